@@ -1,4 +1,4 @@
-// hone bench, as a user runs it.
+// Tests of hone bench through the command line.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ TEST(BenchStep, MeasuresFullTraining) {
   EXPECT_EQ(json["trained"], parameters);
   EXPECT_EQ(json["step_ms"]["all"].size(), 2u);
   EXPECT_EQ(json["precision"]["master"], "float32");
-  // The two norms of heads are filled up to Arena::kAlignment, for each of the tensors.
+  // Each tensor of the two head norms is padded to Arena::kAlignment.
   EXPECT_NEAR(json["memory"]["weights"].get<double>(), 2.0 * static_cast<double>(parameters), 1000);
   EXPECT_NEAR(json["memory"]["moments"].get<double>(), 8.0 * static_cast<double>(parameters), 1000);
   EXPECT_NEAR(json["loss"].get<double>(), std::log(32000.0), 0.5) << "random tokens, weights near zero";
@@ -194,7 +194,7 @@ TEST(BenchOps, TakesAModelThatHasTheOp) {
 }
 
 TEST(BenchOps, TimesExpertsOf8BitsWhereTheyFit) {
-  // Of 32, gate and up together are a multiple of 64 rows, but down's depth is not.
+  // With 32, gate and up together have a multiple of 64 rows, but down's depth is not a multiple.
   for (const auto& [intermediate, fits] : {std::pair{32, false}, {64, true}}) {
     const Folder folder;
     Json config = tiny_config();

@@ -1,11 +1,10 @@
-// The bits of whole models: hashes of logits, gradients and trained weights, as they were when they were recorded
-// (tests/fixtures/bits). A change that moves code must not change them; one that is meant to records them again:
+// Compares the bits of whole models, as hashes of logits, gradients and trained weights, with recorded hashes
+// (tests/fixtures/bits). A refactoring must not change them. After an intended change, record them again:
 //
 //   hone_bits_test --record tests/fixtures/bits [--device cuda]
 //
-// There is a file for each instruction set and for each kind of GPU, since their kernels add in other orders. The
-// compiler decides which products and sums of vector code it contracts, so a file holds for the compiler in its first
-// line.
+// There is one file per instruction set and kind of GPU, since their kernels sum in different orders. A file is valid
+// for the compiler in its first line, since the compiler decides which products and sums it contracts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -125,10 +124,10 @@ class CaseBits {
   BatchCapacity capacity_;
 };
 
-// -- Models of sizes that take the kernels of long runs
+// -- Models with sizes that select the kernels of long runs
 
 struct SizedModel {
-  std::string name, like;  ///< the case whose config.json it has, but for these fields
+  std::string name, like;  ///< `like`: the case whose config.json is used, with `fields` replaced
   Json fields;
 };
 
@@ -272,7 +271,7 @@ void record(const fs::path& path, const Bits& bits) {
   ASSERT_TRUE(file.flush().good()) << path;
 }
 
-/// Compares with the file of this hardware, or writes it.
+/// Compares the hashes with the file of this hardware, or writes the file.
 void expect_recorded_bits(Stream& stream) {
   const std::string name = hardware_of(stream) + ".txt";
   if (!test_run().record.empty()) return record(test_run().record / name, bits_of(stream));

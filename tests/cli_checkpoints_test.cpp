@@ -1,4 +1,4 @@
-// When a run through the command line evaluates, saves, stops early and goes on.
+// Tests of evaluation, saving, early stopping and resuming through the command line.
 #include <cmath>
 
 #include "device_main.h"
@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What is trained on says nothing about what is evaluated on, so evaluation gets worse from the first steps on.
+/// Training and evaluation data are unrelated, so the evaluation loss rises from the first steps on.
 class Checkpoints : public ::testing::Test {
  protected:
   Outcome train(const std::string& output, std::vector<std::string> options, bool overfits = true) const {
@@ -59,7 +59,7 @@ TEST_F(Checkpoints, EarlyStoppingEndsTheRunAndSavesTheBestModel) {
   EXPECT_EQ(last, best + 6);
   EXPECT_EQ(checkpoints("out"), (std::vector<int64_t>{best, last}));
   expect_same_file("out/model.safetensors", "out/checkpoint-" + std::to_string(best) + "/model.safetensors");
-  // It stays stopped, and with more patience it goes on.
+  // Resuming stops again; with more patience it continues.
   std::vector<std::string> again = options;
   again.push_back("resume=auto");
   ASSERT_EQ(train("out", again).code, 0);
@@ -77,7 +77,7 @@ TEST_F(Checkpoints, AStopThatIsResumedCountsOn) {
     more.insert(more.end(), options.begin(), options.end());
     return more;
   };
-  // No evaluation is better than the first one by 0.5 nats.
+  // No evaluation improves on the first one by 0.5 nats.
   ASSERT_EQ(train("whole", with({"max_steps=100"})).code, 0);
   ASSERT_EQ(lines("whole", "loss").back()["step"], 10);
   ASSERT_EQ(train("parts", with({"max_steps=6", "lr_scheduler_type=constant"})).code, 0);
@@ -95,7 +95,7 @@ TEST_F(Checkpoints, OnlyTheBestAreSavedIfThatIsTheStrategy) {
 }
 
 TEST_F(Checkpoints, SoManyAnEpochAndMajorOnesForEver) {
-  // 40 rows, in an epoch of 5 steps.
+  // 40 rows: an epoch has 5 steps.
   const Outcome outcome = train("out", {"num_train_epochs=2", "packing=false", "evals_per_epoch=1", "saves_per_epoch=2",
                                         "save_total_limit=1", "save_major_steps=4", "eval_datasets=" + noise_});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -135,7 +135,7 @@ TEST_F(Checkpoints, WeightsAloneAreTakenWithOrWithoutTheirPosition) {
   EXPECT_NE(refused.err.find("resume_only_model=true loads its weights"), std::string::npos) << refused.err;
   ASSERT_EQ(train("b", {"max_steps=6", "resume=" + checkpoint, "resume_only_model=true"}, false).code, 0);
   EXPECT_EQ(lines("b", "loss").front()["step"], 1);
-  // With a state, its position: and the same as a run from these weights that is told to begin.
+  // With a training state the run continues at its position; otherwise it starts from these weights.
   ASSERT_EQ(train("full", {"max_steps=4"}, false).code, 0);
   const std::string full = (folder_ / "full/checkpoint-4").string();
   ASSERT_EQ(train("c", {"max_steps=6", "resume=" + full, "resume_only_model=true"}, false).code, 0);
@@ -181,7 +181,7 @@ TEST_F(Checkpoints, WhatIsOffloadedIsTrainedSavedAndResumedToTheSameBits) {
     EXPECT_NE((outcome.out + outcome.err).find("cpu_offload saves nothing on a CPU"), std::string::npos) << outcome.out;
     expect_same_file(name + file, name + "_offloaded" + file);
     EXPECT_EQ(lines(name, "loss").back()["loss"], lines(name + "_offloaded", "loss").back()["loss"]);
-    // A checkpoint does not know where its tensors were.
+    // A checkpoint does not record the devices of its tensors.
     const std::string from = (folder_ / (name + "/checkpoint-3")).string();
     ASSERT_EQ(train(name + "_resumed", with(offloaded, {"resume=" + from})).code, 0);
     expect_same_file(name + file, name + "_resumed" + file);

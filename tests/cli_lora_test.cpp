@@ -1,4 +1,4 @@
-// Adapters through the command line: what PEFT writes and reads, and runs that stop and go on.
+// Tests of adapters through the command line: exchange with PEFT, and resumed runs.
 #include <unistd.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Patterns, a part of the layers, and everything that can be trained whole.
+/// Patterns, a subset of layers, and all modules that can be trained in full.
 const std::vector<std::string> kMixed = {
     "finetuning_type=lora",
     "lora_r=4",

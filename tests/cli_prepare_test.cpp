@@ -1,5 +1,4 @@
-// What happens to data before step 0, through the command line: the verb prepare, the cache, data that changed under a
-// run.
+// Tests of data preparation through the command line: the verb prepare, the cache, and data that change during a run.
 #include <gmock/gmock.h>
 
 #include "program.h"
@@ -13,7 +12,7 @@ using testing::Not;
 
 namespace fs = std::filesystem;
 
-/// A tiny model that can chat, and questions for it.
+/// A tiny model with a chat template, and chat data.
 class Preparation : public testing::Test {
  protected:
   Preparation() {
@@ -25,7 +24,7 @@ class Preparation : public testing::Test {
     Json config = tiny_config();
     config["vocab_size"] = 151936;
     model_ = make_model(folder_, config, tokenizer.string());
-    fs::remove(fs::path(model_) / "model.safetensors");  // data need no weights
+    fs::remove(fs::path(model_) / "model.safetensors");  // preparation does not need weights
   }
 
   static std::string rows(int count) {
@@ -167,7 +166,7 @@ TEST(DataOfAResumedRun, AreHeldAgainstThoseItStoppedWith) {
   const std::vector<Json> lines = read_json_lines(folder / "out/metrics.jsonl");
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_LT(lines[2]["epoch"].get<double>(), lines[1]["epoch"].get<double>());
-  // From then on they are the data of the run.
+  // From then on the run uses them.
   fs::remove_all(folder / "out/checkpoint-4");
   const Outcome next = train({"max_steps=4", "resume=auto"});
   ASSERT_EQ(next.code, 0) << next.err;

@@ -1,5 +1,5 @@
-// What a run through the command line says of itself: losses of each data set, experts, answers, training_info.json;
-// and the merged model it ends with.
+// Tests of a run's reports through the command line: losses by data set, experts, answers, training_info.json; and of
+// the merged model.
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -48,7 +48,7 @@ TEST_F(Reports, EveryDataSetHasItsLossInTrainingAndInEvaluation) {
   const Outcome outcome = train("out", options);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const double easy = eval_loss(easy_, model_), hard = eval_loss(hard_, model_);
-  // The only step has all samples, and the model's own weights; sums of float32 losses in other orders.
+  // The only step has all samples and the initial weights; float32 losses are summed in another order.
   const Json step = lines("out", "loss").front(), evaluation = lines("out", "eval_loss").front();
   EXPECT_NEAR(step["loss/easy"].get<double>(), easy, 1e-5);
   EXPECT_NEAR(step["loss/hard"].get<double>(), hard, 1e-5);
@@ -96,7 +96,7 @@ TEST_F(Reports, StepsBelowOneAreSharesOfAllSteps) {
   EXPECT_TRUE(fs::exists(folder_ / "shares/checkpoint-6"));
 }
 
-/// Lines before that of the first step.
+/// The lines before the line of the first step.
 std::vector<std::string> lines_before_step_1(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
@@ -147,7 +147,7 @@ TEST_F(Reports, EightyColumnsHold) {
   std::istringstream text(read_file(shown));
   int lines = 0;
   for (std::string line; std::getline(text, line); ++lines) {
-    if (lines == 0 || line.find("Script ") == 0) continue;  // of script itself
+    if (lines == 0 || line.find("Script ") == 0) continue;  // output of script itself
     if (line.ends_with('\r')) line.pop_back();
     line = strip_color(line.substr(line.rfind('\r') + 1));  // after a progress bar that was drawn there
     const bool is_path = line.find(' ') == std::string::npos;
@@ -203,7 +203,7 @@ TEST_F(Reports, TheLoadOfExpertsIsDrawnAndWrittenByLayer) {
 }
 
 TEST_F(Reports, ARunWhoseRoutersCollapseSaysSoAndGoesOn) {
-  // An enormous rate for routers that nothing balances.
+  // A very large learning rate without balancing of routers.
   const Outcome outcome =
       train("out", {"freeze_parameters=[\"*norm*\",\"*proj*\",\"*embed*\",\"*lm_head*\"]", "max_steps=60",
                     "router_aux_loss_coef=0", "learning_rate=3", "max_grad_norm=0"});
@@ -265,7 +265,7 @@ TEST_F(Reports, TheAdapterIsMergedAfterTrainingIfThatIsAsked) {
                                         "merge_after_training=true", "export_dir=" + merged, "dtype=float32"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_LT(eval_loss(easy_, merged), eval_loss(easy_, model_) - 0.1);
-  // A folder in use is refused before the run.
+  // A folder that is in use is refused before training.
   const Outcome refused =
       train("again", {"finetuning_type=lora", "max_steps=10", "merge_after_training=true", "export_dir=" + merged});
   EXPECT_EQ(refused.code, 2);

@@ -1,4 +1,4 @@
-// Whole runs through the command line on a tiny model.
+// Tests of complete runs through the command line with a tiny model.
 #include <signal.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ TEST(Runs, FullFineTuningLearnsAndWritesAModelWithItsRecords) {
     EXPECT_TRUE(steps.front().contains(name)) << name;
   }
   const double first = steps.front()["loss"], last = steps.back()["loss"];
-  EXPECT_NEAR(first, std::log(64.0), 0.3);  // a random model knows nothing
+  EXPECT_NEAR(first, std::log(64.0), 0.3);  // a random model predicts uniformly
   EXPECT_LT(last, 0.5 * first);
   ASSERT_FALSE(evaluations.empty());
   EXPECT_LT(evaluations.back()["eval_loss"].get<double>(), evaluations.front()["eval_loss"].get<double>());
@@ -52,7 +52,7 @@ TEST(Runs, FullFineTuningLearnsAndWritesAModelWithItsRecords) {
     EXPECT_TRUE(fs::exists(folder / "out" / name)) << name;
   }
   EXPECT_FALSE(fs::is_empty(folder / "out/runs"));
-  // The tensors have the names and dtypes that the model had.
+  // Names and dtypes of tensors do not change.
   const SafetensorsFile before(fs::path(model) / "model.safetensors"), after(folder / "out/model.safetensors");
   ASSERT_EQ(before.entries().size(), after.entries().size());
   for (const SafetensorsEntry& entry : before.entries()) {
@@ -71,7 +71,7 @@ TEST(Runs, AResolvedConfigurationRunsAgainToTheSameBits) {
   expect_same_file(folder / "one/model.safetensors", folder / "two/model.safetensors");
 }
 
-/// 2N steps, and N steps, then N more after a resume.
+/// Compares a run of 2N steps with N steps plus N more after resuming.
 void expect_resume_changes_nothing(const std::vector<std::string>& options, const std::string& weights) {
   const Folder folder;
   const std::string model = make_model(folder);
@@ -105,8 +105,8 @@ TEST(Runs, ResumingARunInFewerBitsGivesTheSameBits) {
                                 "model.safetensors");
 }
 
-/// Rounding that loses nothing on average leaves the loss where float32 does: a tenth is more than runs of different
-/// seeds differ by, and less than what a run without one of the moments (or with steps that are rounded away) loses.
+/// Unbiased rounding gives the same loss as float32. The tolerance of 0.1 is larger than the difference between seeds,
+/// and smaller than the loss of a run that lacks one of the moments or whose steps round to zero.
 TEST(Runs, StateInFewerBitsLearnsAsFloat32Does) {
   const Folder folder;
   const std::string model = make_model(folder);
@@ -155,7 +155,7 @@ TEST(Runs, ResumingALoraRunWithDropoutGivesTheSameBits) {
       "adapter_model.safetensors");
 }
 
-/// Checkpoints keep the parameterisation that is trained, whatever the layout of the final folder.
+/// Checkpoints have the trained parameterisation for any layout of the final folder.
 TEST(Runs, ResumingARunWithAnotherAdapterLayoutGivesTheSameBits) {
   for (const std::string layout : {"target_parameters", "kt"}) {
     expect_resume_changes_nothing(
@@ -200,7 +200,7 @@ TEST(Runs, KeepsTheLastCheckpoints) {
 TEST(Runs, TheBestModelIsKeptAndSavedAtTheEnd) {
   const Folder folder;
   const std::string model = make_model(folder);
-  // What is trained on says nothing about what is evaluated on, so evaluation gets worse from the first steps on.
+  // Training and evaluation data are unrelated, so the evaluation loss rises from the first steps on.
   const std::string eval = folder.write("eval.jsonl", random_tokens(20));
   const Outcome outcome = train(folder, model, "out",
                                 {"eval_datasets=" + eval, "max_steps=12", "eval_steps=2", "save_steps=2",
@@ -243,7 +243,7 @@ TEST(Runs, AMergedAdapterEvaluatesAsTheAdapterBesideItsBase) {
   ASSERT_EQ(merge.code, 0) << merge.err;
   EXPECT_NE(merge.out.find("checked: the bytes of all "), std::string::npos) << merge.out;
   EXPECT_EQ(merge.out.find("logits"), std::string::npos) << merge.out;
-  // Of each tensor, so of all: "W + scale · B A in 40 of 736 rows".
+  // 5 % of the rows of each tensor: "W + scale · B A in 40 of 736 rows".
   const size_t product = merge.out.find(" B A in ");
   ASSERT_NE(product, std::string::npos) << merge.out;
   int sampled = 0, rows = 0;
@@ -285,7 +285,7 @@ TEST(Runs, TheConfigurationOfInitTrainsUnchanged) {
   for (const std::string method : {"lora", "full"}) {
     const std::string yaml = (folder / (method + ".yaml")).string();
     ASSERT_EQ(run_hone({"init", model, "--method", method, "--data", data, "--output", yaml}).code, 0);
-    // Only the place of the outputs is the test's.
+    // The test changes only the output paths.
     const Outcome outcome =
         run_hone({"train", yaml, "output_dir=" + (folder / method).string(), "device=" + test_run().device});
     ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -318,7 +318,7 @@ TEST(Runs, ChatsTrainFromATokenizerAndItsTemplate) {
   const Outcome outcome = run_hone(train_arguments(
       model, data, folder / "out", {"finetuning_type=lora", "max_steps=1", "report_to=jsonl", "threads=2"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  // Only the answer is learnt, with the token that ends it.
+  // Only the answer and its end token are supervised.
   EXPECT_NE(outcome.out.find("[[0<|im_end|>]]"), std::string::npos) << outcome.out;
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
 }
@@ -356,7 +356,7 @@ TEST(Runs, StepsQueuedFromRecordedGraphsHaveTheSameBits) {
     const std::string replaying = run(name + "-graphs", with("cuda_graphs=true")), report = "cuda_graphs: ";
     const size_t reported = replaying.find(report);
     if (on_gpu()) {
-      // Of each step's two micro-batches and update. Updates alone are replayed ten times, and most packs are full.
+      // Of 36 micro-batches and updates. The updates alone give ten replays, and most packs are full.
       ASSERT_NE(reported, std::string::npos) << replaying;
       EXPECT_GE(std::stoi(replaying.substr(reported + report.size())), 18) << replaying;
       EXPECT_NE(replaying.find(" of 36 micro-batches and updates were replayed"), std::string::npos) << replaying;
@@ -467,7 +467,7 @@ TEST(Runs, PeakMemoryIsWithinATenthOfTheEstimate) {
     large[key] = value;
   }
   for (const std::string method : {"finetuning_type=full", "finetuning_type=lora"}) {
-    // What the program and its libraries take stands in both.
+    // Both values include the memory of the program and its libraries.
     const MemoryUse a = memory_of_two_steps(small, method), b = memory_of_two_steps(large, method);
     EXPECT_NEAR((b.peak - a.peak) / (b.planned - a.planned), 1.0, 0.1)
         << method << ": " << a.peak << " of " << a.planned << ", " << b.peak << " of " << b.planned;
@@ -480,7 +480,7 @@ TEST(Runs, ABatchTooLargeForTheMemoryIsRefusedOrHalved) {
   if (on_gpu()) GTEST_SKIP() << "would take most of the GPU's memory from everything beside it";
   const Folder folder;
   const std::string model = make_model(folder);
-  // A terabyte of activations; what is reserved of a CPU's memory and not used costs nothing.
+  // A terabyte of activations: reserved CPU memory that is not used costs nothing.
   const std::vector<std::string> large = {"per_device_train_batch_size=16777216", "gradient_accumulation_steps=1",
                                           "max_steps=1", "report_to=jsonl"};
   const Outcome refused = train(folder, model, "refused", large);

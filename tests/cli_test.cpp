@@ -1,5 +1,4 @@
-// The command line: the verbs that do not train, what a user sees when the input is wrong, and what is done with a
-// trained model.
+// Tests of the command line: verbs that do not train, errors of wrong input, and verbs that use a trained model.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -143,8 +142,8 @@ TEST(Inspect, ShowsWhatAModelIs) {
   const Outcome outcome = run_hone({"inspect", model});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   // Experts: 2 layers x 4 experts x 3 x 16 x 32; half of them are active for a token.
-  for (const char* text : {"Qwen3MoeForCausalLM", "4 a layer of width 16, 2 for each token", "12,288", "6,144",
-                           "float32", "per expert, a tensor for each", "model.layers.*.self_attn.q_proj.weight",
+  for (const char* text : {"Qwen3MoeForCausalLM", "4 per layer of width 16, 2 per token", "12,288", "6,144", "float32",
+                           "per expert, a tensor for each", "model.layers.*.self_attn.q_proj.weight",
                            "model.layers.*.mlp.experts.gate_up_proj", "only data of type tokenized"}) {
     EXPECT_TRUE(contains(outcome.out, text)) << text << " is not in\n" << outcome.out;
   }
@@ -159,7 +158,7 @@ TEST(Inspect, NamesFieldsThatAreNotKnown) {
   const Outcome strange = run_hone({"inspect", make_model(folder, config)});
   ASSERT_EQ(strange.code, 0) << strange.err;
   EXPECT_TRUE(contains(strange.out, "final_logit_softcapping")) << strange.out;
-  // Released architectures have none.
+  // Configs of released architectures have no unknown fields.
   for (const auto& entry : fs::directory_iterator(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/goldens")) {
     const Outcome known = run_hone({"inspect", (entry.path() / "model/config.json").string()});
     ASSERT_EQ(known.code, 0) << known.err;
@@ -207,7 +206,7 @@ TEST(Estimate, CountsBytesByGroupFromHeaders) {
   const SafetensorsFile file(model + "/model.safetensors");
   for (const SafetensorsEntry& entry : file.entries()) parameters += entry.numel();
   const Json full = estimate({model, "--method", "full", "max_length=64"})["configured"];
-  // Every tensor begins at a multiple of Arena::kAlignment.
+  // Each tensor begins at a multiple of Arena::kAlignment.
   const auto expect_bytes = [&](const char* group, int64_t tensors, int64_t bytes) {
     const int64_t filling = tensors * static_cast<int64_t>(file.entries().size() * Arena::kAlignment);
     EXPECT_GE(full[group].get<int64_t>(), bytes) << group;
@@ -232,7 +231,7 @@ TEST(Estimate, SaysWhatDoesNotFitAndWhatWould) {
   Json config = tiny_config();
   config["max_position_embeddings"] = 1 << 20;
   const std::string model = make_model(folder, config);
-  // A million tokens at once, times many: no machine holds their activations, but shorter samples fit.
+  // No machine can hold the activations of many samples of a million tokens, but shorter samples fit.
   const Outcome outcome = run_hone({"estimate", model, "max_length=1048576", "per_device_train_batch_size=512"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "does not fit")) << outcome.out;
@@ -262,7 +261,7 @@ TEST(Estimate, TakesAConfiguration) {
   const Outcome outcome = run_hone({"estimate", yaml, "lora_r=8"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "LoRA r 8")) << outcome.out;
-  // The value of an override that stands before it is not the configuration.
+  // The value of an override before the configuration is not read as the configuration.
   const Outcome before = run_hone({"estimate", "--lora-r", "9", "--packing", yaml, "--max-length", "64"});
   ASSERT_EQ(before.code, 0) << before.err;
   EXPECT_TRUE(contains(before.out, "LoRA r 9")) << before.out;
@@ -281,12 +280,12 @@ TEST(Estimate, PlansForAGpuThatIsNotThere) {
   EXPECT_TRUE(contains(small.out, "No setting makes it fit")) << small.out;
 }
 
-// What a user sees when the input is wrong: the message, where, and the exit code.
+// Errors of wrong input: the message, the place, and the exit code.
 
 using ::testing::AssertionFailure;
 using ::testing::AssertionSuccess;
 
-/// A model, data that fits, and the run that a test spoils.
+/// A model, valid data, and a run that a test makes invalid.
 class Errors : public ::testing::Test {
  protected:
   Errors() : model_(make_model(folder_)), data_(folder_.write("data.jsonl", progressions(20))) {}
@@ -305,7 +304,7 @@ class Errors : public ::testing::Test {
   std::string model_, data_;
 };
 
-/// The program ended with `code` and said every one of `texts` on standard error, in a few lines.
+/// Checks that the program exited with `code` and printed all `texts` on standard error, in a few lines.
 testing::AssertionResult fails(const Outcome& outcome, int code, const std::vector<std::string>& texts) {
   if (outcome.code != code) {
     return AssertionFailure() << "exit code " << outcome.code << ", not " << code << "\n" << outcome.err;
@@ -386,7 +385,7 @@ TEST_F(Errors, AnErrorOfTheTemplateIsNamedByItsLine) {
 }
 
 TEST_F(Errors, AFolderThatCannotBeWrittenIsNamed) {
-  // Below a file there is no folder to make, for any user.
+  // No user can make a folder below a file.
   const std::string below = data_ + "/out";
   EXPECT_TRUE(fails(run_hone(train_arguments(model_, data_, below)), 2, {"cannot be written", below}));
 }
@@ -447,7 +446,7 @@ TEST_F(Errors, InitDoesNotOverwrite) {
   EXPECT_EQ(read_file(yaml), "mine");
   const std::string config = (folder_ / "config.json").string();
   EXPECT_TRUE(fails(run_hone({"init", "--new-model", config, model_}), 2, {"not empty", "--force"}));
-  // Even with --force only a model is replaced.
+  // --force replaces only models.
   const std::string other = fs::path(folder_.write("other/precious.txt", "mine")).parent_path().string();
   EXPECT_TRUE(fails(run_hone({"init", "--new-model", config, other, "--force"}), 2, {"not empty"}));
   EXPECT_EQ(read_file(folder_ / "other/precious.txt"), "mine");
@@ -459,9 +458,9 @@ TEST(CommandLine, AnUnknownVerbOrOptionHasANeighbour) {
   EXPECT_TRUE(fails(run_hone({"merge", "--model", "m"}), 2, {"--adapter", "hone merge --help"}));
 }
 
-// What is done with a trained model, through the command line: comparing it with its base, chatting, converting.
+// Verbs that use a trained model: comparison with its base, chat, conversion.
 
-/// A tiny model, data it learns quickly, and an adapter and a full model that were trained on them.
+/// A tiny model, data that it learns quickly, and an adapter and a full model trained on them.
 class AfterTraining : public testing::Test {
  protected:
   AfterTraining() : model_(make_model(folder_)), data_(folder_.write("data.jsonl", progressions(40))) {}
@@ -533,7 +532,7 @@ TEST_F(AfterTraining, SaysWhatCannotBeCompared) {
   EXPECT_EQ(none.code, 2);
   const Outcome absent = eval({"--adapter", (folder_ / "absent").string()});
   EXPECT_EQ(absent.code, 2);
-  EXPECT_NE(absent.err.find("no such checkpoint"), std::string::npos) << absent.err;
+  EXPECT_NE(absent.err.find("the checkpoint does not exist"), std::string::npos) << absent.err;
 }
 
 TEST_F(AfterTraining, AdaptersAreWrittenForServersAndComeBack) {
@@ -541,7 +540,7 @@ TEST_F(AfterTraining, AdaptersAreWrittenForServersAndComeBack) {
   const double expected = evaluated({"--adapter", split})["eval_loss"];
   for (const std::string layout : {"kt", "sglang", "target_parameters"}) {
     const std::string written = train_adapter(layout, {"adapter_layout=" + layout});
-    // The same run, so the same numbers, whatever the files are called.
+    // The layout of the files does not change the numbers.
     EXPECT_NEAR(evaluated({"--adapter", written})["eval_loss"].get<double>(), expected, 1e-5) << layout;
     const std::string back = (folder_ / ("back_from_" + layout)).string();
     const Outcome outcome = run_hone({"convert", written, back, "--to", "split"});
@@ -574,8 +573,8 @@ TEST_F(AfterTraining, AModelIsExportedAsItIsOrInAnotherDtype) {
   EXPECT_NE(gguf.err.find("not in this version"), std::string::npos) << gguf.err;
 }
 
-/// transformers and PEFT compute the same logits from what convert writes. Python is no part of Hone: where it or PEFT
-/// is missing, this says so.
+/// transformers and PEFT compute the same logits from the output of convert. Skipped with a message if Python or PEFT
+/// is missing.
 TEST(Peft, LoadsWhatConvertWrites) {
   const std::string script = std::string(HONE_SOURCE_DIR) + "/tools/check_adapter.py";
   for (const char* name : {"qwen3_moe", "mixtral"}) {
@@ -603,7 +602,7 @@ TEST_F(AfterTraining, EvaluationNeedsNoKeysOfTraining) {
   EXPECT_EQ(Json::parse(outcome.out), evaluated({}));
   const Outcome nothing = run_hone({"eval", "model_name_or_path=" + model_});
   EXPECT_EQ(nothing.code, 2);
-  EXPECT_NE(nothing.err.find("there is no data to evaluate on"), std::string::npos) << nothing.err;
+  EXPECT_NE(nothing.err.find("the evaluation data are missing"), std::string::npos) << nothing.err;
 }
 
 TEST_F(AfterTraining, TheSettingsOfTheTemplateStayWithTheResult) {
@@ -623,7 +622,7 @@ TEST_F(AfterTraining, TheSettingsOfTheTemplateStayWithTheResult) {
     ASSERT_EQ(run_hone(arguments).code, 0);
     EXPECT_EQ(Json::parse(read_file(folder_ / output / "hone_chat.json")), expected) << verb;
   }
-  // A run without any leaves none, whatever its base has.
+  // A run without template variables writes none, even if its base has some.
   const Outcome next = run_hone(
       train_arguments((folder_ / "merged").string(), data_, folder_ / "full", {"dtype=float32", "max_steps=1"}));
   ASSERT_EQ(next.code, 0) << next.err;

@@ -1,4 +1,4 @@
-// Runs that are killed, and runs whose disk is full: what was saved stays, and resuming changes nothing.
+// Tests of killed runs and full disks: checkpoints remain valid, and resuming gives the same results.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -33,7 +33,7 @@ std::vector<std::string> arguments(const Folder& folder, const fs::path& output,
   return train_arguments((folder / "model").string(), (folder / "data.jsonl").string(), output, options);
 }
 
-/// Options of runs of different lengths: each would evaluate at its own end.
+/// For runs of different lengths, which would evaluate at different steps.
 const std::string kNoEvaluation = "eval_strategy=no";
 
 void make_inputs(const Folder& folder) {
@@ -41,11 +41,11 @@ void make_inputs(const Folder& folder) {
   folder.write("data.jsonl", progressions(40));
 }
 
-/// What is trained, by how many ranks.
+/// The method of training and the number of ranks.
 struct Kind {
   const char* name;
   std::vector<std::string> options;
-  bool ranks = false;  ///< two, which share the optimizer's state
+  bool ranks = false;  ///< two ranks with sharded optimizer state
 
   std::vector<std::string> arguments(const Folder& folder, const fs::path& output) const {
     std::vector<std::string> all = hone::arguments(folder, output, options);
@@ -60,7 +60,7 @@ struct Kind {
 
 std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
 
-/// Whether a save was under way: a temporary name of ours is there.
+/// Whether a save was in progress: a temporary folder exists.
 bool is_saving(const fs::path& output) {
   if (!fs::exists(output)) return false;
   const std::vector<std::string> names = names_in(output);
@@ -68,7 +68,7 @@ bool is_saving(const fs::path& output) {
                      [](const std::string& name) { return name.find(".hone-") != std::string::npos; });
 }
 
-/// Every folder with the name of a checkpoint is one, whole.
+/// Checks that every folder with the name of a checkpoint is complete.
 void expect_whole_checkpoints(const fs::path& output) {
   if (!fs::exists(output)) return;
   for (const std::string& name : names_in(output)) {
@@ -84,7 +84,7 @@ void expect_whole_checkpoints(const fs::path& output) {
   }
 }
 
-/// What training has to repeat bit for bit: times and memory aside.
+/// The metrics that must be bit-identical: all but times and memory.
 std::vector<Json> losses(const fs::path& output) {
   std::vector<Json> kept;
   for (const Json& line : read_json_lines(output / "metrics.jsonl")) {
@@ -128,13 +128,13 @@ TEST_P(Killed, ARunEndsAsIfItHadNotBeen) {
   int killed = 0, saving = 0, runs = 0;
   for (; killed < test_run().moments; ++runs) {
     const fs::path output = folder / ("run" + std::to_string(runs));
-    // Until it ends before it is killed, which it does: every start gets a step or a checkpoint further, or is luckier.
+    // Repeats until the run ends before it is killed; each start gets further on average.
     for (bool ended = false; !ended;) {
       Process process(GetParam().arguments(folder, output));
       std::this_thread::sleep_for(milliseconds(random.below(static_cast<uint64_t>(whole_time.count()) + 1)));
       if (killed < test_run().moments) process.send(SIGKILL);
       const Outcome outcome = process.wait();
-      // Ranks end a moment after their launcher does; until then the folder is theirs.
+      // Ranks end shortly after their launcher, and hold the folder until then.
       if (outcome.code == 2 && outcome.err.find("another run writes") != std::string::npos) continue;
       ASSERT_TRUE(outcome.code == 0 || outcome.code == 128 + SIGKILL) << outcome.code << outcome.err;
       expect_whole_checkpoints(output);
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"zero_1", {"zero_stage=1", "global_batch_size=4"}, true}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
-/// While it lives, programs that are started cannot make a file longer than `bytes`.
+/// During its lifetime, started programs cannot write files longer than `bytes`.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -206,8 +206,8 @@ TEST(Crash, AFullDiskKeepsTheLastCheckpointWhereverItIsFull) {
   const fs::path output = folder / "disk/out";
   ASSERT_EQ(run_hone(arguments(folder, folder / "whole", {kNoEvaluation})).code, 0);
   ASSERT_EQ(run_hone(arguments(folder, output, {kNoEvaluation, "max_steps=4"})).code, 0);
-  // From a disk without a byte, over one that is full in the weights and in the optimizer's state, to one with room
-  // for one more checkpoint or two.
+  // From an empty quota, over disks that fill up during the weights or the optimizer's state, to space for one or two
+  // more checkpoints.
   for (const uintmax_t kilobytes : {0, 4, 12, 40, 100, 200, 400, 600}) {
     disk.fill(kilobytes << 10);
     const Outcome outcome = run_hone(arguments(folder, output, {kNoEvaluation}));

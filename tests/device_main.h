@@ -1,4 +1,4 @@
-// What the tests of whole runs are told on their command line.
+// Command line options of tests that run on a CPU or a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace hone {
 
 struct TestRun {
   std::string device = "cpu";      ///< --device: cpu or cuda
-  std::filesystem::path program;   ///< --hone: the program to run; "" = the one that was built with the tests
-  std::filesystem::path fixtures;  ///< --fixtures: where tests/fixtures is; "" = in the source folder
-  std::filesystem::path record;    ///< --record: a folder that the bits test writes its hashes to, if given
-  int moments = 6;                 ///< --moments: how often the crash test kills a run
-  uint64_t seed = 0;               ///< --seed: of its moments; 0 = by the clock
+  std::filesystem::path program;   ///< --hone: the program to run; "" = the one built with the tests
+  std::filesystem::path fixtures;  ///< --fixtures: the path of tests/fixtures; "" = in the source folder
+  std::filesystem::path record;    ///< --record: a folder for the hashes of the bits test; "" = do not record
+  int moments = 6;                 ///< --moments: how many times the crash test kills a run
+  uint64_t seed = 0;               ///< --seed: of these times; 0 = from the clock
 };
 
 const TestRun& test_run();

@@ -1,6 +1,6 @@
-// Runs what the documentation shows. On a page, a fence "```LANGUAGE FILE" writes FILE, and a fence "```bash" is run,
-// in the order of the page, in a folder that holds `quickstart/` as `hone quickstart` makes it (after a few steps).
-// Other fences are only read by people.
+// Runs the examples of the documentation. On a page, a fence "```LANGUAGE FILE" writes FILE and a fence "```bash" is
+// run, in the order of the page, in a folder with the `quickstart/` of `hone quickstart` (after a few steps). Other
+// fences are ignored.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct Fence {
   std::string language, file, text;
-  int line = 0;  ///< of the page, where it opens
+  int line = 0;  ///< the page's line where it begins
 };
 
 std::vector<Fence> fences_of(const fs::path& page) {
@@ -62,8 +62,8 @@ std::vector<std::string> pages() {
   return names;
 }
 
-/// The quickstart's folder, made once for all pages; its models have learnt too little to pass, which is all the same
-/// here.
+/// The quickstart's folder, made once for all pages. Its models are trained too little to reach the bars, which does
+/// not matter here.
 const fs::path& quickstart() {
   static const Folder folder;
   static const fs::path made = [] {
@@ -106,8 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Pages, Docs, testing::ValuesIn(pages()), [](const auto&
   return name;
 });
 
-/// The lines of a text that are commands: indented, and beginning with the program's name; without what follows two
-/// spaces, which explains them.
+/// The commands in a text: indented lines that begin with the program's name, without the explanation after two spaces.
 std::vector<std::string> commands_in(const std::string& text, const std::string& program) {
   std::vector<std::string> commands;
   std::istringstream lines(text);

@@ -1,5 +1,5 @@
-// Reference cases made with Hugging Face transformers and peft (docs/architecture.md): tiny checkpoints whose logits,
-// gradients and training runs must come out of ours.
+// Replays reference cases made with Hugging Face transformers and peft (docs/architecture.md): tiny checkpoints whose
+// logits, gradients and training runs Hone must reproduce.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ bool has_linear_attention(const std::string& name) {
 TEST_P(Golden, TheMedianGradientOfBFloat16IsAsGoodAsTheReferences) {
   const VerifyReport report = verify(GetParam(), "bfloat16");
   EXPECT_TRUE(report.ok()) << report_table(report);
-  // Cases with routers decide nothing by themselves; with the routing replayed they keep the dense models' precision.
+  // With routers, bfloat16 results depend on near ties; with replayed routing they are as precise as dense models.
   // Gated DeltaNet is more sensitive: float32 arithmetic on weights rounded to bfloat16 moves the median gradient of
   // qwen3_moe_hard by 0.016, of qwen3_next by 0.056 and of qwen3_5_moe by 0.069; activations are rounded as well.
   const double bound = has_linear_attention(GetParam()) ? 2 * 0.07 : 0.05;

@@ -1,4 +1,4 @@
-// Files of strangers, each made to hurt or damaged at random, through the verbs that read them: the program answers.
+// Tests of malicious and randomly damaged files through the verbs that read them: the program must answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,16 +27,16 @@ extern char** environ;
 namespace hone {
 namespace {
 
-/// The program under a bound of time and memory, as an attack on it is run.
+/// The result of a run with limits on time and memory.
 struct BoundedRun {
   int code = -1;      ///< exit code; 128 + signal
-  bool hung = false;  ///< killed after the time that it had
+  bool hung = false;  ///< killed at the time limit
   double seconds = 0;
   int64_t peak_bytes = 0;  ///< resident
   std::string out;         ///< standard output and error
 
-  /// Whether the program gave an answer: neither a signal, nor a hang, nor an internal error, nor more than 1.2 GB, nor
-  /// control sequences out of a file.
+  /// Whether the program answered: no signal, no hang, no internal error, at most 1.2 GB, and no control sequences from
+  /// a file in its output.
   testing::AssertionResult answered() const;
 };
 
@@ -98,7 +98,7 @@ BoundedRun run_bounded(const std::vector<std::string>& arguments) {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-/// A model with a tokenizer, an adapter of it, data, and a checkpoint: made once, copied for each test.
+/// A model with a tokenizer, an adapter, data and a checkpoint, made once and copied for each test.
 class HostileFiles : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -164,7 +164,7 @@ class HostileFiles : public ::testing::Test {
     return words;
   }
 
-  /// The program refuses the input, soon, and says `words`.
+  /// Checks that the program refuses the input quickly, with `words` in its message.
   void refused(const std::vector<std::string>& arguments, const std::string& words) const {
     const BoundedRun run = run_bounded(arguments);
     EXPECT_TRUE(run.answered()) << words;
@@ -273,7 +273,7 @@ TEST_F(HostileFiles, AdaptersAskForNoMoreThanTheirFilesHave) {
   refused(train("chat.jsonl", {"lora_r=4", "lora_target_modules=['re:" + std::string(30'000, '(') + "']"}),
           "not a regular expression");
   refused(train("chat.jsonl", {"freeze_parameters=['re:(([a-z._0-9]+)+)+[!?]']"}), "cannot be matched");
-  // What tools write is read: a pattern for each module.
+  // Files of other tools are read: one pattern per module.
   change("lora/adapter_config.json", [&](Json& json) {
     json["rank_pattern"] = Json::object();
     for (int i = 0; i < 10'000; ++i) {
@@ -319,7 +319,7 @@ class Damage {
 
   uint64_t below(uint64_t count) { return random_.below(count); }
 
-  /// Says what was done.
+  /// Damages a file; returns a description.
   std::string apply(const fs::path& path) {
     const std::string raw = read_file(path);
     switch (below(16)) {
@@ -434,7 +434,7 @@ class Damage {
   PhiloxSequence random_;
 };
 
-/// More of them, and others: --gtest_filter=*DamagedAtRandom --gtest_shuffle --gtest_random_seed=7 --gtest_repeat=100
+/// For more and other files: --gtest_filter=*DamagedAtRandom --gtest_shuffle --gtest_random_seed=7 --gtest_repeat=100
 TEST_F(HostileFiles, FilesDamagedAtRandomAreAnswered) {
   const auto seed = static_cast<uint64_t>(::testing::UnitTest::GetInstance()->random_seed());
   RecordProperty("seed", static_cast<int>(seed));

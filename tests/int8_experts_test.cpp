@@ -1,4 +1,4 @@
-// Runs whose frozen experts have 8 bits: what is learnt, saved, merged and refused.
+// Tests of runs with frozen 8-bit experts: training, saving, merging, and refusals.
 #include <cmath>
 
 #include "device_main.h"
@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// tiny_config() with experts that fit.
+/// tiny_config() with sizes of experts that 8-bit experts support.
 Json fitting_config() {
   Json config = tiny_config();
   config["hidden_size"] = 64;
@@ -42,8 +42,9 @@ class Int8Experts : public ::testing::Test {
   std::string model_, data_;
 };
 
-/// A weight moves by at most 1/254 of its row's largest, on AMX an activation too. That hardly moves the loss before
-/// the first update; later losses differ by little of what has been learnt, as AdamW makes more of small differences.
+/// A weight's error is at most 1/254 of the largest in its row, on AMX also an activation's. The loss before the first
+/// update hardly changes; later losses differ by a small part of the improvement, since AdamW amplifies small
+/// differences.
 TEST_F(Int8Experts, LearnWhatExpertsOfBFloat16Learn) {
   trained("wide", {"max_steps=20", "learning_rate=1e-2", "logging_steps=1"});
   trained("narrow", {"max_steps=20", "learning_rate=1e-2", "logging_steps=1", "expert_weight_dtype=int8"});
@@ -96,7 +97,7 @@ TEST_F(Int8Experts, TakeAByteAWeightInThePlan) {
   };
   constexpr int64_t kWeights = 2 * 4 * 3 * 64 * 128, kScales = 2 * 4 * (256 + 64);
   EXPECT_EQ(planned("auto") - planned("int8"), kWeights - 4 * kScales);
-  // Memory in which nothing but that fits.
+  // Memory that only 8-bit experts fit in.
   const int64_t least = planned("int8", "total"), more = planned("auto", "total");
   const Outcome outcome = run_hone({"estimate", model_, "finetuning_type=lora", "device=cpu", "max_length=32",
                                     "gradient_checkpointing=true", "--memory", std::to_string((least + more) / 2)});

@@ -1,4 +1,4 @@
-// hone launch: CPU ranks that train together, and what becomes of the run when one of them is lost or told to stop.
+// Tests of hone launch: CPU ranks that train together, lost ranks, and signals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ class Launch : public ::testing::Test {
     data_ = folder_.write("data.jsonl", progressions(48));
   }
 
-  /// Arguments of a run by so many ranks, of the tiny model; it would take an hour.
+  /// Arguments of a run of the tiny model by `ranks` ranks that would take an hour.
   std::vector<std::string> endless(int ranks, const std::string& output, const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {"launch", "-n", std::to_string(ranks), "--device", "cpu"};
     std::vector<std::string> own = {"global_batch_size=12", "max_steps=1000000", "save_steps=1000000",
@@ -37,12 +37,12 @@ class Launch : public ::testing::Test {
     own.insert(own.end(), more.begin(), more.end());
     for (const std::string& argument : train_arguments(model_, data_, folder_ / output, own)) {
       if (!argument.starts_with("gradient_accumulation_steps="))
-        arguments.push_back(argument);  // the ranks' number says
+        arguments.push_back(argument);  // follows from the number of ranks
     }
     return arguments;
   }
 
-  /// Waits until the run has taken some steps; the process ids of its ranks, as its log names them.
+  /// Waits until the run has taken some steps; returns the process ids of its ranks from its log.
   std::vector<pid_t> ranks_of(const std::string& output) const {
     const auto metrics = folder_ / output / "metrics.jsonl";
     for (int i = 0; i < 1200 && (!std::filesystem::exists(metrics) || read_json_lines(metrics).size() < 5); ++i) {
@@ -75,7 +75,7 @@ TEST_F(Launch, TwoRanksTrainAndOneGoesOn) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "logs" / "rank_1.log"));
   EXPECT_THAT(checkpoints("run"), Contains("checkpoint-4"));
   auto more = endless(2, "run", {"max_steps=6", "resume=auto"});
-  more.erase(more.begin(), more.begin() + 5);  // by one process
+  more.erase(more.begin(), more.begin() + 5);  // run by one process
   const Outcome one = run_hone(more);
   EXPECT_EQ(one.code, 0) << one.err << one.out;
   EXPECT_THAT(checkpoints("run"), Contains("checkpoint-6"));
@@ -171,7 +171,7 @@ TEST_F(Launch, AMistakeOfTheConfigurationEndsAllAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
-/// Runs of two ranks, one of which has no room for what it writes.
+/// Runs of two ranks, one of which has a full disk.
 class LaunchOnAFullDisk : public ::testing::Test {
  protected:
   Outcome run(const std::vector<std::string>& more) {
@@ -232,7 +232,7 @@ TEST(LaunchErrors, SayHowToStartRanks) {
   EXPECT_THAT(
       run_hone({"launch", "--hosts", "a,b", "eval", "run.yaml"}).err,
       HasSubstr("train, verify, bench do: hone launch -n 2 -- train run.yaml; other verbs run alone: hone eval"));
-  EXPECT_THAT(run_hone({"launch", "train", "run.yaml"}).err, HasSubstr("how many ranks to start is not said"));
+  EXPECT_THAT(run_hone({"launch", "train", "run.yaml"}).err, HasSubstr("the number of ranks is missing"));
   EXPECT_THAT(run_hone({"launch", "--hosts", "a,b", "-n", "0", "train", "x"}).err, HasSubstr("each host needs a rank"));
   EXPECT_THAT(run_hone({"launch", "-n", "0", "train", "run.yaml"}).err, HasSubstr("0 ranks cannot be started"));
   EXPECT_THAT(run_hone({"launch", "-n", "1000", "--device", "cuda", "train", "x"}).err, HasSubstr("as many GPUs"));

@@ -1,5 +1,5 @@
-// Ranks that launchers start, each skipped where it is not installed: mpirun, torchrun, a SLURM cluster of two nodes
-// that runs here, and hone launch on several hosts.
+// Tests of ranks started by launchers: mpirun, torchrun, a local SLURM cluster of two nodes, and hone launch on several
+// hosts. A test is skipped if its launcher is not installed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,7 @@
 namespace hone {
 namespace {
 
-// Ranks that mpirun has started, and ranks that were started by hand, which speak over TCP: their collectives, and what
-// the others learn of one that is lost.
+// Ranks started by mpirun, and ranks started by hand, which use TCP: collectives, and messages about lost ranks.
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -78,7 +77,7 @@ TEST_P(LaunchedRanks, ARankThatKeepsTheOthersWaitingIsNamedAndEnded) {
   EXPECT_THAT(output,
               ::testing::ContainsRegex(
                   "all-reduce number 10 of step 10 has waited .* for rank 1 \\(.*\\), which is at step 10 and has "
-                  "come to 9 collectives"));
+                  "reached 9 collectives"));
   EXPECT_THAT(output, HasSubstr("[lost: 1]"));
 }
 
@@ -100,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(By, LaunchedRanks, ::testing::Values(Start::kMpirun, St
 namespace fs = std::filesystem;
 using ::testing::Contains;
 
-/// Ports that other tests which run beside this one do not use.
+/// Ports that concurrent tests do not use.
 int port_of_this_test(int number) { return 41000 + static_cast<int>(::getpid()) % 1000 * 8 + number; }
 
 bool soon(const std::function<bool()>& condition) {
@@ -145,7 +144,7 @@ TEST_F(Torchrun, StartsRanksOfThisMachine) {
 }
 
 TEST_F(Torchrun, ItsOwnStoreKeepsItsPort) {
-  // Two agents, as on two hosts: the first one's store listens at MASTER_PORT.
+  // Two agents, as on two hosts: the store of the first listens at MASTER_PORT.
   const std::string port = std::to_string(port_of_this_test(0)), own = std::to_string(port_of_this_test(1));
   const auto agent = [&](int node) {
     return "timeout 60 " + torchrun_ + " --nnodes 2 --node-rank " + std::to_string(node) +
@@ -158,7 +157,7 @@ TEST_F(Torchrun, ItsOwnStoreKeepsItsPort) {
   runs_.expect_losses_of_one_rank("run");
 }
 
-/// A controller and a node, both on this machine, with a key and ports of their own.
+/// A SLURM controller and a node on this machine, with their own key and ports.
 class SlurmCluster {
  public:
   SlurmCluster() : socket_(folder_ / "munge.socket") {
@@ -186,7 +185,7 @@ class SlurmCluster {
     }
   }
 
-  /// Why there is none; "" where it runs.
+  /// Why the cluster does not run; "" if it runs.
   const std::string& problem() const { return problem_; }
   bool is_idle() const { return run("timeout 5 sinfo -h -t idle -o %D").out == "1\n"; }
   ShellOutcome run(const std::string& command) const {
@@ -237,7 +236,7 @@ class Slurm : public ::testing::Test {
     ASSERT_TRUE(soon([&] { return cluster_->is_idle(); })) << "the test before has left a job";
   }
 
-  /// Writes the script of hone launch --slurm in the folder, and submits it; the job's number.
+  /// Writes the script of hone launch --slurm in the folder and submits it; returns the job's number.
   std::string submit(const std::string& options, const std::string& words) const {
     const ShellOutcome written = run_in_folder(hone_program() + " launch --slurm " + options + " --" + words);
     EXPECT_EQ(written.code, 0) << written.out;
@@ -258,7 +257,7 @@ class Slurm : public ::testing::Test {
 };
 std::unique_ptr<SlurmCluster> Slurm::cluster_;
 
-// The first, since SLURM 22.05 launches no step with PMIx on a node that has had one without.
+// Must be the first: SLURM 22.05 does not launch a step with PMIx on a node that has run one without.
 TEST_F(Slurm, SrunWithPmixStartsRanksThatSpeakMpi) {
   if (const std::string why = why_no_mpi(hone_program()); !why.empty()) GTEST_SKIP() << why;
   if (cluster_->run("srun --mpi=list").out.find("pmix") == std::string::npos) {
@@ -289,7 +288,7 @@ TEST_F(Slurm, AnArrayTrainsIndependentModels) {
   for (const std::string model : {"0", "1"}) {
     folder_.write("data/training_data_node_" + model + ".jsonl", progressions(24, 5 + std::stoul(model)));
   }
-  // Both at once, each of two ranks: those of one model must not meet the other's.
+  // Two models at once, each with two ranks: ranks of one model must not connect to those of the other.
   const std::string job = submit("--independent 2 -n 2 --device cpu --models out", runs_.words("run"));
   ASSERT_TRUE(soon([&] { return has_ended(job); })) << state_of(job);
   for (const int model : {0, 1}) {
@@ -316,7 +315,7 @@ TEST_F(Slurm, ScancelAsTheScriptSaysSavesFirst) {
   EXPECT_THAT(names_in(folder_ / "run"), Contains(::testing::StartsWith("checkpoint-")));
 }
 
-// What hone launch starts on other machines. Two hosts are network namespaces of this one with a cable between them.
+// hone launch on other machines. Two network namespaces with a virtual cable act as hosts.
 
 TEST(Launch, SaysWhatItWouldStartElsewhere) {
   const Outcome ssh = run_hone({"launch", "--hosts", "me@a,b", "-n", "2", "--device", "cuda", "--env", "X=1",
@@ -355,7 +354,7 @@ TEST(Launch, RefusesWhatCannotBeStarted) {
   expect({"launch", "--slurm", "--hosts", "a", "--", "train", "run.yaml"}, "SLURM chooses the hosts");
 }
 
-/// Network namespaces with a cable between them; what runs there sees a host name of its own.
+/// Two network namespaces with a virtual cable and their own host names.
 class TwoHosts : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -400,7 +399,7 @@ class TwoHosts : public ::testing::Test {
     return path;
   }
 
-  /// Runs a command in the folder, on a host.
+  /// Runs a command in the folder on a host.
   ShellOutcome on_host(int host, const std::string& command) const {
     const std::string file = folder_.write("command", "cd '" + (folder_ / "").string() + "' && " + command + "\n");
     return run_shell("timeout 300 " + agent_ + " " + address(host) + " exec sh " + file);
@@ -457,7 +456,7 @@ TEST_F(TwoHosts, TrainOneModelWithoutMpi) {
   runs.expect_losses_of_one_rank("run");
 }
 
-/// With an sshd on each: the user's ssh knows them as left and right.
+/// Two hosts with sshd; in the user's ssh configuration they are left and right.
 class TwoHostsWithSsh : public TwoHosts {
  protected:
   void SetUp() override {
@@ -468,7 +467,7 @@ class TwoHostsWithSsh : public TwoHosts {
     for (const std::string key : {"host_key", "key"}) {
       ASSERT_EQ(run_shell("ssh-keygen -q -t ed25519 -N '' -f " + here + key).code, 0);
     }
-    run_shell("mkdir -p /run/sshd");  // where sshd, started by root, wants to find nothing
+    run_shell("mkdir -p /run/sshd");  // sshd, started by root, requires this empty folder
     std::string config;
     for (int host = 1; host <= 2; ++host) {
       const std::string file = folder_.write("sshd_" + std::to_string(host),
@@ -492,7 +491,7 @@ class TwoHostsWithSsh : public TwoHosts {
       run_shell("kill $(cat '" + (folder_ / "sshd.pid.").string() + host + "' 2> /dev/null)");
   }
 
-  /// hone launch on the first host, which knows the second through ssh's configuration.
+  /// Runs hone launch on the first host, which reaches the second through ssh's configuration.
   ShellOutcome launch(const std::string& options, const std::string& words) const {
     return on_host(1, hone_program() + " launch --hosts left,right --ssh 'ssh -F ssh_config' --master " + address(1) +
                           " " + options + " --" + words);

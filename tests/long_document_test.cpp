@@ -1,5 +1,5 @@
-// LoRA gradients of a document of 8192 tokens: attention in tiles and the head in chunks of rows, in bfloat16, against
-// float32 by the general kernels, whose tiles and chunks end elsewhere.
+// Compares LoRA gradients of a document of 8192 tokens in bfloat16, with attention in tiles and the head in chunks of
+// rows, with those of the general kernels in float32, which have other tiles and chunks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kTokens = 8192, kTopK = 2;
 
-/// On a GPU the vocabulary is such that the head takes two chunks in bfloat16 and four in float32.
+/// On a GPU the size of the vocabulary makes the head use two chunks in bfloat16 and four in float32.
 DecoderConfig config() {
   DecoderConfig config;
   config.vocab_size = on_gpu() ? 151936 : 1000;
@@ -40,13 +40,13 @@ std::vector<float> random_values(const Parameter& parameter) {
   PhiloxSequence random(mix_key(5, std::hash<std::string>()(parameter.name())));
   std::vector<float> values(static_cast<size_t>(parameter.shape().numel()));
   const bool norm = parameter.kind() == ParameterKind::kNorm;
-  // What an adapter adds is a tenth of what its weight gives, as it is in training. Were it much more, activations far
-  // from 1 would make errors grow in the gate's exponential.
+  // An adapter's output is a tenth of its weight's, as in training. If it were much larger, activations far from 1
+  // would amplify errors in the gate's exponential.
   const float adapter =
       parameter.name().ends_with("lora_B.weight") || parameter.name().ends_with("lora_B") ? 0.025f : 1.0f;
   const auto scale = adapter / std::sqrt(static_cast<float>(parameter.shape()[-1]));
   for (float& value : values) {
-    // Both runs compute with the same numbers: those that bfloat16 has.
+    // Both runs use the same values, rounded to bfloat16.
     value = static_cast<float>(BFloat16(norm ? 1.0f + 0.1f * random.normal() : scale * random.normal()));
   }
   return values;
@@ -62,7 +62,7 @@ MicroBatch one_document(int64_t vocab_size) {
   return pack_documents({document});
 }
 
-/// The same experts in every run: where two are almost as probable, rounding would choose another.
+/// Fixed choices of experts: with nearly equal probabilities, rounding would change the choice.
 std::vector<int32_t> expert_choices() {
   PhiloxSequence random(12);
   std::vector<int32_t> ids;
@@ -138,9 +138,9 @@ TEST(LongDocument, LoraGradientsInTilesAndChunksAreThoseOfFloat32) {
   const StepOutcome exact = run_step(DType::kF32, true), rounded = run_step(DType::kBF16, false);
   // Rounding to bfloat16 is an error of at most 2^-9 of a value, 2^-9 / √3 root mean square. On its way through the two
   // layers a gradient meets about 12 stored values a layer in forward, 12 in backward and 3 in the head: 51 independent
-  // errors, 2^-9 / √3 · √51 = 0.8 % of its norm. Three times that is room for the roundings inside of kernels
-  // (probabilities, the factors of low-rank products). A tile of 64 rows of the 8192 that is left out or counted twice
-  // is √(64 / 8192) = 9 %, a chunk of the head 70 %.
+  // errors, 2^-9 / √3 · √51 = 0.8 % of its norm. The tolerance of three times that allows for roundings inside kernels
+  // (probabilities, the intermediate of low-rank products). A tile of 64 of the 8192 rows that is omitted or counted
+  // twice is an error of √(64 / 8192) = 9 %, a chunk of the head 70 %.
   constexpr double kTolerance = 0.024;
   EXPECT_NEAR(rounded.loss, exact.loss, 0x1p-9 * exact.loss);
   ASSERT_EQ(rounded.gradients.size(), exact.gradients.size());

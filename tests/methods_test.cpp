@@ -1,5 +1,5 @@
-// Methods and optimizers: whole runs through the command line on a tiny model. Methods are what runs may add to a
-// model's forward pass and loss.
+// Tests of methods (additions to a model's forward pass and loss) and optimizers: complete runs through the command
+// line with a tiny model.
 #include <cmath>
 #include <map>
 
@@ -17,7 +17,7 @@ struct Methods : ::testing::Test {
   std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(40));
   int runs = 0;
 
-  /// The output folder of a run that went well.
+  /// Runs a training that must succeed; returns its output folder.
   fs::path train(const std::vector<std::string>& more) {
     const fs::path output = folder / ("run" + std::to_string(runs++));
     const Outcome outcome = run_hone(train_arguments(model, data, output, more));
@@ -64,13 +64,14 @@ TEST_F(Methods, TheZLossIsMeasuredInAnyCaseAndCountsByItsCoefficient) {
   EXPECT_LT(steps.back()["router/z_loss"].get<double>(), 0.9 * z) << "logits of a router become small";
 }
 
-/// Four samples a step, in one micro-batch or in several: one loss, one gradient. Noise is drawn by sample and
+/// Four samples per step give the same loss and gradient in one or several micro-batches: noise depends on sample and
 /// position, and the z-loss is a mean over all tokens of the step.
 TEST_F(Methods, DoNotDependOnHowAStepIsSplit) {
   std::vector<Json> steps;
   for (const auto& [micro, accumulation] : {std::pair{4, 1}, {2, 2}, {1, 4}}) {
     std::vector<std::string> options = all_methods();
-    options.insert(options.end(), {"router_aux_loss_coef=0", "packing=false"});  // fractions are a micro-batch's
+    options.insert(options.end(),
+                   {"router_aux_loss_coef=0", "packing=false"});  // fractions are computed per micro-batch
     options.push_back("per_device_train_batch_size=" + std::to_string(micro));
     options.push_back("gradient_accumulation_steps=" + std::to_string(accumulation));
     steps.push_back(first_step(options));
@@ -114,7 +115,7 @@ TEST_F(Methods, OfRoutersAreRefusedForAModelWithoutThem) {
   }
 }
 
-// The optimizers: whole runs through the command line on a tiny model.
+// Optimizers: complete runs through the command line with a tiny model.
 
 using Options = std::vector<std::string>;
 
@@ -190,7 +191,7 @@ TEST_F(Optimizers, StepInBackwardAsAfterIt) {
 }
 
 TEST_F(Optimizers, BLearnsAtItsOwnRate) {
-  // After one step from the same adapter, B at the rate 4 x is B with ratio 4 at x, and A does not know of the ratio.
+  // After one step from the same adapter, B with the rate 4 x equals B with ratio 4 and rate x; A ignores the ratio.
   std::map<std::string, Options> all = optimizers();
   all["adamw"] = {"optim=adamw", "weight_decay=0.01"};
   for (const auto& [name, options] : all) {

@@ -1,4 +1,4 @@
-// What a run tells while it goes on, and what other tools read of it.
+// Tests of monitoring: the state that a run reports while it trains, and its files in other tools.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-/// A port that nobody listens on, a moment ago.
+/// A port that was free a moment ago.
 int free_port() {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
@@ -41,7 +41,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// What a Python script prints, as JSON.
+/// The output of a Python script, as JSON.
 Json python_says(const std::string& python, const Folder& folder, const std::string& script,
                  const std::string& arguments) {
   const std::string file = folder.write("script.py", script);
@@ -53,7 +53,7 @@ Json python_says(const std::string& python, const Folder& folder, const std::str
   return Json::parse(text, nullptr, false);
 }
 
-/// A program beside the test, with all that it starts; killed at the end.
+/// A background process with its children; the destructor kills them.
 class Background {
  public:
   Background(std::vector<std::string> words, const fs::path& output) {
@@ -82,7 +82,7 @@ class Background {
   pid_t id_ = -1;
 };
 
-/// Asks until the path is answered with 200, for two minutes: Python starts slowly on a busy machine.
+/// Requests the path until the answer is 200, for at most two minutes: Python starts slowly on a busy machine.
 bool answers(int port, const std::string& path) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   while (std::chrono::steady_clock::now() < deadline) {
@@ -154,7 +154,7 @@ TEST(Monitoring, ARunWritesEveryNameThatUsersPlot) {
   EXPECT_EQ(state["log_history"][3], lines[3]);
 }
 
-/// The values of metrics.jsonl by name: of each step the last one written.
+/// The values of metrics.jsonl by name and step; the last one written for each step.
 std::map<std::string, std::map<int64_t, double>> values_by_name(const fs::path& metrics) {
   std::map<std::string, std::map<int64_t, double>> values;
   for (const Json& line : read_json_lines(metrics)) {
@@ -176,7 +176,7 @@ TEST(Monitoring, TensorBoardReadsWhatARunAndItsResumptionWrote) {
   };
   ASSERT_EQ(train("resume=false").code, 0);
   fs::remove_all(folder / "out/checkpoint-4");
-  ASSERT_EQ(train("resume=auto").code, 0);  // steps 3 and 4 again, in a file of their own
+  ASSERT_EQ(train("resume=auto").code, 0);  // steps 3 and 4 again, in a separate file
   const Json read = python_says(python, folder, R"(
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -197,7 +197,7 @@ print(json.dumps({tag: [[e.step, e.value] for e in events.Scalars(tag)] for tag 
       ++i;
     }
   }
-  // A tag whose steps were all forgotten stays, without points.
+  // A tag whose steps were all discarded remains without points.
   for (const auto& [name, points] : read.items()) EXPECT_TRUE(written.contains(name) || points.empty()) << name;
 }
 
@@ -237,7 +237,7 @@ runs = [{"status": r.info.status, "name": r.info.run_name, "params": r.data.para
 print(json.dumps(runs))
 )",
                                 uri);
-  ASSERT_EQ(runs.size(), 1u) << runs;  // the resumed run went on with it
+  ASSERT_EQ(runs.size(), 1u) << runs;  // the resumed run continued the same MLflow run
   const Json& run = runs[0];
   EXPECT_EQ(run["status"], "FINISHED");
   EXPECT_EQ(run["name"], "first");

@@ -1,4 +1,4 @@
-// make new-op: what it writes has been compiled into a program of its own (tests/CMakeLists.txt).
+// Tests the output of make new-op, which is compiled into a separate program (tests/CMakeLists.txt).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

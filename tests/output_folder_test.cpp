@@ -1,4 +1,4 @@
-// What a run may do in its output folder, and what becomes of earlier results, as a user meets it.
+// Tests of the output folder: what a run may write there, and how it treats earlier results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -144,7 +144,7 @@ TEST_F(OutputFolder, EvaluationsSaveWhatIsAskedFor) {
                   "greater_is_better=true"})
                 .code,
             0);
-  // The loss falls, so by this measure the first evaluation stays the best: its weights alone are kept.
+  // The loss falls, so by this measure the first evaluation remains the best; only its weights are kept.
   EXPECT_TRUE(fs::exists(out_ / "checkpoint-1/best_weights.json"));
   EXPECT_FALSE(fs::exists(out_ / "checkpoint-1/training_state.json"));
   EXPECT_TRUE(read_file(out_ / "model.safetensors") == read_file(out_ / "checkpoint-1/model.safetensors"));

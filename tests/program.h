@@ -1,4 +1,4 @@
-// Helpers of the tests that run the program as a user does: processes, folders, a tiny model and its data.
+// Helpers of tests that run the program: processes, folders, a tiny model and its data.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace hone {
 
-/// A folder that goes away with it.
+/// A temporary folder; the destructor removes it.
 class Folder {
  public:
   Folder();
@@ -20,7 +20,7 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
 
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  /// Writes a file below it and gives its path.
+  /// Writes a file in the folder and returns its path.
   std::string write(const std::string& name, const std::string& text) const;
 
  private:
@@ -32,7 +32,7 @@ struct Outcome {
   std::string out, err;
 };
 
-/// hone, started with these arguments; killed if nobody waits for it.
+/// A running hone process. The destructor kills it if it has not been waited for.
 class Process {
  public:
   explicit Process(const std::vector<std::string>& arguments);
@@ -51,7 +51,7 @@ class Process {
 /// The program under test.
 std::string hone_program();
 
-/// Runs hone to its end.
+/// Runs hone and waits for its end.
 Outcome run_hone(const std::vector<std::string>& arguments);
 
 std::string read_file(const std::filesystem::path& path);
@@ -60,10 +60,10 @@ std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 /// config.json of a Qwen3-MoE with two layers of four experts, 64 tokens, 128 positions.
 Json tiny_config();
-/// `hone init --new-model` with that config (or another) into `folder`/model; gives its path.
+/// Runs `hone init --new-model` with this config into `folder`/model; returns its path.
 std::string make_model(const Folder& folder, const Json& config = tiny_config(), const std::string& tokenizer = "");
 
-/// JSONL of type tokenized: arithmetic progressions, which are learnt quickly; or random tokens, which are not.
+/// JSONL of type tokenized: arithmetic progressions, which can be learnt quickly, or random tokens, which cannot.
 std::string progressions(int rows, uint64_t seed = 1);
 std::string random_tokens(int rows, uint64_t seed = 2);
 

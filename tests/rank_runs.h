@@ -1,4 +1,4 @@
-// A short run of a tiny model, by one rank or by several: they must have the same losses.
+// Short runs of a tiny model by one rank and by several, which must have the same losses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,14 +13,14 @@ namespace hone {
 
 class RankRuns {
  public:
-  /// Runs whose optimizer step has `micro_batches`, a multiple of the ranks that will share them.
+  /// Runs with `micro_batches` per optimizer step, a multiple of the number of ranks.
   explicit RankRuns(const Folder& folder, int micro_batches = 4)
       : folder_(folder),
         micro_batches_(micro_batches),
         model_(make_model(folder)),
         data_(folder.write("data.jsonl", progressions(48))) {}
 
-  /// "train" and what follows.
+  /// "train" and its arguments.
   std::vector<std::string> arguments(const std::string& output, const std::vector<std::string>& more = {}) const {
     std::vector<std::string> own = {"global_batch_size=" + std::to_string(2 * micro_batches_), "dtype=float32",
                                     "max_steps=4", "logging_steps=1", "eval_strategy=no"};
@@ -32,15 +32,15 @@ class RankRuns {
     return arguments;
   }
 
-  /// The same for a shell, each with a space before it.
+  /// The same as text for a shell, with a space before each word.
   std::string words(const std::string& output, const std::vector<std::string>& more = {}) const {
     std::string text;
     for (const std::string& argument : arguments(output, more)) text += " '" + argument + "'";
     return text;
   }
 
-  /// Compares the losses of a run with one rank's. They differ by the order of float32 sums: each has less than 1000
-  /// terms, so less than 1000 ulp of 6e-8, and Adam divides the scale of gradients out.
+  /// Compares the losses of a run with one rank's. They differ by the order of float32 sums: each has fewer than 1000
+  /// terms, so the error is below 1000 ulp of 6e-8, and Adam is invariant to the scale of gradients.
   void expect_losses_of_one_rank(const std::string& output) const {
     if (losses("alone").empty()) {
       const Outcome alone = run_hone(arguments("alone"));

@@ -1,5 +1,5 @@
-// What ranks do together, checked on the ranks of a real launcher: every rank runs this program. Exit code 0 if all
-// held, 1 if something did not, 4 if a rank was lost (with --fault, that is what is wanted).
+// Checks collectives with the ranks of a real launcher; every rank runs this program. Exit code 0 if all checks hold, 1
+// if one does not, 4 if a rank was lost (expected with --fault).
 //   mpirun -n 3 hone_ranks_check                     collectives of host memory
 //   hone_ranks_check --device cuda                   of GPUs, with torchrun's variables set
 //   hone_ranks_check --fault kill|stop|hang|fail     rank 1 is lost after some collectives
@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Whole numbers that every type holds and whose sums over eight ranks are exact in any order.
+/// Integers that every dtype represents, and whose sums over eight ranks are exact in any order.
 template <class T>
 T whole(int rank, int64_t i) {
   return static_cast<T>(static_cast<float>((i * 7 + rank * 3) % 16 - 8));
@@ -53,7 +53,7 @@ class Checks {
     }
   }
 
-  /// Sums of numbers that round: the same bits on all ranks and in every run.
+  /// Sums with rounding have the same bits on all ranks and in every run.
   void determinism() {
     std::string first;
     for (int run = 0; run < 3; ++run) {
@@ -70,7 +70,7 @@ class Checks {
     }
   }
 
-  /// What is queued on the compute stream before fork() is seen; what is queued after join() sees the sums.
+  /// Collectives see work queued on the compute stream before fork(); work queued after join() sees the sums.
   void order() {
     const int64_t count = 1 << 22;
     std::vector<float> ones(static_cast<size_t>(count), 1), twos(static_cast<size_t>(count), 2);
@@ -127,7 +127,7 @@ class Checks {
     fmt::print("rank {}: did not hold: {}\n", ranks_.rank(), what);
   }
 
-  /// What `values` are after `collective` on the device.
+  /// Returns `values` after `collective` on the device.
   template <class T, class Collective>
   std::vector<T> after(const std::vector<T>& values, Collective collective) {
     Buffer memory(stream_.device(), std::max<size_t>(values.size() * sizeof(T), 1));
@@ -193,7 +193,7 @@ class Checks {
     expect(right, fmt::format("broadcast of {} {} from rank {}", count, name, root));
   }
 
-  /// Unequal parts from the back to the front, the second one empty, with gaps.
+  /// Unequal parts in reverse order with gaps; the second one is empty.
   std::vector<Part> awkward_parts(int64_t count) const {
     std::vector<Part> parts(static_cast<size_t>(ranks_.size()));
     int64_t at = 0;
@@ -210,7 +210,7 @@ class Checks {
   int failures_ = 0;
 };
 
-/// Rank 1 is lost after ten steps; the others say who it was, and how long that took.
+/// Rank 1 is lost after ten steps; the other ranks print which rank it was, and the time to detect it.
 int run_fault(const std::string& fault, Communicator& ranks, Stream& stream) {
   Buffer memory(stream.device(), 1 << 20);
   const Tensor tensor = memory.tensor({1 << 18}, DType::kF32);

@@ -1,4 +1,4 @@
-// Ranks that train together do what one rank does with the same micro-batches. Ranks are threads here.
+// Tests that several ranks train as one rank does with the same micro-batches. Ranks are threads here.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -40,37 +40,37 @@ std::string traced(int ranks, ZeroStage stage) {
   return std::to_string(ranks) + " ranks, stage " + std::to_string(static_cast<int>(stage));
 }
 
-/// What ranks train.
+/// A training job.
 struct Job {
   std::string model = "qwen3_moe";
-  std::string adapter = {};  ///< folder of the case; the whole model without one
+  std::string adapter = {};  ///< folder in the case; "": train the whole model
   DType dtype = DType::kF32;
   TrainingFormats formats = {};
   double aux_coefficient = 0.01;
   double max_grad_norm = 1;
-  std::shared_ptr<const Rule> rule = adamw_rule();  ///< beside Muon AdamW steps what is not a hidden matrix
+  std::shared_ptr<const Rule> rule = adamw_rule();  ///< with Muon, AdamW steps all but hidden matrices
   std::vector<StepData> steps = {};
-  size_t first = 0;       ///< of the steps
+  size_t first = 0;       ///< index of the first step
   fs::path save_to = {};  ///< the training state, after the last step
   fs::path resume_from = {};
   int64_t least_bucket_bytes = 0;
   std::string base = "dtype";  ///< base_weight_dtype
-  bool unpacked = false;       ///< the base is dense, of the values that `base` would have
+  bool unpacked = false;       ///< the base is dense, with the values of `base`
   Offload offload = {};
   bool offload_activations = false;
-  bool recompute = false;  ///< everything
+  bool recompute = false;  ///< at level kEverything
   bool optimizer_in_backward = false;
 };
 
-/// What came of it.
+/// The result of a job.
 struct Outcome {
   std::vector<StepResult> steps;
-  LossResult evaluation;                      ///< of the last step's data, afterwards
-  HostTensors values;                         ///< of f32 models
-  std::vector<std::vector<std::byte>> bytes;  ///< of every trained value
+  LossResult evaluation;                      ///< on the last step's data, after training
+  HostTensors values;                         ///< for f32 models
+  std::vector<std::vector<std::byte>> bytes;  ///< of all trained values
 };
 
-/// Documents of the case, each a micro-batch of its own: `counts[i]` of them in step i.
+/// Steps with `counts[i]` documents of the case in step i, one micro-batch per document.
 std::vector<StepData> steps_of(const std::string& model, const std::vector<size_t>& counts) {
   const GoldenCase golden = GoldenCase::read(goldens() / model);
   std::vector<LabelledDocument> documents;
@@ -101,7 +101,7 @@ void save(const fs::path& to, ParameterStore& store, Stream& stream, Communicato
 
 Device device_under_test() { return choose_device(test_run().device); }
 
-/// Gives dense frozen weights the values that those of the checkpoint have in a packed format.
+/// Sets dense frozen weights to the checkpoint's values rounded to a packed format.
 void round_base(ParameterStore& store, const fs::path& checkpoint, const PackedFormat& format) {
   ThreadPool pool(1);
   LoadedModel exact(checkpoint, DType::kF32);
@@ -174,7 +174,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
 
 uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }  // NaN is not equal to itself
 
-/// By so many ranks; all have the same values in the end, and were told the same.
+/// Runs the job with `count` ranks, and checks that all have the same final values and results.
 Outcome train_by(int count, const Job& job, ZeroStage stage) {
   std::vector<Outcome> outcomes(static_cast<size_t>(count));
   run_ranks(count,
@@ -217,8 +217,8 @@ HostTensors initial_values(Job job) {
   return replay.values();
 }
 
-/// The order of float32 sums is all that differs. The bounds are those of `hone verify` for runs against transformers,
-/// which differ by the same.
+/// Only the order of float32 sums differs. The bounds are those of `hone verify` for comparisons with transformers,
+/// which have the same difference.
 void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job) {
   ASSERT_EQ(ours.steps.size(), one.steps.size());
   for (size_t i = 0; i < one.steps.size(); ++i) {
@@ -273,7 +273,7 @@ TEST(Ranks, AddUpBothUsesOfATiedEmbedding) {
 
 TEST(Ranks, NeedNoTokenOfAnExpert) {
   Job job{.steps = steps_of("qwen3_moe", {4, 4})};
-  for (StepData& step : job.steps) {  // of the last rank's two tokens each expert can have two at most, most none
+  for (StepData& step : job.steps) {  // the last rank has two tokens: an expert has at most two, most experts none
     MicroBatch& last = step.micro_batches.back();
     LabelledDocument pair{{last.input_ids[0], last.input_ids[1]}, {last.input_ids[0], last.input_ids[1]}};
     last = pack_documents({pair});
@@ -282,8 +282,8 @@ TEST(Ranks, NeedNoTokenOfAnExpert) {
 }
 
 TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
-  // Sums over ranks are formed once whoever receives them, so without clipping by a norm that is summed in another
-  // order the bits are the same: of rounded masters, of stochastically rounded moments, and of 8-bit codes.
+  // Each sum over ranks is computed once for all stages. Without clipping, whose norm is summed in another order, the
+  // bits are the same: of rounded masters, stochastically rounded moments, and 8-bit codes.
   const std::vector<StepData> steps = steps_of("qwen3_moe", {4, 2, 3});
   const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
       narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
@@ -312,8 +312,8 @@ TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
 
 TEST(Ranks, ShareMuonByWholeMatrices) {
   if (on_gpu()) GTEST_SKIP() << "Muon is for the CPU";
-  // With one micro-batch a step the other ranks add zeros: the bits are those of one rank, however matrices are shared
-  // out. There are more of them than ranks in some buckets and fewer in others.
+  // With one micro-batch per step the other ranks add zeros: the bits are those of one rank for any distribution of
+  // matrices. Some buckets have more matrices than ranks, others fewer.
   const std::vector<StepData> steps = steps_of("qwen3_moe", {1, 1, 1});
   const std::vector<Job> jobs = {
       {.max_grad_norm = 0, .rule = muon_rule({.rate = MuonRate::kMatchRmsAdamw}), .steps = steps},
@@ -336,8 +336,8 @@ TEST(Ranks, ShareMuonByWholeMatrices) {
 }
 
 TEST(Ranks, ThatShardGradientsOrValuesTakeTheSameSteps) {
-  // With one micro-batch a rank, sums over ranks are all there is to add: values are copies, whoever keeps them. With
-  // none on a rank it adds zeros. Frozen values are sharded where there are adapters.
+  // With one micro-batch per rank, only sums over ranks are added, and values are copies in all stages. A rank without
+  // a micro-batch adds zeros. With adapters, frozen values are sharded.
   const std::vector<StepData> steps = steps_of("qwen3_moe", {3, 2, 3});
   const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
       narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
@@ -359,7 +359,7 @@ TEST(Ranks, ThatShardGradientsOrValuesTakeTheSameSteps) {
 }
 
 TEST(Ranks, MaySumSmallBucketsTogether) {
-  // Without clipping by a norm, which is summed bucket after bucket, nothing depends on them.
+  // Without clipping, whose norm is summed by bucket, results do not depend on the buckets.
   Job job{.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {4, 2, 3})};
   const Outcome apart = train_by(2, job, ZeroStage::kState);
   for (const int64_t least : {10'000, 100'000, 1'000'000'000}) {
@@ -435,7 +435,7 @@ TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
     stream.synchronize();
     EXPECT_FALSE(replay.store().values_arrived());
     const int other = 1 - ranks.rank();
-    for (const Bucket& bucket : replay.store().buckets()) {  // what somebody would see who does not wait
+    for (const Bucket& bucket : replay.store().buckets()) {  // what a reader that does not wait would read
       const Part part = parts_of(bucket)[static_cast<size_t>(other)];
       EXPECT_TRUE(all_bits_set({element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, {}}));
     }
@@ -482,7 +482,7 @@ TEST_F(RanksFiles, GoOnInAnyNumberFromWhatOthersSaved) {
     expect_goes_on(train(rest, nullptr, ZeroStage::kNone));
     for (const ZeroStage other : kStages) expect_goes_on(train_by(2, rest, other));
   }
-  train(begin, nullptr, ZeroStage::kNone);  // and the other way
+  train(begin, nullptr, ZeroStage::kNone);  // the reverse direction
   for (const ZeroStage stage : kStages) expect_goes_on(train_by(4, rest, stage));
 }
 
@@ -501,7 +501,7 @@ TEST_F(RanksFiles, AreTheSameWhoeverKeptThem) {
     for (const ZeroStage stage : {ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues}) {
       EXPECT_TRUE(whole == bytes_of_state(stage, "sharded")) << traced(3, stage);
     }
-    // What was kept by 3 goes on by 2, whatever they share.
+    // 2 ranks continue the state of 3 ranks in any stage.
     Job rest = job;
     rest.save_to.clear();
     rest.resume_from = folder_ / "sharded";
@@ -547,19 +547,19 @@ TEST(Ranks, KeepTheirShareOfGradientsAndWeightsAndMemoryForFourHalves) {
   };
   const ParameterBytes state = bytes(ZeroStage::kState), gradients = bytes(ZeroStage::kGradients),
                        values = bytes(ZeroStage::kValues);
-  // Paddings differ, since buckets of a stage are apart.
+  // Paddings differ, since stages have different buckets.
   const auto about = [](int64_t value, int64_t expected, int64_t whole) {
     return std::abs(value - expected) < whole / 20;
   };
   EXPECT_TRUE(about(gradients.weights, state.weights, state.weights));
   EXPECT_TRUE(about(values.moments, state.moments, state.moments));
-  // Of the layers, which are most of the model, a quarter, and room for the halves of two.
+  // A quarter of the layers, which are most of the model, and slots for the halves of two layers.
   const auto share = [&](int64_t whole) { return whole / 4 + 2 * whole / kLayers; };
   EXPECT_TRUE(about(gradients.gradients, share(state.gradients), state.gradients)) << gradients.gradients;
   EXPECT_TRUE(about(values.weights, share(state.weights), state.weights)) << values.weights;
 }
 
-/// Everything that can be in host memory, apart and together.
+/// All kinds of offloading, separately and together.
 constexpr std::array kOffloads = {Offload{.optimizer = true}, Offload{.params = true}, Offload{.experts = true},
                                   Offload{.optimizer = true, .params = true}};
 
@@ -605,7 +605,7 @@ TEST(Offload, KeepsEveryBitOfSharedWeights) {
   const std::vector<StepData> steps = steps_of("qwen3_moe", {3, 2});
   expect_offload_changes_nothing({.steps = steps}, together);
   expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps, .recompute = true}, together);
-  // Frozen weights that every rank has whole are offloaded, too.
+  // Frozen weights that are whole on every rank are offloaded, too.
   const auto apart = [](const Job& job) { return train_by(2, job, ZeroStage::kState); };
   expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps}, apart);
 }
@@ -677,7 +677,7 @@ TEST(Offload, TakesWhatItSaysFromTheDevice) {
   EXPECT_EQ(state.host, resident.moments + resident.master);
   EXPECT_EQ(state.weights, resident.weights);
   EXPECT_EQ(resident.host, 0);
-  // Two slots for each half of the layers stay, and what is outside of them; a tensor is padded to 256 elements.
+  // Two slots for each kind of half remain, and weights outside layers; tensors are padded to 256 elements.
   EXPECT_LT(values.weights, resident.weights / 4);
   EXPECT_GE(values.weights + values.host, resident.weights);
   EXPECT_EQ(values.moments, resident.moments);
@@ -690,7 +690,7 @@ TEST(Offload, HasOpsReadWeightsInTheSlotsOfTheirHalves) {
   options.ranks = {.offload = {.params = true}, .least_sharded_elements = 0};
   model.set_trainable(options);
   model.load(device_under_test(), pool, 0);
-  std::map<std::pair<int, std::string>, std::set<const void*>> places;  // of a slot and a name within the layer
+  std::map<std::pair<int, std::string>, std::set<const void*>> places;  // by slot and name within the layer
   for (const Parameter& p : model.store().all()) {
     if (p.layer() < 0 || p.kind() == ParameterKind::kBuffer) continue;
     ASSERT_TRUE(p.brings_values()) << p.name();

@@ -18,7 +18,7 @@ using Rooms = std::map<std::string, std::set<std::string>>;
 
 const fs::path kRoot = HONE_SOURCE_DIR;
 
-/// The table, with what follows from it: whoever may include a room sees what that room's headers include.
+/// The table of allowed includes and its transitive closure: a room's headers include those of other rooms.
 Rooms allowed_rooms() {
   Rooms rooms = {
       {"core", {}},
@@ -70,10 +70,10 @@ std::vector<Include> includes_of(const fs::path& path) {
   return includes;
 }
 
-/// How the headers of CUDA and of its libraries begin.
+/// Prefixes of the headers of CUDA and its libraries.
 const std::vector<const char*> kCudaHeaders = {"cuda", "cublas", "nccl", "nvrtc"};
 
-/// What is wrong with the includes of a file in `room`, a line each.
+/// The forbidden includes of a file in `room`, one line each.
 std::vector<std::string> violations(const fs::path& path, const std::string& room, const Rooms& rooms) {
   std::vector<std::string> result;
   const bool may_use_cuda =
@@ -140,8 +140,8 @@ TEST(Rooms, TheBuildLinksOnlyWhatTheTableAllows) {
   EXPECT_GE(built.size(), 14u);
 }
 
-/// The op that a path below src/ belongs to, "ops/linear"; of kernels and formats the folder; "" of the rest, and of
-/// tests, which may know all ops.
+/// The op of a path below src/, "ops/linear"; for kernels and formats the folder; "" for other paths, and for tests,
+/// which may include all ops.
 std::string folder_of(const fs::path& path) {
   const std::string name = path.filename().string(), room = path.begin()->string();
   if (name.find("_test.") != std::string::npos || name.find("_testing.") != std::string::npos) return "";
@@ -152,7 +152,7 @@ std::string folder_of(const fs::path& path) {
 
 using Folders = std::map<std::string, std::set<std::string>>;
 
-/// A folder that includes itself over others, or "".
+/// A folder that includes itself through others, or "".
 std::string find_cycle(const Folders& folders) {
   for (const auto& [start, ignored] : folders) {
     std::set<std::string> reached;

@@ -1,5 +1,4 @@
-// What tests need of the machine: commands of a shell, Python packages that results are compared with, and a disk that
-// is soon full.
+// Helpers of tests: shell commands, Python packages for comparisons, and a small disk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ namespace hone {
 
 struct ShellOutcome {
   int code = -1;
-  std::string out;  ///< and what it wrote to standard error
+  std::string out;  ///< standard output and standard error
 };
 
 inline ShellOutcome run_shell(const std::string& command) {
@@ -44,9 +43,9 @@ inline std::string why_no_mpi(const std::filesystem::path& program) {
   return "";
 }
 
-/// A Python that has `module` (TensorBoard's reader, an MLflow server), which neither building nor running Hone needs:
-/// HONE_PYTHON, or what tools/test_python.sh installed; "" with the reason in `why` where there is none. A test then
-/// skips with that line.
+/// A Python that has `module` (TensorBoard's reader, an MLflow server), which Hone itself does not need: HONE_PYTHON,
+/// or the one of tools/test_python.sh; "" with the reason in `why` if there is none. A test then skips with that
+/// reason.
 inline std::string python_with(const std::string& module, std::string& why) {
   const char* stated = std::getenv("HONE_PYTHON");
   const std::string python = stated != nullptr ? stated : HONE_SOURCE_DIR "/build-python/bin/python";
@@ -62,7 +61,7 @@ inline std::string python_with(const std::string& module, std::string& why) {
   return "";
 }
 
-/// A file system in memory, with options of tmpfs: size=16m.
+/// A file system in memory with tmpfs options such as size=16m.
 class SmallDisk {
  public:
   SmallDisk(std::filesystem::path path, const char* options) : path_(std::move(path)) {
@@ -76,9 +75,9 @@ class SmallDisk {
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
 
-  /// For a test that is skipped; "" if it is there.
+  /// Why the disk could not be made; "" if it exists.
   const std::string& why_not() const { return why_; }
-  /// Leaves `bytes` free, of what may be written.
+  /// Fills the disk until `bytes` are free.
   void fill(uintmax_t bytes) const {
     std::ofstream file(path_ / "ballast", std::ios::binary);
     struct statvfs disk {};

@@ -1,5 +1,5 @@
-// A block whose attention runs on one device and whose experts run on another: ops run where their weights are, and the
-// caller moves activations. The same block on one CPU stream is the reference.
+// Tests a block whose attention and experts run on different devices: ops run where their weights are, and the caller
+// copies activations. The reference is the same block on one CPU stream.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -68,12 +68,12 @@ struct Batch {
   Forward forward;
 };
 
-/// One side: a device with its stream, its parameters and its memory.
+/// A device with its stream, parameters and memory.
 struct Side {
   explicit Side(Device where) : device(where), stream(where, pool), batch(where) {}
 
-  /// Weights of a size that keeps activations near 1: the routers' scores, say, would otherwise be known to a few
-  /// digits only.
+  /// Initialises weights so that activations are near 1: otherwise, for example, router scores would have few correct
+  /// digits.
   void allocate() {
     store.allocate(device);
     for (Parameter& parameter : store.all()) {
@@ -95,7 +95,7 @@ struct Side {
   Batch batch;
 };
 
-/// Adds a gradient that comes from elsewhere to its input's.
+/// Adds an external gradient to its input's.
 struct Seed : Node {
   Tensor gradient;
   std::string_view kind() const override { return "seed"; }
@@ -107,7 +107,7 @@ struct Seed : Node {
   }
 };
 
-/// One block on a tape, run dry twice and then for real; `gradient_of_output` is read when backward runs.
+/// One block on a tape: two dry passes, then a real one. Backward reads `gradient_of_output`.
 class Part {
  public:
   using Body = std::function<Var(Tape&, const std::vector<Var>&)>;
@@ -209,7 +209,7 @@ Results whole_block() {
   return results;
 }
 
-/// The same with attention on `near` and the experts on `far`; activations pass through the host.
+/// The same with attention on `near` and the experts on `far`; activations are copied through the host.
 Results split_block(Device near, Device far) {
   Side here(near), there(far);
   const Attention attention(small_config(), 0, here.store, DType::kF32);
@@ -243,7 +243,7 @@ Results split_block(Device near, Device far) {
   return results;
 }
 
-/// About ten sums of up to 64 products follow each other, in another order on another device, each off by up to
+/// About ten consecutive sums of up to 64 products have another order on another device; each has an error of up to
 /// 64 · 2^-24 = 4e-6 of its terms.
 void expect_close(const std::vector<float>& got, const std::vector<float>& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;

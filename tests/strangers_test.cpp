@@ -1,4 +1,4 @@
-// Strangers at the ports of runs, and what ranks need to know each other: programs as a user starts them.
+// Tests of strangers at the ports of runs, and of the secret of ranks, with complete programs.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ std::map<int, std::string> listening_ports() {
   return ports;
 }
 
-/// Connections to every port that is opened while it lives, three to each.
+/// During its lifetime, makes three connections to every port that is opened.
 class Strangers {
  public:
   explicit Strangers(std::string said) : said_(std::move(said)), before_(listening_ports()) {
@@ -61,7 +61,7 @@ class Strangers {
     if (thread_.joinable()) thread_.join();
   }
   size_t count() const { return sockets_.size(); }
-  /// Addresses at which ports were opened, as the kernel writes them.
+  /// Addresses of opened ports in the kernel's notation.
   const std::map<int, std::string>& opened() const { return opened_; }
 
  private:
@@ -99,7 +99,7 @@ class RanksAmongStrangers : public ::testing::TestWithParam<const char*> {
 TEST_P(RanksAmongStrangers, OfHoneLaunchTrainAsIfAlone) {
   Strangers strangers(GetParam());
   std::string output;
-  // Ranks of one host find each other within milliseconds: some runs are over before a stranger has come.
+  // Ranks of one host connect within milliseconds: some runs end before a stranger connects.
   for (int run = 0; run < 20 && strangers.count() == 0; ++run) {
     output = "run" + std::to_string(run);
     const ShellOutcome outcome =
@@ -115,7 +115,7 @@ TEST_P(RanksAmongStrangers, OfHoneLaunchTrainAsIfAlone) {
 }
 
 TEST_P(RanksAmongStrangers, StartedByHandTrainAsIfAlone) {
-  // Strangers come before rank 1 does.
+  // Strangers connect before rank 1.
   const std::string port = std::to_string(21000 + ::getpid() % 10000);
   const std::string variables = "WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port;
   Strangers strangers(GetParam());
@@ -132,14 +132,14 @@ INSTANTIATE_TEST_SUITE_P(Who, RanksAmongStrangers,
                          ::testing::Values("", "GET / HTTP/1.1\r\n\r\n", "h\x10", "h\xff\xff\xff\xff"),
                          [](const auto& said) { return std::string("Says") + std::to_string(said.index); });
 
-/// Ranks that may be on several hosts, as far as their launcher says.
+/// Ranks that may be on several hosts, according to their launcher.
 class RanksOfSeveralHosts : public ::testing::Test {
  protected:
-  /// Rank 0 and rank 1, each with words before its command, and its output folder.
+  /// Runs rank 0 and rank 1, each with words before its command and an output folder.
   ShellOutcome run(const std::string& before_0, const std::string& output_0, const std::string& before_1,
                    const std::string& output_1) const {
     const std::string port = std::to_string(31000 + ::getpid() % 1000);
-    // Nobody's loopback, though it leads there.
+    // Not recognised as a loopback name, although it resolves to the loopback.
     const std::string variables =
         " WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=0.0.0.0 MASTER_PORT=" + port;
     return run_shell("(RANK=0" + variables + " " + before_0 + " timeout -k 5 20 " + hone_program() +

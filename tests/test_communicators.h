@@ -1,8 +1,8 @@
-// Communicators around those of ranks that are threads, for tests: LazyCommunicator, HostedCommunicator.
+// Communicators for tests that wrap those of thread ranks: LazyCommunicator, HostedCommunicator.
 //
-// LazyCommunicator: collectives of host memory beside the stream that calls them, as a GPU has them, and as late as can
-// be: each runs only when somebody waits for it or for a later one. Until then, what a gather brings from other ranks
-// is no number. Who reads without waiting reads that.
+// LazyCommunicator: collectives of host memory that run asynchronously, as on a GPU, and as late as possible: only when
+// a caller waits for them or for a later one. Until then, the destinations of a gather are NaN, which a reader that
+// does not wait reads.
 #pragma once
 
 #include <algorithm>
@@ -93,11 +93,11 @@ class LazyCommunicator : public Communicator {
   std::condition_variable changed_;
   int64_t calls_ = 0, asked_ = 0, done_ = 0;
   ThreadPool pool_;
-  Stream beside_;  // last: its queue uses what is above
+  Stream beside_;  // last: its queue uses the members above
 };
 
-// HostedCommunicator: collectives of tensors wherever they are, through host memory and the communicator of ranks that
-// are threads. So ranks that share one GPU run there what several GPUs run through NCCL. Every call waits.
+// HostedCommunicator: collectives of tensors on any device, through host memory and the communicator of thread ranks.
+// With it, ranks that share one GPU run the code that several GPUs run with NCCL. Every call waits.
 
 class HostedCommunicator : public Communicator {
  public:
@@ -140,7 +140,7 @@ class HostedCommunicator : public Communicator {
 
   Communicator& inner_;
   ThreadPool pool_;
-  Stream host_;  // last: its queue uses what is above
+  Stream host_;  // last: its queue uses the members above
 };
 
 }  // namespace hone

@@ -1,5 +1,5 @@
 // Compares the tokenizer and the template engine with references that tools/compare_tokenizers.py and
-// tools/compare_templates.py write with the Python libraries; for development, on real files that are not ours to ship.
+// tools/compare_templates.py write with the Python libraries; for development, with files that are not distributed.
 //
 //     hone_text_compare tokenizer TOKENIZER_JSON REFERENCE_JSONL
 //     hone_text_compare templates FOLDER RENDERINGS_JSON

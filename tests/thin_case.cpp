@@ -1,4 +1,4 @@
-// Thins a reference case, so that it can be kept with the sources (src/app/verify/thinned_case.h).
+// Thins a reference case for the source repository (src/app/verify/thinned_case.h).
 #include <iostream>
 
 #include "app/verify/thinned_case.h"

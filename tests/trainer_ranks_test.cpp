@@ -1,4 +1,4 @@
-// Whole runs of several ranks, which are threads of this process: what they write, and that others go on from it.
+// Tests of complete runs of several ranks, which are threads of this process: their files, and resuming from them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class TrainerRanksTest : public ::testing::Test {
  protected:
   TrainerRanksTest() : model_(make_model(folder_)), data_(folder_.write("data.jsonl", progressions(48))) {}
 
-  /// Options of rank `rank`, as the command line would have them.
+  /// Options of rank `rank` in the form of the command line.
   std::vector<std::string> options(const std::string& output, const std::vector<std::string>& more) const {
     std::vector<std::string> options = {"model_name_or_path=" + model_,
                                         "datasets=" + data_,
@@ -48,7 +48,7 @@ class TrainerRanksTest : public ::testing::Test {
     return options;
   }
 
-  /// Trains with so many ranks; the first error of any is thrown. `change` gives a rank options of its own.
+  /// Trains with `count` ranks; throws the first error of any rank. `change` modifies the options of a rank.
   void train(int count, const std::string& output, const std::vector<std::string>& more = {},
              const std::function<std::vector<std::string>(int)>& change = {}) {
     auto communicators = thread_ranks(count);
@@ -79,7 +79,7 @@ class TrainerRanksTest : public ::testing::Test {
     }
   }
 
-  /// zero_stage, of all sizes of tensors.
+  /// Options for zero_stage with sharding of tensors of any size.
   static std::vector<std::string> stage(int stage, std::vector<std::string> more = {}) {
     more.push_back("zero_stage=" + std::to_string(stage));
     more.push_back("stage3_param_persistence_threshold=0");
@@ -105,7 +105,7 @@ class TrainerRanksTest : public ::testing::Test {
     return std::sqrt(error / change);
   }
 
-  /// Numbers that do not depend on the clock are those of another run.
+  /// Checks that two runs have the same metrics, except those that depend on time.
   void expect_same_metrics(const std::string& a, const std::string& b) const {
     const std::vector<Json> ours = metrics(a), theirs = metrics(b);
     ASSERT_EQ(ours.size(), theirs.size());
@@ -167,7 +167,7 @@ TEST_F(TrainerRanksTest, AnyNumberGoesOnFromACheckpoint) {
   go_on("saved by parts", 2, "parts by two", 2);
   go_on("saved by parts", 4, "parts by four", 3);
   expect_same_metrics("by two", "whole");
-  // On the same ranks the bits are those of a run that was not interrupted.
+  // With the same number of ranks, the bits are those of an uninterrupted run.
   train(4, "uninterrupted", {"zero_stage=1"});
   EXPECT_TRUE(read_file(folder_ / "by four/model.safetensors") ==
               read_file(folder_ / "uninterrupted/model.safetensors"));

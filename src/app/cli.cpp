@@ -60,18 +60,18 @@ bool is_verb(const CLI::App& app, const std::string& name) {
   return std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->check_name(name); });
 }
 
-/// The verb that was written, or the part of it (bench step).
+/// The verb of the command line, or its subcommand (bench step).
 const CLI::App& innermost(const CLI::App& verb) {
   const auto parts = verb.get_subcommands();
   return parts.empty() ? verb : innermost(*parts.front());
 }
 
-/// As it is written: hone bench step.
+/// The full name of a verb: hone bench step.
 std::string full_name(const CLI::App& verb) {
   return verb.get_parent() == nullptr ? verb.get_name() : full_name(*verb.get_parent()) + " " + verb.get_name();
 }
 
-/// Refuses what a verb without configuration overrides does not know.
+/// Refuses unknown arguments of a verb without configuration overrides.
 void refuse_extras(const CLI::App& verb) {
   const std::vector<std::string> extras = verb.remaining();
   if (extras.empty() || takes_overrides(verb.get_name()) || verb.get_prefix_command()) return;
@@ -84,7 +84,7 @@ void refuse_extras(const CLI::App& verb) {
                   "", fmt::format("{} --help lists its options", name));
 }
 
-/// `--dry_run`, or dry_run=true: an option of the verb, whose name has a dash, and no key.
+/// Refuses `--dry_run` and dry_run=true: the verb has an option with a dash, not a key.
 void refuse_misspelt_option(const CLI::App& verb, const std::string& argument) {
   std::string name = argument.substr(argument.starts_with("--") ? 2 : 0);
   name.resize(std::min(name.find('='), name.size()));
@@ -96,7 +96,8 @@ void refuse_misspelt_option(const CLI::App& verb, const std::string& argument) {
                   "command line: " + argument, "write " + dashed);
 }
 
-/// The arguments behind the program's name, each override `--key value` in one word: its value is not CONFIG.
+/// The arguments after the program's name, with each override `--key value` as one word, so that its value is not read
+/// as CONFIG.
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const CLI::App* verb = app.get_subcommand(arguments.front());
@@ -126,12 +127,12 @@ std::vector<const char*> without_help_verb(int argc, const char* const* argv) {
   return arguments;
 }
 
-/// Parses and runs; throws what goes wrong.
+/// Parses the arguments and runs the verb; throws errors.
 int run(int argc, const char* const* argv) {
   CLI::App app("fine-tunes Mixture-of-Experts language models", "hone");
   Action action;
   add_verbs(app, action);
-  app.require_subcommand(1);  // so that an argument may be called like a verb
+  app.require_subcommand(1);  // an argument may have the name of a verb
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first == "--help" || first == "-h" || first == "help") {
     print_text(overview(app));
@@ -145,7 +146,7 @@ int run(int argc, const char* const* argv) {
   }
   try {
     std::vector<std::string> arguments = arguments_of(app, argc, argv);
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    std::reverse(arguments.begin(), arguments.end());  // CLI11's order
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     const CLI::App& verb = innermost(*app.get_subcommand(first));
@@ -170,7 +171,7 @@ std::string plain(const std::string& what, const std::string& fix) { return "err
 
 int run_command_line(int argc, const char* const* argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is an error of write(), which says so
+  std::signal(SIGXFSZ, SIG_IGN);  // for a file over `ulimit -f`, write() returns an error
   try {
     const std::vector<const char*> arguments = without_help_verb(argc, argv);
     return run(static_cast<int>(arguments.size()), arguments.data());

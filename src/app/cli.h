@@ -12,24 +12,24 @@ namespace hone {
 /// Runs the program and returns its exit code (core/error.h). Errors are printed to standard error in a few lines.
 int run_command_line(int argc, const char* const* argv);
 
-// What the command lines of several verbs have in common.
+// Helpers for the command lines of verbs.
 
-/// A verb below `parent`, whose help ends in examples. What it does not know is left in remaining().
+/// Adds a verb to `parent`, with examples at the end of its help. Unknown arguments remain in remaining().
 CLI::App* add_verb(CLI::App& parent, const char* name, const char* what, const char* examples);
 
-/// --threads
+/// Adds --threads.
 void add_threads(CLI::App* verb, int& threads);
-/// --json, for verbs that print their result
+/// Adds --json, for verbs that print their result.
 void add_json(CLI::App* verb, bool& json);
 
-/// What the parsed command line asks for; gives the exit code.
+/// The action of the parsed command line; returns the exit code.
 using Action = std::function<int()>;
 
-/// Adds every verb to `app`; the one that was written sets `action`. `overrides` says which verbs take key=value: what
-/// they do not know themselves is left in their remaining().
+/// Adds all verbs to `app`. The verb of the command line sets `action`.
 void add_verbs(CLI::App& app, Action& action);
 
-/// Whether a verb takes configuration overrides (`key=value`, `--key value`) beside its own options.
+/// Whether a verb takes configuration overrides (`key=value`, `--key value`) in addition to its own options. They
+/// remain in its remaining().
 bool takes_overrides(const std::string& verb);
 
 }  // namespace hone

@@ -39,13 +39,13 @@ void add_json(CLI::App* verb, bool& json) { verb->add_flag("--json", json, "prin
 
 namespace {
 
-/// The options of a verb outlive its parsing.
+/// Options of a verb, which must outlive parsing.
 template <class Options>
 std::shared_ptr<Options> options_of() {
   return std::make_shared<Options>();
 }
 
-/// A verb of a configuration: options CONFIG, --log-level, --verbose; everything else is an override.
+/// Options of a verb that reads a configuration: CONFIG, --log-level, --verbose; other arguments are overrides.
 struct ConfigOptions {
   std::string config, log_level;
   bool verbose = false;
@@ -59,7 +59,7 @@ std::shared_ptr<ConfigOptions> add_config(CLI::App* verb) {
   return options;
 }
 
-/// Without a file, the first argument is an override already.
+/// Whether the first argument is an override; there is no file then.
 bool is_override(const std::string& argument) { return argument.find('=') != std::string::npos; }
 
 RunRequest request_of(const ConfigOptions& options, std::vector<std::string> overrides) {
@@ -113,7 +113,7 @@ void add_launch(CLI::App& app, Action& action) {
                    "how many, on each host; default: one for each GPU here, 1 on other machines");
   verb->add_option("--device", options->device, "cpu, cuda (a GPU for each), or auto: GPUs if there are enough")
       ->capture_default_str();
-  verb->prefix_command();  // the verb it runs, and what follows
+  verb->prefix_command();  // the verb to run, and its arguments
   const auto elsewhere = add_launch_elsewhere(verb);
   verb->callback([=, &action] {
     action = [=] {
@@ -193,7 +193,7 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->add_option("--ranks", options->ranks, "how many train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--memory", options->memory, "what the device has, such as 80GB; default: what is free on it")
+  verb->add_option("--memory", options->memory, "memory of the device, such as 80GB; default: its free memory")
       ->transform(CLI::AsSizeValue(true));
   add_json(verb, options->json);
   verb->callback([=, &action] {
@@ -337,7 +337,7 @@ void add_convert(CLI::App& app, Action& action) {
   verb->callback([=, &action] { action = [=] { return run_convert(*options); }; });
 }
 
-/// The model, its adapter and template, and how tokens are chosen. `options` outlives the verb.
+/// Adds options for the model, its adapter and template, and sampling. `options` must outlive the verb.
 void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--model", options.model, "model folder, Hugging Face id in the local cache, or adapter folder")
       ->required();
@@ -352,7 +352,7 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--top-p", sampling.top_p, "only the most probable tokens that make up this share");
   verb->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less");
   verb->add_option("--do-sample", sampling.do_sample, "draw tokens at random; default: if one of the above says how");
-  verb->add_option("--seed", sampling.seed, "of what is drawn");
+  verb->add_option("--seed", sampling.seed, "seed of random sampling");
   verb->add_option("--device", options.device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
       ->capture_default_str();
   verb->add_option("--dtype", options.dtype, "float32 or bfloat16; default: what the model's config says");

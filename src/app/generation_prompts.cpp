@@ -19,8 +19,8 @@ namespace {
 
 bool has_role(const Json& message, const char* role) { return message.value("role", "") == role; }
 
-/// The row with an empty answer where it has none, and of a row with messages the columns of a chat alone: as training
-/// data have it.
+/// The row in the form of training data: a missing answer becomes empty, and a row with messages has only the columns
+/// of a chat.
 Json as_training_row(const RowColumns& columns) {
   Json row = columns.row();
   const auto put = [&](const char* name, Json value) { row[columns.label(name)] = std::move(value); };
@@ -42,7 +42,7 @@ Json as_training_row(const RowColumns& columns) {
   return row;
 }
 
-/// The conversation without the answer it may end with.
+/// The conversation without the answer at its end.
 ChatInput unanswered(Conversation conversation) {
   Json& messages = conversation.messages;
   const auto cut = [&](size_t size) {
@@ -57,7 +57,7 @@ ChatInput unanswered(Conversation conversation) {
   return input;
 }
 
-/// The tokens in front of the first that is learnt.
+/// The tokens before the first supervised token.
 std::vector<int32_t> prompt_of(const TokenizedRow& row, const std::string& where) {
   size_t size = 1;
   while (size < row.labels.size() && row.labels[size] == kIgnoredLabel) ++size;
@@ -157,7 +157,7 @@ std::vector<PromptRow> PromptReader::read_file(const std::string& path) const {
       const std::unique_ptr<RowReader> reader = open_rows(file, files, options_.mapping);
       for (RawRow raw; reader->next(raw);) take(raw);
     }
-  } else {  // a pipe, which holds JSONL
+  } else {  // a pipe with JSONL
     JsonlReader reader(path, {.source = FileSource::kAlsoPipe});
     for (RawRow raw; reader.next(raw);) take(raw);
   }

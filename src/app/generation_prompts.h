@@ -1,4 +1,4 @@
-// The prompts of `hone generate` and `hone eval`: from the command line or the rows of a file to tokens.
+// The prompts of `hone generate` and `hone eval`: tokenises texts of the command line and rows of files.
 #pragma once
 
 #include <string>
@@ -9,36 +9,36 @@
 
 namespace hone {
 
-/// A prompt and where it came from.
+/// A prompt and its origin.
 struct PromptRow {
-  Json row;           ///< of a file, {"prompt": line} of a .txt; null for a prompt of the command line
+  Json row;           ///< the row of a file, {"prompt": line} for a .txt; null for a prompt of the command line
   std::string where;  ///< file:line
   std::vector<int32_t> ids;
-  std::string asked;     ///< what is asked: the text, or the last message; empty: tokens alone
-  bool is_chat = false;  ///< the chat template wrote it
+  std::string asked;     ///< the text, or the last message; empty for a prompt of tokens
+  bool is_chat = false;  ///< rendered by the chat template
 };
 
 struct PromptReaderOptions {
-  std::string system;                        ///< put before messages that do not begin with a system message
-  Json template_variables = Json::object();  ///< for the chat template, where the row does not state them
-  bool raw = false;                          ///< texts are encoded as they are
-  ColumnMapping mapping = {};                ///< of the rows of a file
+  std::string system;                        ///< prepended to messages that do not begin with a system message
+  Json template_variables = Json::object();  ///< for the chat template; the row's own have precedence
+  bool raw = false;                          ///< texts are encoded without chat template
+  ColumnMapping mapping = {};                ///< for the rows of a file
 };
 
 class PromptReader {
  public:
-  /// Both outlive this.
+  /// Tokenizer and chat prompt must outlive this object.
   PromptReader(const Tokenizer& tokenizer, const ChatPrompt& chat, const PromptReaderOptions& options);
 
-  /// A text of the command line. UserError if it has no tokens.
+  /// Reads a text of the command line. Throws UserError if it has no tokens.
   PromptRow read_text(const std::string& text, const std::string& where) const;
 
-  /// The lines of a .txt file that are not blank, or the rows of any other data that training reads, file or folder.
-  /// The answer may be missing (`prompt` or `question` alone, `instruction` and `input`) and is not shown to the model:
-  /// neither the assistant's messages at the end of a chat, nor a completion. A prompt with a completion that is text
-  /// is continued without template, as training encodes it; so are tokens, up to the first that is learnt. UserError
-  /// with file:line: columns of no format, nothing to answer, the errors of the files and of the chat template; with
-  /// the file: no rows.
+  /// Reads the lines of a .txt file that are not blank, or the rows of other training data, file or folder. The answer
+  /// may be missing (only `prompt` or `question`, or `instruction` and `input`) and is not part of the prompt: neither
+  /// the assistant's messages at the end of a chat, nor a completion. A text prompt with a completion is encoded
+  /// without template, as in training; a tokenised row is cut before its first supervised token. Throws UserError with
+  /// file:line for unknown columns, for a row without a prompt, and for errors of files and of the chat template; with
+  /// the file if it has no rows.
   std::vector<PromptRow> read_file(const std::string& path) const;
 
  private:
@@ -51,8 +51,8 @@ class PromptReader {
   PromptReaderOptions options_;
 };
 
-/// Tokens of the longest sequence: what its prompt and answer need, within the model's context. UserError for a prompt
-/// that leaves no room for an answer.
+/// Tokens of the longest sequence (prompt and answer), at most the model's context. Throws UserError for a prompt that
+/// fills the context.
 int64_t longest_sequence(const std::vector<PromptRow>& prompts, int64_t max_new_tokens, int64_t context);
 
 }  // namespace hone

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// An adapter's folder stands for its base model with the adapter.
+/// Replaces an adapter's folder by its base model and the adapter.
 InferenceOptions with_base(InferenceOptions options) {
   const fs::path folder = options.model;
   if (!is_adapter_folder(folder)) return options;
@@ -48,7 +48,7 @@ const WeightFormat& experts_of(const InferenceOptions& options, Device device) {
   return experts;
 }
 
-/// The one that is asked for; else the adapter's, with which it was trained; else the model's own.
+/// The template of the options; else the adapter's, with which it was trained; else the model's.
 ChatTemplateSource template_of(const InferenceOptions& options) {
   if (!options.chat_template.empty()) return read_chat_template(options.chat_template);
   const fs::path of_adapter = fs::path(options.adapter) / "chat_template.jinja";
@@ -164,7 +164,7 @@ ChatTemplateSource read_chat_template(const std::string& path) {
 int64_t context_length(const RopeParameters& rope) {
   const RopeScaling& scaling = rope.scaling;
   const auto scaled = [&](int64_t positions) {
-    constexpr double kMost = 1e15;  // a factor of a file may be any number
+    constexpr double kMost = 1e15;  // a file may have any factor
     return static_cast<int64_t>(std::clamp(scaling.factor.value_or(1.0) * static_cast<double>(positions), 0.0, kMost));
   };
   switch (scaling.type) {

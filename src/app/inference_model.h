@@ -1,4 +1,4 @@
-// A model that is ready to generate: what `hone generate` and `hone chat` have in common.
+// InferenceModel: a model with tokenizer and chat template for `hone generate` and `hone chat`.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace hone {
 
-/// What the command line says of sampling; the rest is as the model's generation_config.json has it.
+/// Sampling options of the command line. The model's generation_config.json gives the others.
 struct SamplingOverrides {
   std::optional<int64_t> max_new_tokens, top_k;
   std::optional<double> temperature, top_p, repetition_penalty;
@@ -24,48 +24,48 @@ struct SamplingOverrides {
 };
 
 struct InferenceOptions {
-  std::string model;    ///< folder, or Hugging Face id in the local cache; an adapter's folder names its base itself
+  std::string model;    ///< folder, or Hugging Face id in the local cache; an adapter's folder contains its base's name
   std::string adapter;  ///< folder of an adapter; "" = none
   std::string chat_template;            ///< a Jinja file to use instead of the model's template; "" = the model's
   std::string chat_template_kwargs;     ///< JSON object of variables for the template; "" = none
   std::optional<bool> enable_thinking;  ///< the template's variable of that name
   SamplingOverrides sampling;
   std::string device = "auto";
-  std::string dtype;                         ///< float32 or bfloat16; "" = what the model's config says, else bfloat16
+  std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
   std::string expert_weight_dtype = "auto";  ///< or int8, on a CPU
   int threads = 0;                           ///< 0: all cores
 };
 
-/// Positions that a model is made for.
+/// The number of positions that a model supports.
 int64_t context_length(const RopeParameters& rope);
 
-/// Whether the folder has an adapter and no model beside it.
+/// Whether the folder has an adapter but no model.
 bool is_adapter_folder(const std::filesystem::path& folder);
-/// The model that an adapter's folder names; UserError if it names none.
+/// The base model stated in an adapter's folder. Throws UserError if there is none.
 std::string base_of_adapter(const std::filesystem::path& folder);
 
-/// UserError if the file cannot be read.
+/// Reads a chat template. Throws UserError if the file cannot be read.
 ChatTemplateSource read_chat_template(const std::string& path);
 
 class InferenceModel {
  public:
-  /// Reads everything but the weights. UserError: no such folder, no tokenizer, a broken template, options out of
-  /// range.
+  /// Reads everything but the weights. Throws UserError for a missing folder or tokenizer, an invalid template, or
+  /// options out of range.
   explicit InferenceModel(const InferenceOptions& options);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ChatPrompt& chat() const { return *chat_; }
-  /// Variables for the chat template: those of the run that trained the adapter or else the model, and over them what
-  /// the command line states.
+  /// Variables for the chat template: those of the command line, then those of the run that trained the adapter or else
+  /// the model.
   const Json& template_variables() const { return variables_; }
   const SamplingOptions& sampling() const { return sampling_; }
-  /// Lines to show: settings of generation_config.json that are not applied, chat settings of the training run.
+  /// Lines for the user: settings of generation_config.json that are not applied, chat settings of the training run.
   const std::vector<std::string>& notes() const { return notes_; }
-  /// For chats: a warning if they are answered greedily while the prompt asks for thoughts.
+  /// For chats: a warning if decoding is greedy although the prompt enables thinking.
   std::optional<std::string> warning_of_thinking() const;
   const std::vector<int32_t>& stop_ids() const { return tokenizer_.special_tokens().stop; }
   bool is_stop(int32_t id) const;
-  /// Its context_length().
+  /// The model's context_length().
   int64_t context() { return context_length(model_.decoder().config().rope); }
 
   /// Reads the weights and makes a generator.

@@ -78,7 +78,7 @@ std::string rank_prefix() {
   try {
     const LaunchEnvironment environment = launch_environment();
     return environment.world_size > 1 ? fmt::format("rank {}: ", environment.rank) : "";
-  } catch (const Error&) {  // it is what will be printed
+  } catch (const Error&) {  // the caller prints this error
     return "";
   }
 }

@@ -1,4 +1,4 @@
-// The ranks that a launcher has started this process among, for verbs that several ranks run together.
+// LaunchedRanks: the ranks that a launcher has started, for verbs that support several ranks.
 #pragma once
 
 #include <functional>
@@ -14,22 +14,22 @@ namespace hone {
 
 class LaunchedRanks {
  public:
-  /// The run's output_dir where it is trained by so many ranks; "" for verbs that have none.
+  /// Returns the run's output_dir for this number of ranks; "" for verbs without one.
   using OutputDir = std::function<std::string(int ranks)>;
 
-  /// Reads the launcher's variables (dist/launch_environment.h) and waits for the other ranks: from here on they learn
-  /// at once if one of them fails. One rank without such variables. `output_dir` is asked for only where ranks of
-  /// several hosts were given no secret: they meet by a file there (dist/run_secret.h).
+  /// Reads the launcher's variables (dist/launch_environment.h) and waits for the other ranks, which are then informed
+  /// immediately if one fails. Without such variables there is one rank. Calls `output_dir` only if ranks may be on
+  /// several hosts and have no secret: they exchange it through a file there (dist/run_secret.h).
   explicit LaunchedRanks(const OutputDir& output_dir = {});
 
   int size() const { return environment_.world_size; }
-  /// Who is there, for the log: a line.
+  /// A line about the ranks for the log.
   std::string describe() const;
-  /// Seconds after which a rank that the others wait for counts as hanging.
+  /// Sets the seconds after which a rank that the other ranks wait for is treated as hanging.
   void set_timeout(double seconds);
-  /// What the trainer is told; it takes the connection over when it connects.
+  /// The trainer's view of the ranks. The trainer takes over the connection when it connects.
   TrainerRanks for_trainer();
-  /// Runs `work`; if it fails, the other ranks are told why.
+  /// Runs `work`. If it fails, tells the other ranks why.
   int run(const std::function<int()>& work);
 
  private:
@@ -37,13 +37,13 @@ class LaunchedRanks {
   std::unique_ptr<ControlChannel> control_;
 };
 
-/// The same for verbs that tell the others nothing of their own errors.
+/// The same for verbs that do not report their errors to the other ranks.
 TrainerRanks launched_ranks();
 
-/// Where a rank prints: the first to standard output, the others nowhere.
+/// The terminal of a rank: standard output for rank 0, none for the other ranks.
 Terminal terminal_of(const TrainerRanks& ranks);
 
-/// "rank 2: " before an error of a process that is one of several ranks; otherwise "".
+/// The prefix of errors, "rank 2: ", in a process that is one of several ranks; otherwise "".
 std::string rank_prefix();
 
 }  // namespace hone

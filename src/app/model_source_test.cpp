@@ -18,7 +18,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// models/tiny with a model's config.json alone.
+/// A folder models/tiny that contains only a config.json.
 class ModelSources : public testing::Test {
  protected:
   ModelSources()
@@ -133,7 +133,7 @@ TEST(ModelSummary, PatternsCountTheLayersTheyMatch) {
   EXPECT_EQ(patterns[2].glob, "model.layers.*.mlp.experts.gate_up_proj");
   EXPECT_EQ(patterns[2].tensors, 2);
   EXPECT_EQ(patterns[2].shape, "[8, 6, 4]");
-  // What is shown selects what it stands for.
+  // A pattern selects the parameters that it was made from.
   EXPECT_EQ(store.select({patterns[2].glob}, "freeze_parameters").size(), 2u);
 }
 

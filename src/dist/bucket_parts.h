@@ -1,4 +1,4 @@
-// The ranks' parts of a bucket, as collectives take them.
+// The ranks' parts of a bucket as arguments of collectives.
 #pragma once
 
 #include <vector>
@@ -14,9 +14,9 @@ inline std::vector<Part> parts_between(const std::vector<int64_t>& cuts) {
   return parts;
 }
 
-/// In elements.
+/// The parts in elements.
 inline std::vector<Part> parts_of(const Bucket& bucket) { return parts_between(bucket.cuts); }
-/// Of stored values as they are moved: in elements, or in bytes of chunks.
+/// The parts of stored values: in elements, or in bytes of chunks if the bucket is packed.
 inline std::vector<Part> moved_parts_of(const Bucket& bucket) {
   return parts_between(bucket.packed ? bucket.chunk_cuts : bucket.cuts);
 }

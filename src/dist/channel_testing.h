@@ -1,4 +1,4 @@
-// Ranks that are threads and find each other over TCP, for tests.
+// For tests: ranks that are threads and connect over TCP.
 #pragma once
 
 #include <unistd.h>
@@ -13,8 +13,8 @@
 
 namespace hone {
 
-/// A port that was free a moment ago: one that tests in processes beside this one do not use, below those that the
-/// system gives to who connects.
+/// A port that was free a moment ago. It depends on the process id, so that concurrent test processes use different
+/// ports, and is below the system's ephemeral ports.
 inline int free_port() {
   std::string problem;
   static int port = 20000 + static_cast<int>(::getpid() % 199) * 64;
@@ -29,7 +29,7 @@ inline LaunchEnvironment environment_of(int rank, int world_size, int port) {
 
 inline SecretPlaces test_secret() { return {.stated = "a secret that the ranks of a test know"}; }
 
-/// body(channel) for each of `count` ranks in threads; what each threw, "" for nothing.
+/// Calls body(channel) in one thread per environment. Returns the message of each rank's exception, or "".
 template <class Body>
 std::vector<std::string> run_channels(std::vector<LaunchEnvironment> environments, ControlTimes times, Body body) {
   std::vector<std::string> errors(environments.size());

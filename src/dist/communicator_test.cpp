@@ -18,7 +18,7 @@
 namespace hone {
 namespace {
 
-/// A rank's stream, and a tensor of its own in host memory.
+/// A rank's stream and its tensor in host memory.
 template <class T>
 struct RankTensor {
   explicit RankTensor(int64_t count) : values(static_cast<size_t>(count)) {}
@@ -28,7 +28,7 @@ struct RankTensor {
   std::vector<T> values;
 };
 
-/// Reproducible values of rank `rank`, of sizes that make rounding errors show.
+/// Reproducible values of rank `rank`, of magnitudes whose sums have rounding errors.
 template <class T>
 std::vector<T> values_of(int rank, int64_t count) {
   std::mt19937_64 random(static_cast<uint64_t>(rank) * 7919 + 1);
@@ -44,7 +44,7 @@ std::vector<T> values_of(int rank, int64_t count) {
   return values;
 }
 
-/// The sum in rank order, as the contract says.
+/// The sum in rank order.
 template <class T>
 std::vector<T> expected_sum(int ranks, int64_t count) {
   using Sum = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
@@ -176,7 +176,7 @@ TEST(ThreadRanks, AFailedRankEndsTheOthersWithItsReason) {
                            RankTensor<float> mine(100000);
                            communicator.all_reduce_sum(stream, mine.tensor());
                            communicator.finish(stream);
-                           communicator.control().barrier();  // nobody is in the first sum any more
+                           communicator.control().barrier();  // all ranks have finished the first sum
                            if (communicator.rank() == 1) throw std::runtime_error("no space left on device");
                            try {
                              communicator.all_reduce_sum(stream, mine.tensor());
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(By, TransportOfOneHost,
                          [](const auto& way) { return std::string(way.param.name); });
 
 TEST_P(TransportOfOneHost, MessagesOfAllSizesArriveInOrder) {
-  // The last ones are larger than the kernel keeps, in both directions at once.
+  // The last size exceeds the kernel's buffers, in both directions at once.
   const std::vector<size_t> sizes = {1, 0, 7, 4096, 65537, 12 << 20};
   const auto errors = run_channels(environments(4), {}, [&](ControlChannel& control) {
     const std::unique_ptr<Transport> transport = connect(control);

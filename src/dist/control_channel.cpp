@@ -16,9 +16,9 @@ namespace hone {
 
 namespace {
 
-/// A rank that leaves waits so long for the others to take its last words.
+/// How long a rank that leaves waits for the other side to read its last messages.
 constexpr int kGoodbyeMilliseconds = 1000;
-/// Texts that a rank may send ahead: it waits for the others' after each.
+/// Unread texts that a peer may have sent. A correct peer waits for the other texts after each one.
 constexpr size_t kMostTexts = 4;
 
 std::string at_step_text(int64_t step) {
@@ -55,7 +55,7 @@ ControlChannel::~ControlChannel() {
     send_to(*peer, ControlMessage::kGoodbye, {});
     ::shutdown(peer->connection.socket.descriptor(), SHUT_WR);
   }
-  // Closing a connection with bytes that were not read takes back those that the other side has not read either.
+  // Closing a socket with unread bytes resets the connection and discards what the other side has not read yet.
   for (const auto& peer : peers_) {
     pollfd entry{peer->connection.socket.descriptor(), POLLIN, 0};
     while (::poll(&entry, 1, kGoodbyeMilliseconds) > 0 &&
@@ -71,7 +71,7 @@ void ControlChannel::in_collective(const char* name) {
   collective_ = name;
 }
 
-// Texts that all exchange.
+// Exchange of texts.
 
 std::vector<std::string> ControlChannel::exchange(std::string_view mine) {
   return rank_ == 0 ? exchange_at_rank_0(mine) : exchange_through_rank_0(mine);
@@ -107,19 +107,19 @@ std::vector<std::string> ControlChannel::exchange_through_rank_0(std::string_vie
   changed_.wait(lock, [&] { return ended_ || !peer.texts.empty() || peer.left; });
   if (peer.texts.empty()) {
     throw_if_ended();
-    throw Error(ExitCode::kDeviceFailed, fmt::format("{} has ended while this rank waits for it", name_of(0)), "",
+    throw Error(ExitCode::kDeviceFailed, fmt::format("{} ended while this rank waited for it", name_of(0)), "",
                 "look at that rank's log");
   }
   std::optional<std::vector<std::string>> texts = unpack_texts(peer.texts.front().bytes);
   peer.texts.pop_front();
   if (!texts || texts->size() != ranks_.size()) {
-    throw Error(ExitCode::kDeviceFailed, fmt::format("what {} passes on is not one text of each rank", name_of(0)), "",
+    throw Error(ExitCode::kDeviceFailed, fmt::format("{} sent a reply without one text per rank", name_of(0)), "",
                 "look at that rank's log");
   }
   return *std::move(texts);
 }
 
-/// A rank that has left will not send its text; one that hangs will not either.
+/// Ends the group if a rank has left without sending its text, or has not sent it for hang_ seconds.
 void ControlChannel::find_missing_texts() {
   std::vector<int> missing;
   std::string who;
@@ -146,13 +146,13 @@ void ControlChannel::find_missing_texts() {
     }
   }
   if (waited == 0 || missing.empty()) return;
-  if (left) return end({fmt::format("{} did not stay while the others wait for all", who), missing});
+  if (left) return end({fmt::format("{} left while the other ranks were waiting", who), missing});
   if (waited > hang_) {
-    end({fmt::format("the others have waited {:.0f} s (ddp_timeout) for {}", waited, who), missing, true});
+    end({fmt::format("the other ranks have waited {:.0f} s (ddp_timeout) for {}", waited, who), missing, true});
   }
 }
 
-// What others hear.
+// Sending.
 
 void ControlChannel::send_to(Peer& peer, ControlMessage type, std::string_view bytes) {
   const std::lock_guard lock(peer.sending);
@@ -173,7 +173,7 @@ void ControlChannel::send_heartbeats() {
   }
 }
 
-// What is heard.
+// Receiving.
 
 void ControlChannel::serve() {
   Clock::time_point next_beat = Clock::now();
@@ -223,7 +223,7 @@ void ControlChannel::listen(Peer& peer) {
   const std::optional<Message> message = peer.connection.reader.next();
   if (message && !take(peer, *message)) {
     ended = true;
-    why = "what it says cannot be read";
+    why = "it sent an invalid message";
   }
   if (!ended || has_left(peer)) return;
   end({lost_text(peer, why), {peer.connection.rank}}, {}, &peer);
@@ -268,7 +268,7 @@ bool ControlChannel::take_text(Peer& peer, const Message& message) {
   return true;
 }
 
-// Who is lost.
+// Detection of lost ranks.
 
 int ControlChannel::ranks_on_own_cores() const {
   const RankFacts& own = ranks_[static_cast<size_t>(rank_)];
@@ -323,11 +323,11 @@ void ControlChannel::find_hanging() {
     const RankProgress& progress = all[static_cast<size_t>(rank)];
     if (progress.collectives >= waiting.collectives) continue;
     behind.push_back(rank);
-    who += fmt::format("{}{}, which is at {} and has come to {} collectives", who.empty() ? "" : "; ", name_of(rank),
+    who += fmt::format("{}{}, which is at {} and has reached {} collectives", who.empty() ? "" : "; ", name_of(rank),
                        at_step_text(progress.step), progress.collectives);
   }
   lock.unlock();
-  if (who.empty()) who = "data that do not come, though all ranks are in it: the network between them is at fault";
+  if (who.empty()) who = "data, although all ranks have reached it: check the network between their hosts";
   end({fmt::format("{} number {} of {} has waited {:.0f} s (ddp_timeout) for {}", waiting.collective,
                    waiting.collectives, at_step_text(waiting.step), waiting.waited, who),
        behind, true});
@@ -355,7 +355,7 @@ void ControlChannel::end(GroupEnd end, std::string_view own_failure, Peer* gone)
   if (rank_ != 0 && !own_failure.empty()) send_to(*peers_.front(), ControlMessage::kFailed, own_failure);
   for (const auto& callback : callbacks) callback();
   if (!end.stuck) return;
-  // A process that is stopped or hangs would keep its launcher and the device's memory for ever.
+  // A stopped or hanging process would block its launcher and hold the device's memory forever.
   for (const int rank : end.lost) {
     const RankFacts& facts = ranks_.at(static_cast<size_t>(rank));
     if (rank != rank_) end_process(facts.pid, facts.place);

@@ -1,5 +1,5 @@
-// ControlChannel: Control over TCP. Every rank has a connection to rank 0, which passes on what concerns all. A thread
-// of each rank sends a heartbeat and listens; rank 0 also finds out who is lost, and who keeps the others waiting.
+// ControlChannel: Control over TCP. Every rank has a connection to rank 0, which forwards messages to all ranks. A
+// thread of each rank sends heartbeats and receives; rank 0 also detects lost ranks and ranks that hang.
 #pragma once
 
 #include <atomic>
@@ -19,13 +19,13 @@
 
 namespace hone {
 
-/// Seconds.
+/// Time limits in seconds.
 struct ControlTimes {
-  double rendezvous = 600;  ///< until all ranks have come
-  double notice = 10;       ///< until it is said who has not
+  double rendezvous = 600;  ///< until all ranks have connected
+  double notice = 10;       ///< until the missing ranks are reported
   double heartbeat = 1;
-  double silence = 20;  ///< without a heartbeat: a rank is lost
-  double hang = 1800;   ///< in one collective: a rank that has not come to it hangs
+  double silence = 20;  ///< without a heartbeat, after which a rank is lost
+  double hang = 1800;   ///< in one collective, after which a rank that has not reached it is lost
 };
 
 /// A connection to another rank.
@@ -35,8 +35,7 @@ struct RankConnection {
   MessageReader reader;
 };
 
-/// What all ranks of a run know, and nobody else does: with it they prove who they are at other ports, too
-/// (run_secret.h).
+/// The secret that all ranks of a run share. They use it to authenticate at data ports, too (run_secret.h).
 struct RunKey {
   std::string secret = {};
   std::string run = {};  ///< run_digest
@@ -44,10 +43,11 @@ struct RunKey {
 
 class ControlChannel : public Control {
  public:
-  /// `connections`: at rank 0 one to each other rank, elsewhere the one to rank 0. `ranks`: of all.
+  /// `connections`: on rank 0 one to each other rank, on other ranks the one to rank 0. `ranks`: the facts of all
+  /// ranks.
   ControlChannel(int rank, std::vector<RankFacts> ranks, std::vector<RankConnection> connections, ControlTimes times,
                  RunKey key = {});
-  /// Says goodbye: that this rank ends is no loss.
+  /// Sends kGoodbye: the other ranks do not count this rank as lost.
   ~ControlChannel() override;
 
   int rank() const override { return rank_; }
@@ -56,11 +56,11 @@ class ControlChannel : public Control {
   const RunKey& key() const { return key_; }
   /// Whether all ranks reach each other over the loopback.
   bool on_one_host() const;
-  /// Ranks of this one's host that may run on the same cores, this one included.
+  /// The number of ranks of this host that may run on the same cores, including this rank.
   int ranks_on_own_cores() const;
   /// "rank 2 (node7, pid 123)"
   std::string name_of(int rank) const;
-  /// Changes ControlTimes::hang; what rank 0 says counts.
+  /// Changes ControlTimes::hang. Only rank 0's value has an effect.
   void set_hang(double seconds) { hang_ = seconds; }
 
   std::vector<std::string> exchange(std::string_view mine) override;
@@ -84,12 +84,12 @@ class ControlChannel : public Control {
     std::mutex sending;
     Clock::time_point heard;
     RankProgress progress;
-    std::deque<Text> texts;  // of exchange(), not yet taken
-    bool left = false;       // said goodbye, or is lost
+    std::deque<Text> texts;  // received for exchange(), not yet used
+    bool left = false;       // has sent kGoodbye, or is lost
   };
   void serve();
   void listen(Peer& peer);
-  /// False if it is not what a rank says, or not to this one.
+  /// Handles a message; false if it is invalid or not for this rank.
   bool take(Peer& peer, const Message& message);
   bool take_text(Peer& peer, const Message& message);
   void send_to(Peer& peer, ControlMessage type, std::string_view bytes);
@@ -102,8 +102,8 @@ class ControlChannel : public Control {
   bool texts_are_there() const;
   std::vector<std::string> exchange_at_rank_0(std::string_view mine);
   std::vector<std::string> exchange_through_rank_0(std::string_view mine);
-  /// `own_failure`: what rank 0 is told where this rank itself ends the group.
-  /// `gone` has left by it: whoever waits for that peer wakes up to the reason.
+  /// Ends the group. `own_failure`: the text for rank 0 if this rank has failed. `gone`: a peer that is marked as left
+  /// before waiting threads wake up, so they throw the reason.
   void end(GroupEnd end, std::string_view own_failure = {}, Peer* gone = nullptr);
   void throw_if_ended() const;
   RankProgress own_progress() const;
@@ -120,13 +120,13 @@ class ControlChannel : public Control {
   std::atomic<const char*> collective_{""};
   std::atomic<Clock::rep> collective_since_{0};
 
-  mutable std::mutex mutex_;  // of what follows, and of the peers' progress and texts
+  mutable std::mutex mutex_;  // protects the next three members, and the peers' progress, texts and left
   std::condition_variable changed_;
   std::optional<GroupEnd> ended_;
   std::vector<std::function<void()>> callbacks_;
-  std::optional<Clock::time_point> own_text_since_;  // while rank 0 waits for the others' texts
+  std::optional<Clock::time_point> own_text_since_;  // set while rank 0 waits for the texts of the other ranks
   std::atomic<bool> stopping_{false};
-  Socket wake_;  // an eventfd that ends serve()'s wait
+  Socket wake_;  // an eventfd that wakes serve()
   std::thread server_;
 };
 

@@ -40,12 +40,12 @@ TEST(Rendezvous, RanksFindEachOtherAndExchange) {
 }
 
 TEST(Rendezvous, NobodyIsConnectedToItself) {
-  // Whoever connects often enough is given the port that it asks for.
+  // After enough attempts, connect() gets the port that it connects to as its own.
   std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
   int first = 0, last = 0;
   if (!(file >> first >> last)) GTEST_SKIP() << "the ports that this system gives are not known";
   std::string problem;
-  int port = last - (last - first) % 2;  // Linux gives those whose parity is the first one's
+  int port = last - (last - first) % 2;  // Linux assigns ports with the parity of the first one
   while (port > first && !listen_at("127.0.0.1", port, problem).open()) port -= 2;
   for (int i = 0; i < 2 * (last - first); ++i) {
     ASSERT_FALSE(connect_to("127.0.0.1", port, 1, problem).open()) << "try " << i;
@@ -64,7 +64,7 @@ TEST(Rendezvous, RanksKnowWhoSharesTheirCores) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      if (rank == 1) sched_setaffinity(0, sizeof one, &one);  // of this thread alone
+      if (rank == 1) sched_setaffinity(0, sizeof one, &one);  // affects this thread only
       EXPECT_EQ(rendezvous(all[static_cast<size_t>(rank)], test_secret())->ranks_on_own_cores(), rank == 1 ? 1 : 2);
     });
   }
@@ -85,12 +85,12 @@ TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
   auto all = environments(4);
   all.erase(all.begin() + 2);
   const auto errors = run_channels(all, {.rendezvous = 1}, [](ControlChannel&) { FAIL(); });
-  EXPECT_THAT(errors[0], HasSubstr("rank 2 of 4 did not come to 127.0.0.1:"));
-  EXPECT_THAT(errors[1], HasSubstr("rank 2 of 4 did not come"));
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 of 4 did not connect to 127.0.0.1:"));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2 of 4 did not connect"));
 }
 
 TEST(Rendezvous, RunsWithPortsSideBySideStayApart) {
-  // As of two torchruns that do not name their runs, where the first one's port is taken.
+  // Like two torchruns without run ids, where the first port is in use.
   auto all = environments(2), others = all;
   const int port = all[0].ports[0];
   std::string problem;
@@ -104,7 +104,7 @@ TEST(Rendezvous, RunsWithPortsSideBySideStayApart) {
     others[static_cast<size_t>(i)].ports = {port + 1, port + 2};
   }
   all.insert(all.end(), others.begin(), others.end());
-  for (int rank = 0; rank < 4; ++rank) all[static_cast<size_t>(rank)].local_rank = rank / 2;  // the run
+  for (int rank = 0; rank < 4; ++rank) all[static_cast<size_t>(rank)].local_rank = rank / 2;  // which run
   const auto errors = run_channels(all, {.rendezvous = 20}, [](ControlChannel& channel) {
     EXPECT_EQ(channel.ranks()[0].local_rank, channel.ranks()[1].local_rank);
   });
@@ -116,7 +116,7 @@ TEST(Rendezvous, RunsWithPortsSideBySideStayApart) {
 TEST(Rendezvous, RankZeroThatIsNotThereIsNamed) {
   const auto errors =
       run_channels({environment_of(1, 2, free_port())}, {.rendezvous = 0.5}, [](ControlChannel&) { FAIL(); });
-  EXPECT_THAT(errors[0], HasSubstr("rank 1 found no rank 0 at 127.0.0.1:"));
+  EXPECT_THAT(errors[0], HasSubstr("rank 1 did not find rank 0 at 127.0.0.1:"));
   EXPECT_THAT(errors[0], HasSubstr("Connection refused"));
 }
 
@@ -136,7 +136,7 @@ TEST(Rendezvous, WhoIsWaitedForIsSaidBeforeTheEnd) {
   lost.host = "no-such-host.invalid";
   const std::vector<std::string> notices = notice_of(lost);
   ASSERT_EQ(notices.size(), 1u);
-  EXPECT_THAT(notices[0], StartsWith("rank 1 finds no rank 0 at no-such-host.invalid:"));
+  EXPECT_THAT(notices[0], StartsWith("rank 1 cannot find rank 0 at no-such-host.invalid:"));
 }
 
 TEST(Rendezvous, RanksOfAnotherSizeAndRanksThatAreThereTwiceAreRefused) {
@@ -148,7 +148,7 @@ TEST(Rendezvous, RanksOfAnotherSizeAndRanksThatAreThereTwiceAreRefused) {
   auto twice = environments(3);
   twice[2].rank = 1;
   EXPECT_THAT(run_channels(twice, {.rendezvous = 5}, [](ControlChannel&) { FAIL(); })[0],
-              HasSubstr("is there twice: another process has that rank"));
+              HasSubstr("was started twice: another process has this rank"));
 }
 
 TEST(Rendezvous, WhoIsNoRankIsIgnored) {
@@ -203,11 +203,11 @@ TEST(ControlChannel, ARankThatEndsEarlyIsNamedToThoseWhoWaitForIt) {
     if (channel.rank() != 2) channel.barrier();
   });
   EXPECT_THAT(errors[0], HasSubstr("rank 2 ("));
-  EXPECT_THAT(errors[0], HasSubstr("did not stay while the others wait for all"));
+  EXPECT_THAT(errors[0], HasSubstr("left while the other ranks were waiting"));
   EXPECT_EQ(errors[1], errors[0]);
 }
 
-/// Rank 0 of two (or `own`), whose other rank is what the test writes.
+/// Rank 0 (or `own`) of two ranks; the test writes the messages of the other rank.
 struct ScriptedRank {
   explicit ScriptedRank(ControlTimes times, int own = 0) {
     int ends[2];
@@ -260,7 +260,7 @@ TEST(ControlChannel, ARankThatKeepsACollectiveWaitingIsNamed) {
   for (int i = 0; i < 4; ++i) rank.channel->in_collective("all-reduce");
   const std::string error = rank.error();
   EXPECT_THAT(error, StartsWith("all-reduce number 4 of step 18 has waited"));
-  EXPECT_THAT(error, HasSubstr("for rank 1 (node7, pid 123), which is at step 17 and has come to 3 collectives"));
+  EXPECT_THAT(error, HasSubstr("for rank 1 (node7, pid 123), which is at step 17 and has reached 3 collectives"));
   EXPECT_THAT(rank.channel->lost(), ElementsAre(1));
 }
 
@@ -282,7 +282,7 @@ TEST(ControlChannel, RubbishIsALostRankAndNoCrash) {
   for (const char* text : {"", "[1", "{}", R"({"step": "x", "collectives": 3, "collective": "", "waited": 0})"}) {
     ScriptedRank rank({.heartbeat = 0.05});
     rank.say(ControlMessage::kHeartbeat, text);
-    EXPECT_THAT(rank.error(), HasSubstr("what it says cannot be read")) << text;
+    EXPECT_THAT(rank.error(), HasSubstr("it sent an invalid message")) << text;
   }
   ScriptedRank rank({.heartbeat = 0.05});
   EXPECT_EQ(::send(rank.other.descriptor(), "\xff\xff\xff\xff\xff\xff", 6, MSG_NOSIGNAL), 6);
@@ -299,7 +299,7 @@ TEST(ControlChannel, WhatARankMayNotSayIsALostRankAndNoCrash) {
   for (const auto& [type, text] : wrong) {
     ScriptedRank rank({.heartbeat = 0.05});
     rank.say(type, text);
-    EXPECT_THAT(rank.error(), HasSubstr("what it says cannot be read")) << text;
+    EXPECT_THAT(rank.error(), HasSubstr("it sent an invalid message")) << text;
     rank.other.close();
   }
 }
@@ -309,7 +309,7 @@ TEST(ControlChannel, RankZeroMayNotSayEverythingEither) {
                                  R"({"reason": "x", "lost": [1e99], "stuck": true})", "[1"}) {
     ScriptedRank rank({.heartbeat = 0.05}, 1);
     rank.say(ControlMessage::kEnded, text);
-    EXPECT_THAT(rank.error(), HasSubstr("what it says cannot be read")) << text;
+    EXPECT_THAT(rank.error(), HasSubstr("it sent an invalid message")) << text;
     rank.other.close();
   }
   for (const std::string& text : {std::string("\xff\xff\xff\xff\xff\xff\xff\xff"), pack_texts({"one"})}) {
@@ -325,7 +325,7 @@ TEST(ControlChannel, RankZeroMayNotSayEverythingEither) {
   }
 }
 
-/// A process that sleeps, to be killed.
+/// A sleeping process for tests of end_process().
 struct Sleeper {
   Sleeper() : pid(::fork()) {
     if (pid > 0) return;
@@ -356,7 +356,7 @@ TEST(EndProcess, EndsTheProcessThatIsMeantAlone) {
   const Sleeper sleeper;
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ProcessPlace wrong = sleeper.place();
-  wrong.start_time += 1;  // another process had this id
+  wrong.start_time += 1;  // an earlier process with this id
   EXPECT_FALSE(end_process(sleeper.pid, wrong));
   wrong = sleeper.place();
   wrong.boot = "another boot";

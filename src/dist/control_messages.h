@@ -1,4 +1,4 @@
-// What ranks say to each other over their control connections. Whatever the bytes are, reading them throws nothing.
+// The messages of control connections. Parsing never throws; it returns nullopt for invalid bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@
 namespace hone {
 
 enum class ControlMessage : uint8_t {
-  kFacts = 'H',      ///< a rank to rank 0, when both have proved who they are: hello_text
-  kAccepted = 'A',   ///< its answer: from here on the rank is there
-  kRefused = 'R',    ///< why the run does not begin
-  kWelcome = 'W',    ///< all are there, JSON: who they are
-  kHeartbeat = 'B',  ///< how far the sender is
-  kText = 'T',       ///< a rank's part of an exchange, to rank 0
-  kTexts = 'X',      ///< rank 0 to all: pack_texts of all parts
-  kFailed = 'F',     ///< a rank to rank 0: it cannot go on, and why
-  kEnded = 'E',      ///< rank 0 to all: why the group ends and who is lost
-  kGoodbye = 'G',    ///< the sender ends, as it should
+  kFacts = 'H',      ///< a rank to rank 0, after both have authenticated: hello_text
+  kAccepted = 'A',   ///< rank 0's answer: the rank has joined
+  kRefused = 'R',    ///< rank 0's answer: why the run does not start
+  kWelcome = 'W',    ///< rank 0 to all, when all have joined: the facts of all ranks as JSON
+  kHeartbeat = 'B',  ///< the sender's progress: heartbeat_text
+  kText = 'T',       ///< a rank to rank 0: its text of an exchange
+  kTexts = 'X',      ///< rank 0 to all: pack_texts of all texts
+  kFailed = 'F',     ///< a rank to rank 0: why it cannot continue
+  kEnded = 'E',      ///< rank 0 to all: why the group ends and which ranks are lost
+  kGoodbye = 'G',    ///< the sender ends normally
 };
 
-/// How far a rank is.
+/// The progress of a rank.
 struct RankProgress {
   int64_t step = 0, collectives = 0;
-  std::string collective = {};  ///< "" between two
+  std::string collective = {};  ///< "" between collectives
   double waited = 0;            ///< seconds in it
 };
 std::string heartbeat_text(const RankProgress& progress);
@@ -38,36 +38,36 @@ std::optional<RankProgress> heartbeat_of(std::string_view text);
 struct GroupEnd {
   std::string reason;
   std::vector<int> lost;
-  bool stuck = false;  ///< the lost ranks may be processes that neither go on nor end
+  bool stuck = false;  ///< the processes of the lost ranks may still exist
 };
 std::string end_text(const GroupEnd& end);
-/// Nothing if it is not what end_text makes of a group of `ranks`.
+/// The inverse of end_text for a group of `ranks`; nullopt if `text` is invalid.
 std::optional<GroupEnd> end_of(std::string_view text, int ranks);
 
-/// Texts as one: eight bytes of length before each.
+/// Concatenates texts, each after eight bytes of length.
 std::string pack_texts(const std::vector<std::string>& texts);
-/// Nothing if it is not what pack_texts makes.
+/// The inverse of pack_texts; nullopt if `packed` is invalid.
 std::optional<std::vector<std::string>> unpack_texts(std::string_view packed);
 
-// What ranks tell each other of themselves once they have proved that they belong together.
+// Facts that ranks exchange after they have authenticated.
 
-/// Of a rank.
+/// Host and process of a rank.
 struct RankFacts {
   std::string host;
   int64_t pid = 0;
   int local_rank = 0;
-  std::string cores = {};    ///< that it may run on
-  std::string address = {};  ///< in numbers: where this rank reaches its host
+  std::string cores = {};    ///< the cores it may run on
+  std::string address = {};  ///< numeric address at which the reader of these facts reaches the rank's host
   ProcessPlace place = {};
 };
 
-/// Of this process.
+/// The facts of this process.
 RankFacts own_facts(int local_rank);
 
 Json facts_json(const RankFacts& facts);
-/// Nothing if it is not what facts_json makes.
+/// The inverse of facts_json; nullopt if `json` is invalid.
 std::optional<RankFacts> facts_of(const Json& json);
-/// Of all ranks, from the text of an array of facts_json; nothing if it is not that, or not of `count`.
+/// The facts of all ranks from the text of a JSON array; nullopt if it is invalid or does not have `count` elements.
 std::optional<std::vector<RankFacts>> all_facts_of(std::string_view text, size_t count);
 
 }  // namespace hone

@@ -8,9 +8,9 @@
 namespace hone {
 namespace {
 
-/// Up to here everybody sends everything to everybody: one exchange of messages instead of two.
+/// Up to this size, all ranks send the whole tensor to all ranks: one round of messages instead of two.
 constexpr size_t kSmallBytes = 16 << 10;
-/// A message, so that both MPI's counts and the pieces in flight stay small.
+/// Bytes of a message: within the range of MPI's counts, and few bytes in flight.
 constexpr int64_t kMessageBytes = int64_t{4} << 20;
 
 /// The piece of `part` that begins `at` elements in, at most `piece` long.
@@ -33,10 +33,11 @@ PairwiseCollectives::PairwiseCollectives(Transport& transport, size_t scratch_by
     : transport_(transport),
       scratch_bytes_(scratch_bytes),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes)) {
-  HONE_ASSERT(scratch_bytes >= static_cast<size_t>(transport.size()) * kSmallBytes, "no room for small sums");
+  HONE_ASSERT(scratch_bytes >= static_cast<size_t>(transport.size()) * kSmallBytes,
+              "scratch memory is too small for small sums");
 }
 
-/// Elements that each rank's place in half of the scratch memory holds.
+/// Elements of each rank's share of half of the scratch memory.
 int64_t PairwiseCollectives::piece_of(DType dtype) const {
   const size_t place = scratch_bytes_ / 2 / static_cast<size_t>(transport_.size());
   return static_cast<int64_t>(place / size_of(dtype));
@@ -82,7 +83,7 @@ void PairwiseCollectives::reduce_scatter_sum(Tensor full, std::span<const Part> 
   if (rounds > 0) start(0);
   for (int64_t round = 0; round < rounds; ++round) {
     transport_.wait();
-    if (round + 1 < rounds) start(round + 1);  // travels while this one is summed
+    if (round + 1 < rounds) start(round + 1);  // transferred while this round is summed
     const Part mine = piece_at(parts[static_cast<size_t>(own)], round * piece, piece);
     if (mine.count == 0) continue;
     std::vector<const std::byte*> sources;
@@ -109,7 +110,7 @@ void PairwiseCollectives::all_gather(Tensor full, std::span<const Part> parts) {
 }
 
 void PairwiseCollectives::broadcast(Tensor inout, int root) {
-  // What the root has goes out in parts, one a rank, which then pass them on: the root sends the tensor once, not N
+  // The root sends one part to each rank, and each rank sends its part to all: the root sends the tensor once, not N
   // times.
   const int ranks = transport_.size(), own = transport_.rank();
   const std::vector<Part> parts = even_parts(inout.numel(), ranks);

@@ -1,5 +1,5 @@
-// CpuCommunicator: collectives of host memory, run by the compute stream itself, in order; and the messages between
-// pairs of ranks that they consist of.
+// CpuCommunicator: collectives of host memory. The compute stream runs them in order, as messages between pairs of
+// ranks.
 #pragma once
 
 #include <memory>
@@ -11,16 +11,16 @@
 
 namespace hone {
 
-// Collectives of host memory, out of messages between pairs of ranks: each rank sends each other one its part, and sums
-// what it receives in the order of the ranks. That moves as few bytes as a ring does, (N-1)/N of the tensor a rank for
-// a reduce-scatter, and the sums do not depend on how a tensor is cut or on who sends them.
+// Collectives of host memory from messages between pairs of ranks: each rank sends every other rank its part, and sums
+// received parts in rank order. A rank sends as many bytes as in a ring, (N-1)/N of the tensor for a reduce-scatter,
+// and sums do not depend on the division of the tensor into parts.
 
 class PairwiseCollectives {
  public:
-  /// What other ranks send is received into `scratch_bytes`, piece after piece.
+  /// Allocates `scratch_bytes` for the pieces that other ranks send.
   explicit PairwiseCollectives(Transport& transport, size_t scratch_bytes);
 
-  /// As in Communicator, done when they return.
+  /// As in Communicator, but complete when they return.
   void all_reduce_sum(Tensor inout, ThreadPool& pool);
   void reduce_scatter_sum(Tensor full, std::span<const Part> parts, ThreadPool& pool);
   void all_gather(Tensor full, std::span<const Part> parts);
@@ -35,7 +35,7 @@ class PairwiseCollectives {
   std::unique_ptr<std::byte[]> scratch_;
 };
 
-/// Outlives the work it has queued.
+/// The object must outlive the work it has queued.
 class CpuCommunicator : public Communicator {
  public:
   CpuCommunicator(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport,

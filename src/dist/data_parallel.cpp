@@ -22,7 +22,7 @@ DataParallel::~DataParallel() {
   for (const Bucket& bucket : buckets()) {
     try {
       bucket.arrivals->await_on_host();
-    } catch (const std::exception&) {  // a rank is lost, and who works with the others hears of it
+    } catch (const std::exception&) {  // a rank is lost; other calls report it
       bucket.arrivals->forget();
     }
   }

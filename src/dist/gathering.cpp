@@ -40,11 +40,11 @@ void Callers::make_room() {
 }
 
 void Callers::let_in() {
-  // No more at a time than there is room for, so that those who are there are heard in between.
+  // Accepts at most `most_` connections per call, so that existing ones are served in between.
   for (size_t i = 0; i < most_; ++i) {
     Socket socket = accept_from(listener_, 0);
     if (!socket.open()) {
-      if ((errno == EMFILE || errno == ENFILE) && !callers_.empty()) make_room();  // for the next serving
+      if ((errno == EMFILE || errno == ENFILE) && !callers_.empty()) make_room();  // for the next call
       return;
     }
     if (callers_.size() == most_) make_room();
@@ -84,7 +84,7 @@ std::vector<ProvenCaller> Callers::serve() {
 namespace {
 
 constexpr uint32_t kLongestHello = 64 << 10;
-/// Connections beside those of the ranks that may be open at a time without having proved anything.
+/// Unauthenticated connections that may be open at a time in addition to those of the ranks.
 constexpr size_t kMostStrangers = 128;
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -92,7 +92,7 @@ bool say(const Socket& socket, ControlMessage type, std::string_view text = {}) 
   return send_message(socket, static_cast<uint8_t>(type), text);
 }
 
-/// Joined ranks say nothing before the welcome.
+/// Whether the other side has closed the connection. Joined ranks send nothing before kWelcome.
 bool has_left(const Socket& socket) {
   char byte = 0;
   const ssize_t count = ::recv(socket.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -125,7 +125,7 @@ void Gathering::serve(double seconds) {
   wait_to_read(descriptors, std::min(seconds, Callers::kBetweenServings));
   drop_who_left();
   for (ProvenCaller& caller : callers_.serve()) {
-    if (caller.claims.run != key_.run) continue;  // a neighbour with the same secret
+    if (caller.claims.run != key_.run) continue;  // a rank of another run with the same secret
     caller.reader.set_longest(kLongestHello);
     arriving_.push_back({std::move(caller), Deadline(kProofSeconds)});
   }
@@ -158,13 +158,13 @@ void Gathering::join(ProvenCaller caller, const Message& message) {
   const std::string who = fmt::format("rank {} ({}, pid {})", rank, facts->host, facts->pid);
   std::string problem = problem_with(caller.claims, who);
   if (problem.empty() && there != connections_.end() && there->process != process) {
-    problem = fmt::format("{} is there twice: another process has that rank", who);
+    problem = fmt::format("{} was started twice: another process has this rank", who);
   }
   if (!problem.empty()) {
     say(caller.socket, ControlMessage::kRefused, problem);
     throw UserError(problem, "ranks", "start all ranks the same way, with the same program");
   }
-  if (there != connections_.end()) connections_.erase(there);  // it did not hear that it was accepted
+  if (there != connections_.end()) connections_.erase(there);  // it did not receive kAccepted
   if (!say(caller.socket, ControlMessage::kAccepted)) return;
   facts_[static_cast<size_t>(rank)] = *std::move(facts);
   connections_.push_back({process, {rank, std::move(caller.socket), std::move(caller.reader)}});
@@ -179,7 +179,7 @@ std::string Gathering::problem_with(const Claims& claims, const std::string& who
     return fmt::format("{} is Hone {}, rank 0 is Hone {}", who, claims.version, version());
   }
   if (claims.rank < 1 || claims.rank >= claims.world_size) {
-    return fmt::format("{} is there twice: another process has that rank", who);
+    return fmt::format("{} was started twice: another process has this rank", who);
   }
   return "";
 }
@@ -199,8 +199,8 @@ void Gathering::tell_all(ControlMessage type, const std::string& text) const {
 }
 
 std::unique_ptr<ControlChannel> Gathering::welcome(const ControlTimes& times) {
-  // Ranks beside rank 0 came to it over the loopback: others reach them where they reach rank 0, which they know. Where
-  // all are on one host nobody listens to the network.
+  // Ranks on rank 0's host connected over the loopback: ranks of other hosts reach them at rank 0's address. If all
+  // ranks are on one host, they listen on the loopback only.
   const bool one_host = std::all_of(facts_.begin(), facts_.end(), [this](const RankFacts& rank) {
     return rank.address.empty() || rank.place.same_loopback(facts_[0].place);
   });
@@ -208,7 +208,7 @@ std::unique_ptr<ControlChannel> Gathering::welcome(const ControlTimes& times) {
   for (RankFacts& facts : facts_) {
     if (one_host) facts.address = kLoopback;
     ranks.push_back(facts_json(facts));
-    if (facts.address.empty()) facts.address = kLoopback;  // for rank 0 itself
+    if (facts.address.empty()) facts.address = kLoopback;  // for use by rank 0
   }
   tell_all(ControlMessage::kWelcome, ranks.dump(-1, ' ', false, Json::error_handler_t::replace));
   std::vector<RankConnection> connections;

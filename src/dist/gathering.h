@@ -1,4 +1,4 @@
-// Rank 0's side of the rendezvous: who comes to its port, and who has come.
+// Rank 0's side of the rendezvous: accepts connections at its port, and keeps those of ranks.
 #pragma once
 
 #include <list>
@@ -12,32 +12,33 @@
 
 namespace hone {
 
-// Who comes to a port of a run: all are listened to together, and only who proves to know the run's secret is handed
-// on.
+// Connections to a port of a run. All are served concurrently; only callers that prove to know the run's secret are
+// returned.
 
-/// A connection whose other side has proved what it claims.
+/// A connection of an authenticated caller.
 struct ProvenCaller {
   Claims claims;
   Socket socket;
   MessageReader reader;
 };
 
-/// Nothing that a stranger does takes more than a place of `most` (who has had it longest, of the address that holds
-/// most of them, makes room), kLongestProof bytes a message, and kProofSeconds; nobody waits for it.
+/// Limits what a stranger can use: one of `most` places (when all are taken, the oldest connection of the address with
+/// the most connections is closed), kLongestProof bytes per message, and kProofSeconds. Other callers do not wait for
+/// it.
 class Callers {
  public:
-  /// `expected`: see ListenersProof. Its port is filled in.
+  /// `expected`: see ListenersProof; the constructor sets its port.
   Callers(Socket listener, std::string secret, Claims expected, size_t most);
 
-  /// What serve() has to be called for: descriptors to wait for, and seconds after which to call it anyway.
+  /// Adds the descriptors to wait for before serve(). Call serve() at least every kBetweenServings seconds.
   void add_descriptors(std::vector<int>& descriptors) const;
   static constexpr double kBetweenServings = 0.2;
 
-  /// Takes what has come, without waiting; those who have proved themselves since.
+  /// Handles connections and messages without waiting; returns the callers that have authenticated since the last call.
   std::vector<ProvenCaller> serve();
 
   int port() const { return expected_.port; }
-  /// Address of somebody who spoke as a rank does, but with another secret; "" if there was none.
+  /// The address of a caller that followed the protocol with another secret, or "".
   const std::string& other_secret_of() const { return other_secret_of_; }
 
  private:
@@ -58,7 +59,7 @@ class Callers {
   const std::string secret_;
   Claims expected_;
   const size_t most_;
-  std::list<Caller> callers_;  // in the order in which they came
+  std::list<Caller> callers_;  // in the order of their connection
   std::string other_secret_of_;
 };
 
@@ -66,8 +67,8 @@ class Gathering {
  public:
   Gathering(const LaunchEnvironment& environment, Socket listener, RunKey key);
 
-  /// Waits for at most `seconds` and takes what has come meanwhile. Throws UserError if a rank cannot be part of the
-  /// run; it has been told why.
+  /// Handles connections and messages for at most `seconds`. Throws UserError if a rank cannot join the run, after
+  /// telling it why.
   void serve(double seconds);
 
   bool complete() const { return connections_.size() + 1 == facts_.size(); }
@@ -77,17 +78,17 @@ class Gathering {
   const std::string& other_secret_of() const { return callers_.other_secret_of(); }
 
   void tell_all(ControlMessage type, const std::string& text) const;
-  /// Tells all who is there, and becomes the run's channel.
+  /// Sends kWelcome to all ranks and turns the connections into the run's channel.
   std::unique_ptr<ControlChannel> welcome(const ControlTimes& times);
 
  private:
-  /// A rank that has proved itself, and whose facts are awaited.
+  /// An authenticated rank that has not sent its facts.
   struct Arriving {
     ProvenCaller caller;
     Deadline deadline;
   };
   struct Joined {
-    std::string process;  ///< random: tells a rank that comes again from another that is started as the same
+    std::string process;  ///< random: distinguishes a reconnecting process from a second one with the same rank
     RankConnection connection;
   };
 
@@ -104,7 +105,7 @@ class Gathering {
   std::list<Joined> connections_;
 };
 
-/// What a rank says of itself to join: its facts, and which process it is.
+/// The message with which a rank joins: its facts, and its random process id.
 std::string hello_text(const RankFacts& facts, const std::string& process);
 
 }  // namespace hone

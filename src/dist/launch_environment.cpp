@@ -28,7 +28,7 @@ class Variables {
   bool has(const char* name) const { return !text(name).empty(); }
 
   std::optional<int> number(const char* name) const { return number(name, text(name)); }
-  /// Of a list such as SLURM's "2(x3),1".
+  /// The first number of a list such as SLURM's "2(x3),1".
   std::optional<int> first_number(const char* name) const {
     const std::string value = text(name);
     return number(name, value.substr(0, value.find_first_of("(,")));
@@ -41,7 +41,7 @@ class Variables {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc{} || end != value.data() + value.size() || result < 0) {
       throw UserError(fmt::format("{}={} is not a number from 0", name, value), name,
-                      "it is set by launchers; unset it to train with one process");
+                      "launchers set it; unset it to train with one process");
     }
     return result;
   }
@@ -49,7 +49,7 @@ class Variables {
   const std::function<const char*(const char*)>& read_;
 };
 
-/// How a launcher names what it says.
+/// The names of a launcher's variables.
 struct Names {
   const char *launcher, *rank, *size, *local_rank, *local_size;
 };
@@ -60,7 +60,7 @@ constexpr Names kSlurm = {"SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLUR
                           "SLURM_STEP_TASKS_PER_NODE"};
 constexpr Names kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 
-/// Rank and size as `names` says, or nothing if neither is set.
+/// Rank and size from the variables in `names`; nullopt if neither is set.
 std::optional<LaunchEnvironment> ranks_of(const Variables& variables, const Names& names) {
   const std::optional<int> rank = variables.number(names.rank), size = variables.number(names.size);
   if (!rank && !size) return std::nullopt;
@@ -70,8 +70,9 @@ std::optional<LaunchEnvironment> ranks_of(const Variables& variables, const Name
         names.launcher, "launchers set both; unset it to train with one process");
   }
   if (*size < 1 || *rank >= *size) {
-    throw UserError(fmt::format("{}={} and {}={} cannot be: ranks count from 0", names.rank, *rank, names.size, *size),
-                    names.launcher, "set them as the launcher would, or unset both");
+    throw UserError(
+        fmt::format("{}={} and {}={} are impossible: ranks count from 0", names.rank, *rank, names.size, *size),
+        names.launcher, "set them as the launcher would, or unset both");
   }
   LaunchEnvironment environment;
   environment.launcher = names.launcher;
@@ -84,12 +85,13 @@ std::optional<LaunchEnvironment> ranks_of(const Variables& variables, const Name
   return environment;
 }
 
-/// A batch script has the variables of a first task, but no step of its own: srun makes one.
+/// The rank in a SLURM step. A batch script has the variables of a first task, but is not in a step.
 std::optional<LaunchEnvironment> slurm_ranks(const Variables& variables) {
   return variables.has(kSlurm.size) ? ranks_of(variables, kSlurm) : std::nullopt;
 }
 
-/// Not where another launcher has been started below srun or mpirun, whose variables its ranks still have.
+/// Whether MPI can find the ranks. False if another launcher runs under srun or mpirun: its ranks inherit their
+/// variables.
 bool mpi_knows(const Variables& variables, const LaunchEnvironment& environment) {
   if (variables.has(kOpenMpi.rank)) return variables.number(kOpenMpi.rank) == environment.rank;
   return !variables.has(kTorchrun.rank) && variables.has("PMIX_RANK");
@@ -124,7 +126,7 @@ std::string host_of_rank_0(const Variables& variables, const LaunchEnvironment& 
     if (environment.launcher == kSlurm.launcher && variables.has(name)) return first_slurm_host(variables.text(name));
   }
   throw UserError(
-      "where rank 0 listens is not known", "MASTER_ADDR",
+      "the address of rank 0 is not known", "MASTER_ADDR",
       environment.launcher == kOpenMpi.launcher
           ? "mpirun -x MASTER_ADDR=<the host of rank 0> …"
           : "set MASTER_ADDR to the host of rank 0, the same on all ranks (127.0.0.1 if all are on one host)");
@@ -134,10 +136,10 @@ std::vector<int> ports_of(const Variables& variables, const LaunchEnvironment& e
   int first = kDefaultPort;
   if (const std::optional<int> stated = variables.number("MASTER_PORT")) {
     first = *stated;
-    // torchrun listens at MASTER_PORT itself.
+    // torchrun itself uses MASTER_PORT.
     if (variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++first;
   } else if (!environment.run.empty()) {
-    // Jobs that share a host seldom share a port.
+    // A port from the job's name: jobs on one host rarely get the same one.
     uint32_t sum = 0;
     for (const char c : environment.run) sum = sum * 31 + static_cast<unsigned char>(c);
     first += static_cast<int>(sum % 1000) * kPortsTried;

@@ -27,7 +27,7 @@ std::string link_of(const char* path) {
 int64_t start_time_of(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const size_t name_end = text.rfind(')');  // the name may hold anything
+  const size_t name_end = text.rfind(')');  // the name may contain any characters
   if (name_end == std::string::npos) return 0;
   std::istringstream rest(text.substr(name_end + 1));
   std::string skipped;
@@ -78,7 +78,7 @@ ProcessPlace own_place() {
 
 bool end_process(int64_t pid, const ProcessPlace& place) {
   if (pid <= 1 || pid == ::getpid() || place.start_time <= 0 || !place.same_processes(own_place())) return false;
-  // From here on the descriptor means one process, whoever gets its id later.
+  // The descriptor refers to one process even if its id is reused later.
   const Socket process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
   if (!process.open() || start_time_of(std::to_string(pid)) != place.start_time) return false;
   return ::syscall(SYS_pidfd_send_signal, process.descriptor(), SIGKILL, nullptr, 0) == 0;

@@ -8,26 +8,26 @@ namespace hone {
 
 std::string host_name();
 
-/// The cores that this process may run on, as a text to compare.
+/// The cores that this process may run on, as a text for comparison.
 std::string own_cores();
 
-/// What tells a process from all others, with its id: where ids mean the same, and when it started.
+/// With a process id, identifies one process: the scope of ids, and the start time.
 struct ProcessPlace {
-  std::string boot = {};           ///< of the kernel: a new text each time it starts; "": not known
-  std::string pid_namespace = {};  ///< as /proc names it; "": not known
-  std::string network = {};        ///< the namespace of its loopback and its ports; "": not known
+  std::string boot = {};           ///< the kernel's boot id, new at each start; "": not known
+  std::string pid_namespace = {};  ///< its name in /proc; "": not known
+  std::string network = {};        ///< the network namespace in /proc; "": not known
   int64_t start_time = 0;          ///< clock ticks after the boot
 
-  /// Whether process ids mean the same there and here.
+  /// Whether both processes have the same scope of process ids.
   bool same_processes(const ProcessPlace& other) const;
-  /// Whether the loopback there is the one here.
+  /// Whether both processes have the same loopback.
   bool same_loopback(const ProcessPlace& other) const;
 };
 
 ProcessPlace own_place();
 
-/// Kills process `pid` if it is the one that started at `place`, which must be where this process is, and is another
-/// one. Whoever has taken its id over is left alone. False if nothing was killed.
+/// Kills process `pid` if it is the process described by `place`, shares this process's scope of ids, and is not this
+/// process. A later process with the same id is not killed. Returns whether a process was killed.
 bool end_process(int64_t pid, const ProcessPlace& place);
 
 }  // namespace hone

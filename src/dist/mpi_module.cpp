@@ -1,4 +1,4 @@
-// The MPI module: messages between CPU ranks. A library of its own (mpi_module.h).
+// The MPI module, a shared library of its own: messages between CPU ranks (mpi_module.h).
 #include "dist/mpi_module.h"
 
 #include <mpi.h>
@@ -12,9 +12,9 @@ namespace {
 
 constexpr int kTag = 0;
 
-std::vector<MPI_Request> requests;  // that were started and are not done
+std::vector<MPI_Request> requests;  // started and not completed
 
-/// 0 if `code` is success; otherwise -1 and what MPI says.
+/// Returns 0 if `code` is success; otherwise -1 and MPI's error text.
 int checked(int code, HoneMpiError* error) {
   if (code == MPI_SUCCESS) return 0;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -35,7 +35,7 @@ int start(int* rank, int* size, HoneMpiError* error) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
   MPI_Comm_size(MPI_COMM_WORLD, size);
-  return level >= MPI_THREAD_SERIALIZED ? 0 : refuse("this MPI serves only programs of one thread", error);
+  return level >= MPI_THREAD_SERIALIZED ? 0 : refuse("this MPI supports only programs with one thread", error);
 }
 
 int send(int to, const void* data, size_t bytes, HoneMpiError* error) {

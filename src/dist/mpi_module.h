@@ -1,6 +1,5 @@
-// What the program asks of its MPI module: a library beside it that is loaded when CPU ranks train together, so that a
-// program that trains alone neither needs nor loads MPI. Plain C, since exceptions and types of the standard library do
-// not cross.
+// The interface of the MPI module, a shared library that the program loads when CPU ranks train together: a single
+// process does not need MPI. It is plain C, since exceptions and standard library types must not cross it.
 #pragma once
 
 #include <cstddef>
@@ -8,24 +7,24 @@
 
 namespace hone {
 
-/// Changes with HoneMpiApi, so that a module of another build is refused.
+/// Changes with HoneMpiApi: a module with another version is refused.
 inline constexpr int64_t kMpiApiVersion = 1;
 
-/// Where a call says what went wrong; it is cut to fit.
+/// The text of a call's error, truncated to fit.
 struct HoneMpiError {
   char text[512];
 };
 
-/// Calls give 0, or -1 and an error. One thread at a time makes them.
+/// Functions return 0, or -1 and an error. One thread at a time may call them.
 struct HoneMpiApi {
   int64_t version;
   int (*start)(int* rank, int* size, HoneMpiError* error);
-  /// Messages between two ranks arrive in order; memory must stay until test() says that all is done.
+  /// Messages between two ranks arrive in order. Memory must stay valid until test() reports completion.
   int (*send)(int to, const void* data, size_t bytes, HoneMpiError* error);
   int (*receive)(int from, void* data, size_t bytes, HoneMpiError* error);
-  /// Whether all that was started is done: *done is 1 or 0.
+  /// Sets *done to 1 if all started messages have completed, else to 0.
   int (*test)(int* done, HoneMpiError* error);
-  /// By the thread that called start, with nothing under way on any rank.
+  /// Called by the thread that called start, when no rank has messages in flight.
   void (*finish)();
 };
 

@@ -20,7 +20,7 @@ constexpr const char* kModule = "hone_mpi.so";
 /// Loads the module once; it stays loaded.
 const HoneMpiApi& module() {
   const fs::path path = module_path(kModule);
-  // MPI loads parts of itself later, which look for its symbols among the program's.
+  // RTLD_GLOBAL: MPI loads components later, which look up its symbols globally.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   const auto entry = library ? reinterpret_cast<HoneMpiEntry>(dlsym(library, kMpiEntryName)) : nullptr;
   if (!entry) {
@@ -28,7 +28,7 @@ const HoneMpiApi& module() {
                     "install Open MPI's libraries (libopenmpi3), or build again with those of this machine");
   }
   if (entry()->version != kMpiApiVersion) {
-    throw UserError("the MPI module is of another version of this program", path.string(), "build both again");
+    throw UserError("the MPI module belongs to another version of this program", path.string(), "build both again");
   }
   return *entry();
 }
@@ -48,7 +48,7 @@ class MpiTransport : public Transport {
     }
   }
   ~MpiTransport() override {
-    // MPI's own end waits for all ranks, those that will never come, too.
+    // MPI_Finalize waits for all ranks, including lost ones.
     try {
       control_.barrier();
       api_.finish();

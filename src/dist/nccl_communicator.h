@@ -1,4 +1,4 @@
-// NcclCommunicator: collectives of GPU ranks through NCCL, on a stream of their own beside the compute stream.
+// NcclCommunicator: collectives of GPU ranks through NCCL, on a stream of its own.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace hone {
 
-/// Loads NCCL (libnccl.so.2) and connects the ranks of `control`, of which each has another GPU; `stream` is this
-/// rank's compute stream. Throws UserError: a program or machine without NCCL; Error(kDeviceFailed): the ranks do not
+/// Loads NCCL (libnccl.so.2) and connects the ranks of `control`; each must have its own GPU. `stream` is this rank's
+/// compute stream. Throws UserError if the program or the machine lacks NCCL; Error(kDeviceFailed) if the ranks cannot
 /// connect.
 std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control> control, Stream& stream);
 

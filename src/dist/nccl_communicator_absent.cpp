@@ -1,4 +1,4 @@
-// The build without CUDA.
+// connect_nccl() in builds without CUDA.
 #include "core/error.h"
 #include "dist/nccl_communicator.h"
 

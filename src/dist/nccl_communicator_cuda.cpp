@@ -22,15 +22,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What ranks need to connect, and to say that they leave.
+/// Time limits for connecting, and for leaving.
 constexpr auto kConnectTime = std::chrono::minutes(5);
 constexpr auto kLeaveTime = std::chrono::seconds(10);
-/// Where NCCL sees a connection break, the control channel soon says whose.
+/// After NCCL reports a broken connection: the time in which the control channel reports which rank is lost.
 constexpr auto kTimeToHearWho = std::chrono::seconds(25);
 constexpr auto kPause = std::chrono::microseconds(20);
 
-/// Events that say which collectives have run, used in turn. Who waits for one that is longer ago waits for a later
-/// one, too: collectives run in order.
+/// The size of the ring of events that mark finished collectives. A wait for an older collective uses a later event,
+/// which is correct since collectives run in order.
 constexpr int64_t kEvents = 128;
 
 ncclDataType_t sum_type(DType dtype) {
@@ -48,7 +48,7 @@ ncclDataType_t sum_type(DType dtype) {
   }
 }
 
-/// Equal parts, one behind the other in the order of the ranks: NCCL has calls for those.
+/// Whether the parts are equal and consecutive in rank order, as NCCL's all-gather and reduce-scatter require.
 bool are_even(std::span<const Part> parts) {
   for (size_t r = 1; r < parts.size(); ++r) {
     if (parts[r].count != parts[0].count || parts[r].offset != parts[r - 1].offset + parts[0].count) return false;
@@ -56,7 +56,7 @@ bool are_even(std::span<const Part> parts) {
   return parts[0].count > 0;
 }
 
-/// The NCCL communicator of this rank, which any thread may end.
+/// The NCCL communicator of this rank. Any thread may abort it.
 class Connection {
  public:
   Connection(Control& control, const NcclLibrary& nccl) : control_(control), nccl_(nccl) {
@@ -90,7 +90,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// Queues what `calls` calls, as one.
+  /// Queues the NCCL calls that `calls` makes, as one group.
   void queue(const char* what, const std::function<ncclResult_t(ncclComm_t)>& calls) {
     const std::lock_guard lock(mutex_);
     throw_if_aborted();
@@ -99,17 +99,17 @@ class Connection {
     const ncclResult_t end = nccl_.group_end();
     check(result, what);
     check(end, what);
-    settle(what, kConnectTime);  // the first collective of a kind connects what it needs
+    settle(what, kConnectTime);  // the first collective of a kind makes connections
   }
 
-  /// Kernels that wait for a lost rank end, their results undefined; nothing is queued afterwards.
+  /// Ends kernels that wait for a lost rank; their results are undefined. Nothing can be queued afterwards.
   void abort() {
     const std::lock_guard lock(mutex_);
     if (communicator_) nccl_.abort(communicator_);
     communicator_ = nullptr;
   }
 
-  /// Throws if a collective that was queued has failed.
+  /// Throws if a queued collective has failed.
   void check_async() {
     const std::lock_guard lock(mutex_);
     throw_if_aborted();
@@ -136,10 +136,11 @@ class Connection {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
     }
-    throw Error(ExitCode::kDeviceFailed, problem, "", "NCCL_DEBUG=WARN says more; look at the other ranks' logs, too");
+    throw Error(ExitCode::kDeviceFailed, problem, "",
+                "set NCCL_DEBUG=WARN for details; look at the other ranks' logs, too");
   }
 
-  /// Waits while a call goes on behind the scenes. Held: the mutex.
+  /// Waits for an asynchronous call to complete. The caller holds the mutex.
   void settle(const char* what, Clock::duration limit) {
     const auto end = Clock::now() + limit;
     while (true) {
@@ -149,9 +150,9 @@ class Connection {
       control_.check();
       if (Clock::now() > end) {
         throw Error(ExitCode::kDeviceFailed,
-                    fmt::format("NCCL, {}: not done after {} s", what,
+                    fmt::format("NCCL, {}: not completed after {} s", what,
                                 std::chrono::duration_cast<std::chrono::seconds>(limit).count()),
-                    "", "NCCL_DEBUG=INFO shows which network it tries; NCCL_SOCKET_IFNAME chooses one");
+                    "", "set NCCL_DEBUG=INFO to see which network it uses; NCCL_SOCKET_IFNAME selects one");
       }
       std::this_thread::sleep_for(kPause);
     }
@@ -163,7 +164,7 @@ class Connection {
   ncclComm_t communicator_ = nullptr;
 };
 
-/// Tells the control channel when the device is in a collective.
+/// Reports to the control channel when the device is in a collective.
 class CollectiveWatch {
  public:
   explicit CollectiveWatch(Control& control) : control_(control) {}
@@ -206,7 +207,7 @@ class NcclCommunicator : public Communicator {
   }
   ~NcclCommunicator() override {
     try {
-      control_->barrier();  // collectives that others have queued need this rank's
+      control_->barrier();  // other ranks' queued collectives need this rank
     } catch (const Error&) {
       connection_->abort();
     }
@@ -298,7 +299,7 @@ class NcclCommunicator : public Communicator {
   void* cuda_stream() const override { return stream_; }
 
  private:
-  /// The event behind the first `calls` collectives, or behind more.
+  /// The event after the first `calls` collectives, or after a later one.
   cudaEvent_t done(int64_t calls) const { return done_[static_cast<size_t>((calls - 1) % kEvents)]; }
 
   template <class Call>
@@ -317,7 +318,7 @@ class NcclCommunicator : public Communicator {
     connection_->queue(name, calls);
     const cudaEvent_t event = done(++calls_);
     cuda::check(cudaEventRecord(event, stream_), "recording an event");
-    // On a stream of its own, so that no collective waits for the host.
+    // On a separate stream, so that collectives do not wait for the host.
     cuda::check(cudaStreamWaitEvent(watching_, event), "waiting for an event");
     cuda::check(cudaLaunchHostFunc(watching_, CollectiveWatch::done, &watch_), "queueing a callback");
   }
@@ -346,8 +347,8 @@ std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control> control, Str
 namespace hone {
 
 std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control>, Stream&) {
-  throw UserError("this program was built without NCCL, which GPU ranks speak through", "nccl.h",
-                  "install libnccl-dev where it is built and build again");
+  throw UserError("this program was built without NCCL, which several GPU ranks need", "nccl.h",
+                  "install libnccl-dev on the build machine and build again");
 }
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// NCCL, loaded when GPU ranks train together: a program that trains alone does without. Built where nccl.h is found.
+// NCCL's functions, loaded at run time when several GPU ranks train together. Compiled only if nccl.h is found.
 #pragma once
 
 #if __has_include(<nccl.h>)
@@ -9,7 +9,7 @@
 
 namespace hone {
 
-/// The functions of libnccl.so.2, as nccl.h declares them.
+/// Pointers to the functions of libnccl.so.2.
 struct NcclLibrary {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
@@ -29,7 +29,7 @@ struct NcclLibrary {
   decltype(&ncclBroadcast) broadcast = nullptr;
 };
 
-/// Loads it once; it stays loaded. Throws UserError where it is not found.
+/// Loads the library at the first call. Throws UserError if it is not found.
 const NcclLibrary& nccl_library();
 
 }  // namespace hone

@@ -12,7 +12,7 @@ namespace hone {
 namespace {
 
 NcclLibrary load() {
-  // Multicast over NVLink is not used unless it is asked for: where its set-up fails, NCCL hangs or ends the process.
+  // NVLink multicast is off unless the user enables it: if its initialisation fails, NCCL hangs or ends the process.
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   void* handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
@@ -24,7 +24,7 @@ NcclLibrary load() {
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
     if (!function) {
-      throw UserError(std::string("this NCCL has no ") + name, "libnccl.so.2", "install NCCL 2.18 or newer");
+      throw UserError(std::string("this NCCL does not export ") + name, "libnccl.so.2", "install NCCL 2.18 or newer");
     }
   };
   find(library.get_version, "ncclGetVersion");

@@ -18,7 +18,7 @@ std::vector<Part> even_parts(int64_t total, int ranks, int64_t multiple) {
 }
 
 void check_parts(const Tensor& tensor, std::span<const Part> parts, int ranks) {
-  HONE_ASSERT(parts.size() == static_cast<size_t>(ranks), "one part a rank");
+  HONE_ASSERT(parts.size() == static_cast<size_t>(ranks), "one part per rank");
   for (const Part& part : parts) {
     HONE_ASSERT(part.offset >= 0 && part.count >= 0 && part.offset + part.count <= tensor.numel());
   }

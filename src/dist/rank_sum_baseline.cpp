@@ -11,12 +11,12 @@ namespace {
 
 constexpr int64_t kBlock = 2048;
 
-/// T is what is stored, Sum what is added.
+/// T is the type of stored elements, Sum the type of the accumulator.
 template <class T, class Sum>
 void sum_blocks(std::byte* out, std::span<const std::byte* const> sources, int64_t count, ThreadPool& pool) {
   T* const to = reinterpret_cast<T*>(out);
   pool.parallel_ranges(count, kBlock, [&](int64_t begin, int64_t end) {
-    Sum sum[kBlock];  // all sources are read before `out`, which may be one of them, is written
+    Sum sum[kBlock];  // `out` may be one of the sources: read all of them first
     const int64_t n = end - begin;
     const T* first = reinterpret_cast<const T*>(sources[0]) + begin;
     for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<Sum>(first[i]);

@@ -21,12 +21,12 @@ namespace {
 
 constexpr double kConnectSeconds = 2;
 constexpr double kAcceptedSeconds = 5;
-/// Who has rank 0 before it, but not its secret, looks so long whether that is another program at its port.
+/// How long a rank whose secret does not match keeps searching: the listener may be another run.
 constexpr double kOtherSecretSeconds = 3.5;
 constexpr auto kBetweenTries = std::chrono::milliseconds(100);
 constexpr const char* kOneSecret =
-    "all ranks need the same secret: set HONE_RUN_SECRET (or HONE_RUN_SECRET_FILE) to the same on all of them, or give "
-    "them an output_dir that all hosts see";
+    "all ranks need the same secret: set HONE_RUN_SECRET (or HONE_RUN_SECRET_FILE) to the same on all of them, or use "
+    "an output_dir that all hosts share";
 
 bool is(const std::optional<Message>& message, ControlMessage type) {
   return message && message->type == static_cast<uint8_t>(type);
@@ -43,7 +43,7 @@ Socket listen_at_any(const LaunchEnvironment& environment) {
                   "MASTER_PORT", "set MASTER_PORT to a free port, the same on all ranks");
 }
 
-/// How long the others are waited for, and that the user hears of it.
+/// The deadline of a rank's wait, and the notices for the user.
 class Patience {
  public:
   Patience(const ControlTimes& times, const RendezvousHooks& hooks)
@@ -63,9 +63,8 @@ class Patience {
   void tell_of_other_secret(const std::string& address) {
     if (address.empty() || told_of_secret_ || !hooks_.notice) return;
     told_of_secret_ = true;
-    hooks_.notice(
-        fmt::format("somebody at {} came to rank 0 with another secret, and was sent away; if that is a rank: {}",
-                    address, kOneSecret));
+    hooks_.notice(fmt::format("rank 0 refused a connection from {}, which has another secret; if that is a rank: {}",
+                              address, kOneSecret));
   }
 
  private:
@@ -78,7 +77,7 @@ class Patience {
 std::unique_ptr<ControlChannel> gather(const LaunchEnvironment& environment, const SecretPlaces& places,
                                        const ControlTimes& times, Patience patience) {
   Socket listener = listen_at_any(environment);
-  // Made before anybody is answered: who finds rank 0 finds the file, too.
+  // Written before rank 0 answers: a rank that finds rank 0 also finds the file.
   std::optional<SecretFile> file;
   if (places.stated.empty()) file.emplace(places, secret_file_name(environment.run, port_of(listener)));
   Gathering gathering(environment, std::move(listener),
@@ -98,7 +97,7 @@ std::unique_ptr<ControlChannel> gather(const LaunchEnvironment& environment, con
       patience.tell([&] { return fmt::format("rank 0, at {}, has not heard from {}", here, missing()); });
       if (!patience.at_end()) continue;
       throw Error(ExitCode::kDeviceFailed,
-                  fmt::format("{} did not come to {} within {:.0f} s", missing(), here, times.rendezvous), "",
+                  fmt::format("{} did not connect to {} within {:.0f} s", missing(), here, times.rendezvous), "",
                   gathering.other_secret_of().empty()
                       ? "were they started? Can their hosts reach that address and port?"
                       : kOneSecret);
@@ -110,13 +109,13 @@ std::unique_ptr<ControlChannel> gather(const LaunchEnvironment& environment, con
   return gathering.welcome(times);
 }
 
-/// Another rank's search for rank 0.
+/// The search of another rank for rank 0.
 class Search {
  public:
   Search(const LaunchEnvironment& environment, const SecretPlaces& places)
       : environment_(environment), places_(places) {}
 
-  /// Goes to each port once; whether this rank has been accepted.
+  /// Tries each port once; returns whether rank 0 has accepted this rank.
   bool sweep() {
     bool without_secret = false;
     for (const int port : environment_.ports) {
@@ -150,9 +149,10 @@ class Search {
     const Claims claims{version(), "control", key_.run, port, environment_.rank, environment_.world_size};
     last_ = prove(connection_.socket, connection_.reader, claims, [&] { return secret(port); });
     if (last_ != ProofAnswer::kProven) {
-      problem_ = last_ == ProofAnswer::kNoAnswer ? fmt::format("port {} is another program's, or another run's", port)
-                 : last_ == ProofAnswer::kOtherSecret ? fmt::format("who listens at port {} has another secret", port)
-                                                      : fmt::format("there is no secret for port {}", port);
+      problem_ = last_ == ProofAnswer::kNoAnswer
+                     ? fmt::format("port {} belongs to another program or another run", port)
+                 : last_ == ProofAnswer::kOtherSecret ? fmt::format("the listener at port {} has another secret", port)
+                                                      : fmt::format("no secret was found for port {}", port);
       return false;
     }
     connection_.reader.set_longest(kLongestMessage);
@@ -162,11 +162,11 @@ class Search {
     if (is(answer, ControlMessage::kRefused)) {
       throw UserError(answer->bytes, "ranks", "start all ranks the same way, with the same program");
     }
-    problem_ = fmt::format("port {} is another run's", port);
+    problem_ = fmt::format("port {} belongs to another run", port);
     return is(answer, ControlMessage::kAccepted);
   }
 
-  /// Read again each time: one that a killed run has left is replaced by rank 0.
+  /// Reads the file at each call, since rank 0 replaces a file from a killed run.
   std::optional<std::string> secret(int port) {
     const std::optional<std::string> found =
         places_.stated.empty() ? read_secret_file(places_, secret_file_name(environment_.run, port)) : places_.stated;
@@ -184,7 +184,7 @@ class Search {
   std::optional<Deadline> since_other_secret_;
 };
 
-/// What rank 0 says when all have come. It answers at its own deadline at the latest.
+/// Rank 0's message when all ranks have connected. It answers at its own deadline at the latest.
 std::optional<Message> wait_for_welcome(RankConnection& connection, const ControlTimes& times,
                                         const Patience& patience) {
   const Deadline deadline(times.rendezvous + kAcceptedSeconds);
@@ -205,29 +205,30 @@ std::unique_ptr<ControlChannel> join(const LaunchEnvironment& environment, const
     patience.check();
     if (patience.at_end()) {
       throw Error(ExitCode::kDeviceFailed,
-                  fmt::format("rank {} found no rank 0 at {} within {:.0f} s: {}", environment.rank, search.where(),
+                  fmt::format("rank {} did not find rank 0 at {} within {:.0f} s: {}", environment.rank, search.where(),
                               times.rendezvous, search.problem()),
                   "",
                   "was rank 0 started? MASTER_ADDR and MASTER_PORT (--master and --port of hone launch --hosts) say "
                   "where it listens");
     }
     patience.tell([&] {
-      return fmt::format("rank {} finds no rank 0 at {}: {}", environment.rank, search.where(), search.problem());
+      return fmt::format("rank {} cannot find rank 0 at {}: {}", environment.rank, search.where(), search.problem());
     });
     std::this_thread::sleep_for(kBetweenTries);
   }
   RankConnection& connection = search.connection();
   const std::optional<Message> message = wait_for_welcome(connection, times, patience);
   if (is(message, ControlMessage::kRefused)) {
-    throw Error(ExitCode::kDeviceFailed, "rank 0 does not begin: " + message->bytes, "", "look at its log");
+    throw Error(ExitCode::kDeviceFailed, "rank 0 does not start the run: " + message->bytes, "", "look at its log");
   }
   if (!is(message, ControlMessage::kWelcome)) {
-    throw Error(ExitCode::kDeviceFailed, "rank 0 ended before all ranks had come", environment.host, "look at its log");
+    throw Error(ExitCode::kDeviceFailed, "rank 0 ended before all ranks had connected", environment.host,
+                "look at its log");
   }
   std::optional<std::vector<RankFacts>> ranks =
       all_facts_of(message->bytes, static_cast<size_t>(environment.world_size));
   if (!ranks) {
-    throw Error(ExitCode::kDeviceFailed, "what rank 0 says of the ranks cannot be read", environment.host,
+    throw Error(ExitCode::kDeviceFailed, "rank 0 sent an invalid list of ranks", environment.host,
                 "start all ranks with the same program");
   }
   for (RankFacts& facts : *ranks) {
@@ -251,9 +252,9 @@ std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment,
 
 namespace {
 
-/// NCCL and MPI open ports of their own, which check nobody: where all ranks are on one host they need none but the
-/// loopback's. What the user or a launcher has set stays. (Open MPI's TCP transport listens at all addresses, whatever
-/// interfaces it is told to use, so it is left out: memory that ranks share is there.)
+/// Restricts NCCL and MPI to the loopback, for ranks on one host: their ports do not authenticate callers. Variables
+/// that the user or a launcher has set do not change. (Open MPI's TCP transport listens at all addresses with any
+/// choice of interfaces, so it is disabled; ranks use shared memory.)
 void keep_libraries_off_the_network() {
   ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
   if (std::getenv("OMPI_MCA_btl_tcp_if_include") || std::getenv("OMPI_MCA_btl_tcp_if_exclude")) return;
@@ -264,7 +265,7 @@ void keep_libraries_off_the_network() {
 
 std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control,
                                             const LaunchEnvironment& environment, Stream& stream) {
-  HONE_ASSERT(control->size() > 1, "one rank alone needs no communicator");
+  HONE_ASSERT(control->size() > 1, "a communicator needs at least two ranks");
   if (control->on_one_host()) keep_libraries_off_the_network();
   if (stream.device().kind == DeviceKind::kCuda) return connect_nccl(std::move(control), stream);
   const bool some_without_mpi = control->any(!environment.mpi || !mpi_is_built());

@@ -1,5 +1,6 @@
-// How the ranks of a run find each other: rank 0 listens, the others come, both prove that they know the run's secret
-// (run_secret.h), and the connections stay as the run's control channel. Strangers are dropped, and delay nobody.
+// Rendezvous of the ranks of a run: rank 0 listens, the other ranks connect, both sides prove that they know the run's
+// secret (run_secret.h), and the connections become the run's control channel. Strangers are disconnected and do not
+// delay ranks.
 #pragma once
 
 #include <functional>
@@ -13,26 +14,27 @@
 
 namespace hone {
 
-/// What happens beside the waiting.
+/// Functions called while a rank waits.
 struct RendezvousHooks {
-  /// Is told, once each: whom this rank still waits for after ControlTimes::notice; at rank 0, that somebody came with
-  /// another secret.
+  /// Called with messages for the user, at most once each: the ranks that are missing after ControlTimes::notice; on
+  /// rank 0, that a caller had another secret.
   std::function<void(const std::string&)> notice = {};
-  /// Throws where the waiting has no sense any more. Asked several times a second.
+  /// Called several times a second; throws to stop the wait.
   std::function<void()> check = {};
 };
 
-/// Waits until all ranks are there. Throws UserError: ranks of other sizes or versions of the program, two that are the
-/// same rank, a rank that does not have rank 0's secret (within 5 s of finding it); Error(kDeviceFailed): ranks that
-/// have not come in `times.rendezvous` (named), rank 0 not found.
+/// Waits until all ranks have connected. Throws UserError if ranks differ in world size or program version, if two
+/// processes have the same rank, or if a rank does not have rank 0's secret (within 5 s of finding it). Throws
+/// Error(kDeviceFailed) if ranks (listed in the message) do not connect within `times.rendezvous`, or if rank 0 is not
+/// found.
 std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment, const SecretPlaces& secrets,
                                            const ControlTimes& times = {}, const RendezvousHooks& hooks = {});
 
-// From ranks that have found each other to ranks that train together.
+// The collectives of connected ranks.
 
-/// The communicator of `control`'s ranks, two or more, for tensors on the device of `stream`: NCCL on GPUs; on CPUs
-/// MPI, where that has started the ranks and the program has it, otherwise memory that they share or TCP. Throws
-/// UserError: the program was built without what is needed.
+/// The communicator of `control`'s ranks, at least two, for tensors on the device of `stream`: NCCL on GPUs; on CPUs
+/// MPI if it started the ranks and was built, otherwise shared memory or TCP. Throws UserError if the program was built
+/// without the library that is needed.
 std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control,
                                             const LaunchEnvironment& environment, Stream& stream);
 

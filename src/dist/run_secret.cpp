@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 constexpr size_t kShortest = 16, kLongest = 4096;
 constexpr const char* kWayOut =
     "set HONE_RUN_SECRET to the same random text on all ranks, or HONE_RUN_SECRET_FILE to "
-    "a file that has it";
+    "a file that contains it";
 
-/// All of it, if it is no longer than a secret may be.
+/// The whole file, up to the greatest length of a secret.
 std::optional<std::string> read_bounded(int descriptor) {
   std::string text;
   std::array<char, 512> chunk;
@@ -69,7 +69,7 @@ std::string secret_in(const std::string& path) {
   if (!there || !S_ISREG(facts.st_mode)) {
     throw UserError(
         fmt::format("the run's secret cannot be read: {}", there ? "this is not a file" : std::strerror(errno)), path,
-        fmt::format("{} names it", kSecretFileVariable));
+        fmt::format("check the path in {}", kSecretFileVariable));
   }
   const std::optional<std::string> text = read_bounded(file.descriptor());
   return checked_length(without_line_end(text.value_or(std::string(kLongest + 1, ' '))), kSecretFileVariable);
@@ -77,21 +77,21 @@ std::string secret_in(const std::string& path) {
 
 bool is_private(const struct stat& facts) { return (facts.st_mode & 077) == 0; }
 
-/// Whether it is a folder of this user's alone.
+/// Whether `folder` is a folder of this user that other users cannot access.
 bool is_private_folder(const fs::path& folder) {
   struct stat facts {};
   return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid() &&
          is_private(facts);
 }
 
-/// Where this user's programs of this host meet; those that are there may be another's, and are looked at before use.
+/// Folders that this user's processes on this host share. Another user may own an existing one: check before use.
 std::vector<fs::path> folders_of_this_host(const std::function<const char*(const char*)>& variable) {
   const std::string user = std::to_string(::geteuid());
   std::vector<fs::path> folders;
   const auto add = [&](const fs::path& folder) {
     if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
   };
-  // A rank may be started with it and another without.
+  // Not all ranks may have this variable.
   if (const char* runtime = variable("XDG_RUNTIME_DIR"); runtime && *runtime) add(runtime);
   add(fs::path("/run/user") / user);
   std::erase_if(folders, [](const fs::path& folder) { return !is_private_folder(folder); });
@@ -155,7 +155,7 @@ SecretFile::SecretFile(const SecretPlaces& places, const std::string& name) {
     if (::mkdir(path.c_str(), places.of_this_host ? 0700 : 0777) == 0 && !places.of_this_host) made_.push_back(path);
   }
   if (places.of_this_host && !is_private_folder(folder)) {
-    throw UserError("this folder is not this user's alone, so the run's secret is not put there", folder.string(),
+    throw UserError("other users can access this folder, so the run's secret is not written there", folder.string(),
                     fmt::format("remove it, or {}", kWayOut));
   }
   path_ = folder / name;
@@ -171,11 +171,12 @@ SecretFile::SecretFile(const SecretPlaces& places, const std::string& name) {
     const int problem = errno;
     if (made) ::unlink(path_.c_str());
     throw UserError(made && !is_private(facts)
-                        ? "this file system lets others read what is only this user's"
+                        ? "this file system lets other users read private files"
                         : fmt::format("the run's secret cannot be written: {}", std::strerror(problem)),
                     path_.string(), kWayOut);
   }
-  throw UserError("the run's secret cannot be written: another process makes the same file", path_.string(), kWayOut);
+  throw UserError("the run's secret cannot be written: another process is writing the same file", path_.string(),
+                  kWayOut);
 }
 
 SecretFile::~SecretFile() {
@@ -190,14 +191,14 @@ std::optional<std::string> read_secret_file(const SecretPlaces& places, const st
     const Socket file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat facts {};
     if (!file.open() || ::fstat(file.descriptor(), &facts) != 0) continue;
-    // Network file systems give root's files to nobody.
+    // Network file systems may map root's files to the user nobody.
     const bool own = facts.st_uid == ::geteuid() || ::geteuid() == 0;
     if (!S_ISREG(facts.st_mode) || !own || !is_private(facts)) {
-      throw UserError("others may read the run's secret, or have made it", path.string(),
+      throw UserError("others may read the run's secret, or another user has written it", path.string(),
                       fmt::format("remove it, or {}", kWayOut));
     }
     const std::optional<std::string> text = read_bounded(file.descriptor());
-    // One that is being written is read again.
+    // An incomplete file is still being written; the caller tries again.
     if (text && text->ends_with('\n') && text->size() > kShortest) return without_line_end(*text);
   }
   return std::nullopt;
@@ -207,14 +208,14 @@ namespace {
 
 enum class Step : uint8_t {
   kCall = 'h',       ///< the caller's random bytes
-  kChallenge = 'c',  ///< the listener's, and the first bytes of its run_digest
+  kChallenge = 'c',  ///< the listener's random bytes, and the first bytes of its run_digest
   kProof = 'p',      ///< the caller's MAC and claims
   kProven = 'a',     ///< the listener's MAC
   kNotProven = 'n',
 };
 
 constexpr size_t kRandomBytes = 32, kMacBytes = SHA256_DIGEST_LENGTH, kTagBytes = 16;
-/// Changes with what is said here.
+/// Changes with the protocol.
 constexpr const char* kProtocol = "hone-proof-1";
 
 bool say(const Socket& socket, Step step, const std::string& bytes = {}) {
@@ -239,7 +240,7 @@ std::optional<std::string> text_of(const Json& json, const char* name) {
   return found->get<std::string>();
 }
 
-/// `role`: "caller" or "listener", so that nobody can be answered with its own words.
+/// The MAC of an exchange. `role` ("caller" or "listener") prevents replay of a side's own MAC to it.
 std::string mac(const std::string& secret, const std::string& role, const std::string& callers_bytes,
                 const std::string& listeners_bytes, const std::string& claims) {
   const std::string text = std::string(kProtocol) + '\0' + role + '\0' + callers_bytes + listeners_bytes + claims;
@@ -278,7 +279,8 @@ std::optional<Claims> claims_of(const std::string& text) {
 std::string random_bytes(size_t count) {
   std::string bytes(count, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) != 1) {
-    throw Error(ExitCode::kDeviceFailed, "this system gives no random bytes", "/dev/urandom", "look at its log");
+    throw Error(ExitCode::kDeviceFailed, "the system does not provide random bytes", "/dev/urandom",
+                "look at the system log");
   }
   return bytes;
 }
@@ -309,7 +311,7 @@ ListenersProof::State ListenersProof::take(const Socket& socket, const Message& 
     return say(socket, Step::kChallenge, own_bytes_ + tag_of(expected_)) ? State::kOpen : State::kFailed;
   }
   if (message.type != static_cast<uint8_t>(Step::kProof) || bytes.size() <= kMacBytes) return State::kFailed;
-  // Nothing of it is looked at before its MAC is right.
+  // The claims are parsed only if the MAC is correct.
   const std::string claims = bytes.substr(kMacBytes);
   if (!are_equal(bytes.substr(0, kMacBytes), mac(secret_, "caller", callers_bytes_, own_bytes_, claims))) {
     other_secret_ = true;

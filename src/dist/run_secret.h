@@ -1,5 +1,5 @@
-// What the ranks of a run know and nobody else does: where it is found, the file that rank 0 makes for the others
-// where no launcher has given it to all, and how two processes prove that they know it.
+// The secret that the ranks of a run share: where it is found, the file that rank 0 writes if no launcher provides a
+// secret, and the protocol with which two processes prove that they know it.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +20,31 @@ inline constexpr const char* kSecretFileVariable = "HONE_RUN_SECRET_FILE";
 /// 32 random bytes as hexadecimal digits.
 std::string new_secret();
 
-/// What the file that HONE_RUN_SECRET_FILE names holds (whatever its mode: a container's secrets are often readable for
-/// all of the container), or HONE_RUN_SECRET; "" if neither is set. Throws UserError: shorter than 16 characters,
-/// longer than 4096, a file that cannot be read.
+/// The contents of the file HONE_RUN_SECRET_FILE (with any mode: secrets of containers are often readable for all of
+/// the container), or the value of HONE_RUN_SECRET; "" if neither is set. Throws UserError if it has fewer than 16 or
+/// more than 4096 characters, or if the file cannot be read.
 std::string stated_secret(const std::function<const char*(const char*)>& variable);
 
-/// Where a rank finds the secret.
+/// The places where a rank finds the secret.
 struct SecretPlaces {
-  std::string stated = {};  ///< "": rank 0 makes a file
-  /// In the first of these; the others look in all.
+  std::string stated = {};  ///< the secret; "": rank 0 writes a file
+  /// Rank 0 writes the file to the first folder; the other ranks search all of them.
   std::vector<std::filesystem::path> folders = {};
-  bool of_this_host = false;  ///< the folders are this user's alone, or are not used
+  bool of_this_host = false;  ///< a folder is used only if no other user can access it
 };
 
-/// `output_dir` is asked for only where ranks may be on several hosts and nothing is stated; it gives "" where the verb
-/// has none. Throws as stated_secret does, and UserError where there is no place at all that all ranks see.
+/// `output_dir` is called only if ranks may be on several hosts and no secret is stated; it returns "" for verbs
+/// without an output folder. Throws as stated_secret does, and UserError if there is no place that all ranks share.
 SecretPlaces secret_places(const LaunchEnvironment& environment, const std::function<std::string()>& output_dir);
 SecretPlaces secret_places(const LaunchEnvironment& environment, const std::function<std::string()>& output_dir,
                            const std::function<const char*(const char*)>& variable);
 
-/// "hone-JOB-29500.secret": of the run and the port at which its rank 0 listens.
+/// "hone-JOB-29500.secret", from the run and the port at which rank 0 listens.
 std::string secret_file_name(const std::string& run, int port);
 
-/// The file of a new secret, which only this user may read; gone with it, as are folders that it had to make for an
-/// output_dir. One of that name that a killed run has left is replaced. Throws UserError where none can be
-/// made that is private.
+/// A file with a new secret that only this user may read. The destructor removes the file and the folders that were
+/// made for it in an output_dir. A file of the same name from a killed run is replaced. Throws UserError if a private
+/// file cannot be written.
 class SecretFile {
  public:
   SecretFile(const SecretPlaces& places, const std::string& name);
@@ -55,54 +55,54 @@ class SecretFile {
 
  private:
   std::filesystem::path path_;
-  std::vector<std::filesystem::path> made_;  // folders, the outermost first
+  std::vector<std::filesystem::path> made_;  // folders that were made, the outermost first
   std::string secret_ = new_secret();
 };
 
-/// What such a file holds; nothing if it is not there (yet). Throws UserError if others may read it or have made it.
+/// The secret in a SecretFile; nullopt if there is no such file (yet). Throws UserError if other users may read it or
+/// have written it.
 std::optional<std::string> read_secret_file(const SecretPlaces& places, const std::string& name);
 
-// How two processes prove to each other that they know a run's secret, before either says anything of itself: each
-// sends random bytes, and then a MAC (HMAC-SHA256) of both sides' bytes and of what is claimed. Who listens proves it
-// only to a caller that has proved it, so a stranger learns nothing. Not against who can change what is on the wire.
+// The protocol: each side sends random bytes, then a MAC (HMAC-SHA256) of both sides' bytes and the caller's claims.
+// The listener sends its MAC only to a caller whose MAC is correct, so a stranger learns nothing. It does not protect
+// against an attacker who can modify the traffic.
 
-/// What a caller says it is. All of it is in the MAC.
+/// What a caller claims to be. The MAC covers all fields.
 struct Claims {
   std::string version;  ///< of the program
-  std::string purpose;  ///< "control" or "data": a proof for one is none for the other
+  std::string purpose;  ///< "control" or "data": a proof for one is invalid for the other
   std::string run;      ///< run_digest
-  int port = 0;         ///< at which the other side listens
+  int port = 0;         ///< the listener's port
   int rank = 0, world_size = 0;
 };
 
-/// As they are sent; nothing if it is not what claims_text makes.
+/// Claims as a message, and its inverse; nullopt if `text` is invalid.
 std::string claims_text(const Claims& claims);
 std::optional<Claims> claims_of(const std::string& text);
 
-/// 64 hexadecimal digits that tell runs apart and say nothing of them: of what the launcher calls the run, and of the
-/// port that it was given.
+/// A hash of 64 hexadecimal digits that identifies a run, from the launcher's name of the run and its port.
 std::string run_digest(const std::string& run, int port);
 
-/// So many random bytes from the system. Throws Error(kDeviceFailed) if it has none.
+/// `count` random bytes from the system. Throws Error(kDeviceFailed) if the system does not provide them.
 std::string random_bytes(size_t count);
 std::string hexadecimal(const std::string& bytes);
 
-/// Bytes of the longest message, and seconds, that somebody who has proved nothing is given.
+/// Limits before authentication: bytes of a message, and seconds.
 constexpr uint32_t kLongestProof = 1024;
 constexpr double kProofSeconds = 5;
 
 /// The listening side of one connection.
 class ListenersProof {
  public:
-  /// `expected`: version, rank and world size are those that the caller claims, all else must be the same.
+  /// The caller's claims must equal `expected`, except for version, rank and world size.
   ListenersProof(std::string secret, Claims expected) : secret_(std::move(secret)), expected_(std::move(expected)) {}
 
   enum class State { kOpen, kProven, kFailed };
-  /// The caller's next message; answers it.
+  /// Handles and answers the caller's next message.
   State take(const Socket& socket, const Message& message);
-  /// What was claimed, once it is proven. Another run's rank that has the same secret is proven, too: look at `run`.
+  /// The caller's claims, after kProven. A rank of another run with the same secret is proven, too: check `run`.
   const Claims& claims() const { return claims_; }
-  /// Whether the caller spoke as a rank does, and had another secret.
+  /// Whether the caller followed the protocol with another secret.
   bool other_secret() const { return other_secret_; }
 
  private:
@@ -114,13 +114,13 @@ class ListenersProof {
 
 enum class ProofAnswer {
   kProven,
-  kNoAnswer,     ///< nobody there that speaks like this, or another run
-  kOtherSecret,  ///< this run, as it says, but it does not know the secret that we know
-  kNoSecret,     ///< this run, as it says, and we know no secret
+  kNoAnswer,     ///< no listener with this protocol, or another run
+  kOtherSecret,  ///< a listener that claims to be this run but has another secret
+  kNoSecret,     ///< a listener that claims to be this run, but the caller has no secret
 };
 
-/// The calling side: blocks for kProofSeconds at most. `secret` is asked for when somebody answers. After kProven the
-/// connection is the caller's and `reader` may have read ahead.
+/// The calling side; blocks for at most kProofSeconds. Calls `secret` when a listener answers. After kProven the caller
+/// may use the connection, and `reader` may have read further messages.
 ProofAnswer prove(const Socket& socket, MessageReader& reader, const Claims& claims,
                   const std::function<std::optional<std::string>()>& secret);
 

@@ -58,7 +58,7 @@ std::string error_of(const std::function<void()>& work) {
 TEST_F(RunSecret, IsWhatIsStatedAFileFirst) {
   EXPECT_EQ(stated_secret(variables({})), "");
   EXPECT_EQ(stated_secret(variables({{"HONE_RUN_SECRET", "0123456789abcdef"}})), "0123456789abcdef");
-  // Secrets of containers are links to files that all of the container may read.
+  // Secrets of containers are links to files that all users of the container may read.
   const std::string file = write("secret", "fedcba9876543210\n", fs::perms::owner_read | fs::perms::others_read);
   fs::create_symlink(file, folder_ / "link");
   EXPECT_EQ(stated_secret(variables(
@@ -94,7 +94,7 @@ TEST_F(RunSecret, LiesWhereAllRanksSeeIt) {
             "0123456789abcdef");
   environment.one_host = true;
   EXPECT_EQ(secret_places(environment, none, variables({{"XDG_RUNTIME_DIR", folder_}})).folders.front(), folder_);
-  fs::permissions(folder_, fs::perms::all);  // not this user's alone
+  fs::permissions(folder_, fs::perms::all);  // accessible to other users
   for (const fs::path& folder : secret_places(environment, none, variables({{"XDG_RUNTIME_DIR", folder_}})).folders) {
     EXPECT_NE(folder, folder_);
   }
@@ -125,7 +125,7 @@ TEST_F(RunSecret, FileOfAKilledRunIsReplacedAndOneOfOthersRefused) {
   EXPECT_EQ(read_secret_file(here(), "begun"), std::nullopt) << "it is being written";
   write("open", std::string(64, 'x') + "\n", fs::perms::owner_read | fs::perms::group_read);
   EXPECT_THAT(error_of([this] { read_secret_file(here(), "open"); }), HasSubstr("others may read"));
-  // A link leads elsewhere: it is replaced, and its target stays as it is.
+  // A link is replaced, and its target does not change.
   fs::create_symlink(folder_ / "open", folder_ / "link");
   EXPECT_EQ(read_secret_file(here(), "link"), std::nullopt);
   const SecretFile file(here(), "link");
@@ -161,7 +161,7 @@ struct Ends {
   Socket caller, listener;
 };
 
-/// The listener's end of a whole exchange.
+/// Runs the listener's side of an exchange.
 ListenersProof::State listen(const Ends& ends, ListenersProof& proof) {
   MessageReader reader;
   reader.set_longest(kLongestProof);
@@ -220,13 +220,13 @@ TEST(Proof, HoldsForOnePurposeAndPortAlone) {
   EXPECT_EQ(run(claims_of(3, 7001), claims_of(0), kSecret, kSecret).state, ListenersProof::State::kFailed);
 }
 
-/// Passes a whole exchange on, and notes what each said.
+/// Forwards an exchange and records the messages of both sides.
 struct Recording {
   std::vector<Message> caller, listener;
 };
 
 Recording record() {
-  Ends left, right;  // the caller and who listens in; who listens in and the listener
+  Ends left, right;  // caller and eavesdropper; eavesdropper and listener
   ListenersProof proof(kSecret, claims_of(0));
   std::thread caller([&] {
     MessageReader reader;
@@ -256,7 +256,7 @@ TEST(Proof, WhatWasSaidOnceProvesNothingLater) {
 }
 
 TEST(Proof, AListenerIsNotAnsweredWithItsOwnWords) {
-  // Who does not know the secret sends the caller's own proof back.
+  // A listener without the secret sends the caller's own proof back.
   Ends ends;
   ProofAnswer answer{};
   std::thread caller([&] {
@@ -275,7 +275,7 @@ TEST(Proof, AListenerIsNotAnsweredWithItsOwnWords) {
 TEST(Proof, NobodySaysAnythingOfItselfToAStranger) {
   const Recording said = record();
   EXPECT_EQ(said.caller[0].bytes.size(), 32u);
-  EXPECT_EQ(said.listener[0].bytes.size(), 48u);  // random bytes, and what tells runs apart
+  EXPECT_EQ(said.listener[0].bytes.size(), 48u);  // random bytes and the first bytes of the run digest
   EXPECT_EQ(said.listener[0].bytes.substr(32), run_digest("run", 29500).substr(0, 16));
   EXPECT_EQ(said.caller[1].bytes.find(kSecret), std::string::npos);
 }
@@ -343,7 +343,7 @@ TEST(LaunchEnvironment, OpenMpiOnOneHostNeedsNoAddress) {
 TEST(LaunchEnvironment, OpenMpiOnSeveralHostsAsksForTheAddress) {
   EXPECT_EQ(
       launch_error({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-      "where rank 0 listens is not known");
+      "the address of rank 0 is not known");
 }
 
 TEST(LaunchEnvironment, ASlurmStepNamesItsFirstHost) {
@@ -361,7 +361,7 @@ TEST(LaunchEnvironment, ASlurmStepNamesItsFirstHost) {
   EXPECT_EQ(found.run, "77.0");
   EXPECT_EQ(found.local_rank, 1);
   EXPECT_EQ(found.local_size, 2);
-  variables["SLURM_STEP_TASKS_PER_NODE"] = "8";  // one node, whatever its name
+  variables["SLURM_STEP_TASKS_PER_NODE"] = "8";  // one node
   EXPECT_EQ(detect(variables).host, "127.0.0.1");
   variables.erase("SLURM_STEP_NUM_TASKS");  // the batch script itself
   EXPECT_EQ(detect(variables).world_size, 1);
@@ -398,11 +398,11 @@ TEST(LaunchEnvironment, MpiIsForThoseWhomItsLauncherStarted) {
                     {"SLURM_STEP_TASKS_PER_NODE", "2"}};
   EXPECT_FALSE(detect(srun).mpi);
   EXPECT_EQ(detect(srun).host, "127.0.0.1");
-  srun["PMI_RANK"] = "0";  // of PMI-2, which Open MPI does not speak
+  srun["PMI_RANK"] = "0";  // PMI-2, which Open MPI does not support
   EXPECT_FALSE(detect(srun).mpi);
   srun["PMIX_RANK"] = "0";
   EXPECT_TRUE(detect(srun).mpi);
-  // Ranks of a torchrun below srun have the variables of torchrun's own process.
+  // Ranks of a torchrun under srun inherit the variables of torchrun's own process.
   srun.insert({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"TORCHELASTIC_RUN_ID", "none"}});
   EXPECT_EQ(detect(srun).launcher, "torchrun");
   EXPECT_FALSE(detect(srun).mpi);
@@ -419,12 +419,12 @@ TEST(LaunchEnvironment, WhatCannotBeIsAnError) {
   EXPECT_EQ(launch_error({{"RANK", "1"}}), "RANK is set, but WORLD_SIZE is not");
   EXPECT_EQ(launch_error({{"WORLD_SIZE", "2"}}), "WORLD_SIZE is set, but RANK is not");
   EXPECT_EQ(launch_error({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
-            "RANK=2 and WORLD_SIZE=2 cannot be: ranks count from 0");
+            "RANK=2 and WORLD_SIZE=2 are impossible: ranks count from 0");
   EXPECT_EQ(launch_error({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK=-1 is not a number from 0");
   EXPECT_EQ(launch_error({{"RANK", "0x"}, {"WORLD_SIZE", "2"}}), "RANK=0x is not a number from 0");
   EXPECT_EQ(launch_error({{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}),
             "WORLD_SIZE=99999999999 is not a number from 0");
-  EXPECT_EQ(launch_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "where rank 0 listens is not known");
+  EXPECT_EQ(launch_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "the address of rank 0 is not known");
   EXPECT_EQ(launch_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
             "70000 is not a port");
   EXPECT_EQ(

@@ -16,11 +16,11 @@ namespace hone {
 
 namespace {
 
-/// Fits a core's second cache beside what is summed.
+/// Fits a core's L2 cache together with the data that is summed.
 constexpr size_t kRingBytes = size_t{256} << 10;
-/// Bytes that are handed over at once: the other side copies while this one goes on.
+/// Bytes that are published at a time: the other side copies them while this side continues.
 constexpr size_t kStride = size_t{32} << 10;
-/// Bytes from one rank to another. Each count is written by one side alone, on a cache line of its own.
+/// A ring buffer from one rank to another. Each count has one writer and its own cache line.
 struct Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
@@ -55,11 +55,11 @@ ssize_t take(Ring& ring, std::byte* data, size_t bytes) {
   return static_cast<ssize_t>(count);
 }
 
-/// The rings of what comes to one rank, by the rank that it comes from.
+/// The rings of one receiving rank, by sending rank.
 class Inbox {
  public:
   Inbox() = default;
-  /// Maps what the descriptor means, which must have the size of `ranks` rings.
+  /// Maps the descriptor's memory, which must have the size of `ranks` rings.
   Inbox(int descriptor, size_t ranks) {
     struct stat facts {};
     if (::fstat(descriptor, &facts) != 0 || static_cast<size_t>(facts.st_size) != ranks * sizeof(Ring)) return;
@@ -106,7 +106,7 @@ class SharedMemoryTransport : public Transport {
       for (size_t peer = 0; peer < inboxes_.size(); ++peer) {
         Ring& to_peer = inboxes_[peer].from(static_cast<size_t>(rank()));
         Ring& from_peer = inboxes_[static_cast<size_t>(rank())].from(peer);
-        // A stride of each in turn: neither direction waits for the other.
+        // One stride of each direction alternately: neither waits for the other.
         moved |= step(out_[peer], [&](const std::byte* data, size_t bytes) { return put(to_peer, data, bytes); });
         moved |= step(in_[peer], [&](std::byte* data, size_t bytes) { return take(from_peer, data, bytes); });
         done &= out_[peer].empty() && in_[peer].empty();
@@ -128,11 +128,11 @@ class SharedMemoryTransport : public Transport {
 
   ControlChannel& control_;
   std::vector<Inbox> inboxes_;                           // of all ranks
-  std::vector<std::deque<Piece<const std::byte>>> out_;  // by rank; the own one is never used
+  std::vector<std::deque<Piece<const std::byte>>> out_;  // by rank; this rank's entry is unused
   std::vector<std::deque<Piece<std::byte>>> in_;
 };
 
-/// Another rank's inbox; one that is not mapped where it cannot be reached.
+/// Another rank's inbox; not mapped if its memory cannot be opened.
 Inbox inbox_of(const RankFacts& rank, const std::string& descriptor, size_t ranks) {
   const std::string path = fmt::format("/proc/{}/fd/{}", rank.pid, std::atoi(descriptor.c_str()));
   const Socket memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));

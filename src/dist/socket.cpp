@@ -22,7 +22,7 @@ using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 constexpr int kSendMilliseconds = 10000;
 
-/// Whether `events` come within `seconds`.
+/// Waits for `events`; false if they do not occur within `seconds`.
 bool wait_for(int descriptor, short events, double seconds) {
   pollfd entry{descriptor, events, 0};
   const Deadline deadline(seconds);
@@ -66,7 +66,7 @@ bool connect_within(const Socket& socket, const addrinfo& address, double second
   return error == 0;
 }
 
-/// The numbers of an address; of an IPv4 one that came over IPv6, IPv4's.
+/// An address in numeric form; an IPv4-mapped IPv6 address in IPv4's form.
 std::string text_of(const sockaddr_storage& address, socklen_t size) {
   std::array<char, NI_MAXHOST> text{};
   if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text.data(), text.size(), nullptr, 0,
@@ -77,7 +77,8 @@ std::string text_of(const sockaddr_storage& address, socklen_t size) {
   return numbers.starts_with(mapped) ? numbers.substr(mapped.size()) : numbers;
 }
 
-/// Where nobody listens at a port of this host, the system may give that very port to who connects to it.
+/// Whether a socket is connected to itself. The system may assign the destination port as the source port if nobody
+/// listens at it.
 bool is_with_itself(const Socket& socket) {
   sockaddr_storage own{}, peer{};
   socklen_t own_size = sizeof own, peer_size = sizeof peer;
@@ -134,7 +135,7 @@ Socket connect_to(const std::string& host, int port, double seconds, std::string
 
 Socket listen_at(const std::string& host, int port, std::string& problem) {
   const Addresses addresses = resolve(is_loopback(host) ? host.c_str() : nullptr, port, AI_PASSIVE, problem);
-  // An IPv6 socket serves IPv4 as well; where there is no IPv6, an IPv4 one is in the list.
+  // An IPv6 socket also accepts IPv4; without IPv6 the list has an IPv4 address.
   for (const bool ipv6 : {true, false}) {
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       if ((address->ai_family == AF_INET6) != ipv6) continue;
@@ -203,7 +204,7 @@ MessageReader::State MessageReader::read(const Socket& socket) {
   while (!broken_) {
     const size_t whole = wanted();
     broken_ = whole == 0;
-    if (broken_ || buffer_.size() == whole) break;  // the head alone is a whole message if it says so
+    if (broken_ || buffer_.size() == whole) break;  // a message may consist of the header only
     const size_t missing = std::min(chunk.size(), whole - buffer_.size());
     const ssize_t count = ::recv(socket.descriptor(), chunk.data(), missing, MSG_DONTWAIT);
     if (count > 0) {

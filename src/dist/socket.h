@@ -1,4 +1,4 @@
-// TCP between the hosts of a run: connections, deadlines, and messages of a type and some bytes.
+// TCP between the hosts of a run: connections, deadlines, and messages with a type.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class Deadline {
  public:
   explicit Deadline(double seconds)
       : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
-  /// Seconds, from 0.
+  /// The remaining seconds, at least 0.
   double left() const { return std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count()); }
   bool passed() const { return left() == 0; }
 
@@ -25,7 +25,7 @@ class Deadline {
   Clock::time_point end_;
 };
 
-/// A file descriptor of a connection or a listener, closed at the end.
+/// Owns the file descriptor of a connection or a listener.
 class Socket {
  public:
   Socket() = default;
@@ -42,21 +42,21 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// A connection to host:port over IPv4 or IPv6; not open, with the reason in `problem`, where there is none in
-/// `seconds`.
+/// Connects to host:port over IPv4 or IPv6. If that fails or takes longer than `seconds`, the result is not open and
+/// `problem` has the reason.
 Socket connect_to(const std::string& host, int port, double seconds, std::string& problem);
-/// Listens at `port` for the ranks that know this host as `host`: on the loopback only if that is its name, otherwise
-/// on all addresses. Not open, with the reason, if the port cannot be had.
+/// Listens at `port`: on the loopback only if `host`, the name by which other ranks reach this host, is a name of the
+/// loopback; otherwise on all addresses. If that fails, the result is not open and `problem` has the reason.
 Socket listen_at(const std::string& host, int port, std::string& problem);
-/// Whether it names this host's loopback.
+/// Whether `host` is a name or address of the loopback.
 bool is_loopback(const std::string& host);
-/// The address at the other end of a connection, in numbers; "" if it has ended.
+/// The numeric address of the other end of a connection; "" if it has ended.
 std::string peer_address(const Socket& socket);
-/// The port at which a listener that was given port 0 listens.
+/// The port of a listener, also if it was opened with port 0.
 int port_of(const Socket& listener);
-/// The next connection, or one that is not open after `seconds`.
+/// Accepts the next connection; not open if there is none within `seconds`.
 Socket accept_from(const Socket& listener, double seconds);
-/// Waits until one of the descriptors can be read or has ended, at most `seconds`.
+/// Waits at most `seconds` until one of the descriptors is readable or closed.
 void wait_to_read(const std::vector<int>& descriptors, double seconds);
 
 struct Message {
@@ -64,32 +64,32 @@ struct Message {
   std::string bytes;
 };
 
-/// Messages longer than this are refused: nothing that ranks say to each other comes near.
+/// Longer messages are refused. Messages of ranks are much shorter.
 constexpr uint32_t kLongestMessage = uint32_t{256} << 20;
-/// Bytes before a message: its type and its length.
+/// Bytes of a message's header: its type and its length.
 constexpr size_t kMessageHead = 5;
 
-/// Sends all of it; false if the connection has ended, or takes nothing for ten seconds.
+/// Sends the whole message. Returns false if the connection has ended, or accepts no bytes for ten seconds.
 bool send_message(const Socket& socket, uint8_t type, std::string_view bytes);
 
-/// Messages out of the bytes of a connection.
+/// Splits the bytes of a connection into messages.
 class MessageReader {
  public:
   enum class State { kOpen, kClosed };
 
-  /// Takes what has arrived of one message, without waiting: what comes after it stays in the kernel until next() has
-  /// taken it, so memory is bounded by the longest message. kClosed at the end of the connection, or if the message is
-  /// too long, which its first bytes say.
+  /// Reads the available bytes of one message without waiting. Later messages stay in the kernel until next() has
+  /// returned this one, so memory is bounded by the longest message. Returns kClosed at the end of the connection, or
+  /// if the header's length is too long.
   State read(const Socket& socket);
-  /// The next whole message.
+  /// The next complete message, or nullopt.
   std::optional<Message> next();
-  /// Whether what was read is not a message, and nothing more will come.
+  /// Whether an invalid message was read. No more messages follow.
   bool broken() const { return broken_; }
-  /// Longer messages than this break the connection before memory is taken for them.
+  /// Sets the limit of a message's length. A longer message breaks the connection before memory is allocated for it.
   void set_longest(uint32_t bytes) { longest_ = bytes; }
 
  private:
-  /// Bytes of the message that is being read, as far as its head is here; 0 if it is too long.
+  /// Bytes of the current message with its header (or of the header, if that is incomplete); 0 if it is too long.
   size_t wanted() const;
 
   std::string buffer_;
@@ -97,7 +97,7 @@ class MessageReader {
   bool broken_ = false;
 };
 
-/// Waits for one message; nothing if none comes in `seconds` or the connection ends.
+/// Waits for one message; nullopt if none arrives within `seconds` or the connection ends.
 std::optional<Message> receive_message(const Socket& socket, MessageReader& reader, double seconds);
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// Strangers at the ports of ranks: whoever cannot prove that it knows the run's secret is not heard, and delays nobody.
+// Tests of strangers at the ports of ranks: a caller without the run's secret is ignored and does not delay ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -41,7 +41,7 @@ Socket knock(int port) {
   return {};
 }
 
-/// False once the connection has ended.
+/// Sends text; false if the connection has ended.
 bool say(const Socket& socket, const std::string& text) {
   return ::send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
@@ -52,7 +52,7 @@ std::string message(char type, const std::string& bytes) {
   return text + bytes;
 }
 
-/// What ranks said of themselves before they had to prove anything.
+/// The hello message of a protocol without authentication.
 std::string hello_without_proof(int port) {
   return message('H', Json{{"host", "x"},
                            {"pid", 1},
@@ -162,7 +162,7 @@ std::set<int> listening_ports() {
 }
 
 TEST(Strangers, AtDataPortsAreNotHeard) {
-  // As often as there is room, again and again, before the ranks connect and while they do.
+  // Opens as many connections as possible, repeatedly, before and while the ranks connect.
   std::atomic<bool> stop{false};
   size_t knocks = 0;
   const std::set<int> before = listening_ports();
@@ -196,7 +196,7 @@ TEST(Strangers, AtDataPortsAreNotHeard) {
   EXPECT_GT(knocks, 10u);
 }
 
-/// A connection of rank 1 of `world_size` that has proved itself and said which process it is.
+/// An authenticated connection of rank 1 of `world_size` that has sent its process id.
 RankConnection join_by_hand(const LaunchEnvironment& environment, const std::string& process) {
   RankConnection connection;
   const int port = environment.ports[0];
@@ -273,7 +273,7 @@ TEST(Rendezvous, RanksWithoutACommonSecretSaySoWithinSeconds) {
     stop = true;
     rank_0.join();
     if (!others.stated.empty()) {
-      EXPECT_THAT(notice, HasSubstr("somebody at 127.0.0.1 came to rank 0 with another secret"));
+      EXPECT_THAT(notice, HasSubstr("rank 0 refused a connection from 127.0.0.1, which has another secret"));
     }
   }
 }
@@ -283,7 +283,7 @@ TEST(Rendezvous, RanksMeetByAFileThatRankZeroMakes) {
   const std::filesystem::path folder = ::mkdtemp(name.data());
   const SecretPlaces places{.stated = "", .folders = {folder}, .of_this_host = true};
   const auto all = environments(2);
-  {  // what a killed run has left is read again until rank 0 has replaced it
+  {  // the file of a killed run is read again until rank 0 has replaced it
     std::ofstream(folder / secret_file_name("run", all[0].ports[0])) << std::string(64, 'x') << "\n";
     std::filesystem::permissions(folder / secret_file_name("run", all[0].ports[0]), std::filesystem::perms::owner_read);
   }
@@ -322,7 +322,7 @@ TEST(MessageReader, TakesNoMemoryForWhatIsTooLong) {
   ASSERT_TRUE(say(writing, message('x', std::string(101, 'y'))));
   EXPECT_EQ(reader.read(reading), MessageReader::State::kClosed);
   EXPECT_TRUE(reader.broken());
-  // Nothing but the head was taken.
+  // Only the header was read.
   std::string rest(200, '\0');
   EXPECT_EQ(::recv(reading.descriptor(), rest.data(), rest.size(), MSG_DONTWAIT), 101);
 }

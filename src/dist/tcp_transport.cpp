@@ -21,12 +21,12 @@ namespace {
 
 constexpr double kConnectSeconds = 5;
 constexpr auto kBetweenTries = std::chrono::milliseconds(50);
-/// Connections beside those of the ranks that may be open at a time without having proved anything.
+/// Unauthenticated connections that may be open at a time in addition to those of the ranks.
 constexpr size_t kMostStrangers = 64;
-/// Whether the group still lives is asked this often while nothing moves.
+/// Interval of Control::check() while no data moves.
 constexpr int kMillisecondsBetweenChecks = 20;
 
-/// Both ranks know how long each message is, so a connection carries nothing but their bytes.
+/// A connection to another rank. Both ranks know the lengths of messages, so only their bytes are sent.
 struct Peer {
   Socket socket;
   std::deque<Piece<const std::byte>> out;
@@ -76,7 +76,7 @@ class TcpTransport : public Transport {
   }
 
  private:
-  /// Waits until some connection has room or bytes; false if none has for a while.
+  /// Waits until a connection can send or receive; false if none can within kMillisecondsBetweenChecks.
   bool something_can_move() {
     polled_.clear();
     for (const Peer& peer : peers_) {
@@ -87,11 +87,11 @@ class TcpTransport : public Transport {
   }
 
   ControlChannel& control_;
-  std::vector<Peer> peers_;  // by rank; the own one is never used
+  std::vector<Peer> peers_;  // by rank; this rank's entry is unused
   std::vector<pollfd> polled_;
 };
 
-/// How ranks come together: where each listens, and that who comes there is a rank.
+/// Connects the ranks: each listens at a port, connects to lower ranks, and authenticates higher ones.
 class Meeting {
  public:
   Meeting(ControlChannel& control, double seconds)
@@ -108,7 +108,7 @@ class Meeting {
                        [](const Socket& socket) { return !socket.open(); })) {
       let_in();
     }
-    control_.barrier();  // from here on connections carry messages
+    control_.barrier();  // from now on connections carry messages
     return std::move(sockets_);
   }
 
@@ -118,7 +118,7 @@ class Meeting {
     const std::string& own = control.ranks()[static_cast<size_t>(control.rank())].address;
     Socket listener = listen_at(control.on_one_host() ? own : "", 0, problem);
     if (listener.open()) return listener;
-    throw Error(ExitCode::kDeviceFailed, "no port can be had: " + problem, "", "look at `ss -s`");
+    throw Error(ExitCode::kDeviceFailed, "cannot listen at a port: " + problem, "", "look at `ss -s`");
   }
 
   Claims claims(int port) const {
@@ -133,7 +133,7 @@ class Meeting {
     return ports;
   }
 
-  /// Tries until there is no time left: a busy rank, or one whom strangers keep busy, answers late.
+  /// Connects to `rank`. Retries until the deadline, since a busy rank may answer late.
   void go_to(int rank) {
     const std::string& host = control_.ranks()[static_cast<size_t>(rank)].address;
     const int port = ports_[static_cast<size_t>(rank)];
@@ -156,14 +156,14 @@ class Meeting {
     throw Error(ExitCode::kDeviceFailed,
                 fmt::format("rank {} cannot reach {} at {}:{}: {}", control_.rank(), control_.name_of(rank), host, port,
                             problem),
-                "", "the hosts of CPU ranks must reach each other at any port: look at their firewalls");
+                "", "the hosts of CPU ranks must reach each other at any port: check their firewalls");
   }
 
-  /// Takes those who have come, if they are ranks. One that comes again did not hear that it was taken.
+  /// Accepts higher ranks. A rank that connects again replaces its connection: it did not receive the confirmation.
   void let_in() {
     control_.check();
     if (deadline_.passed()) {
-      throw Error(ExitCode::kDeviceFailed, fmt::format("not all ranks have come to rank {}", control_.rank()), "",
+      throw Error(ExitCode::kDeviceFailed, fmt::format("not all ranks have connected to rank {}", control_.rank()), "",
                   "look at their logs");
     }
     std::vector<int> descriptors;

@@ -14,7 +14,7 @@ namespace hone {
 
 namespace {
 
-/// Little, so that tests of small tensors take several rounds.
+/// Small, so that tests of small tensors need several rounds.
 constexpr size_t kScratchBytes = 256 << 10;
 
 struct Message {
@@ -23,7 +23,7 @@ struct Message {
   int from;
 };
 
-/// What the ranks share; all under one mutex.
+/// The state that the ranks share; the mutex protects all of it.
 struct Group {
   explicit Group(int count) : size(count), texts(static_cast<size_t>(count)), unread(texts.size()) {
     for (size_t i = 0; i < texts.size() * texts.size(); ++i) boxes.emplace_back();
@@ -37,13 +37,13 @@ struct Group {
   std::mutex mutex;
   std::condition_variable changed;
   std::string failure;
-  int lost = 0;  // who failed
+  int lost = 0;  // the rank that failed
   std::vector<std::function<void()>> callbacks;
   std::vector<std::string> texts, gathered;  // of exchange()
   int arrived = 0;
   int64_t exchanges = 0;
   std::vector<std::deque<Message>> boxes;
-  std::vector<int> unread;  // messages of each rank that nobody has received
+  std::vector<int> unread;  // messages from each rank that have not been received
 };
 
 class ThreadControl : public Control {
@@ -61,7 +61,7 @@ class ThreadControl : public Control {
     if (++group.arrived == group.size) {
       group.arrived = 0;
       ++group.exchanges;
-      group.gathered = group.texts;  // the ranks have read the last ones, since they are here
+      group.gathered = group.texts;  // all ranks have read the last exchange's texts
       group.changed.notify_all();
     }
     group.changed.wait(lock, [&] { return group.exchanges != number || !group.failure.empty(); });
@@ -137,7 +137,7 @@ class ThreadTransport : public Transport {
     size_t bytes;
   };
 
-  /// Copies the messages that are there; whether there were any. Held: the mutex.
+  /// Copies arrived messages; returns whether there were any. The caller holds the mutex.
   bool take_arrived() {
     std::vector<Expected> later;
     for (const Expected& expected : expected_) {

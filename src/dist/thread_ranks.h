@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: what runs on several machines runs in a test.
+// Ranks that are threads of one process, for tests of distributed code.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace hone {
 
-/// The communicators of `count` ranks, each for a thread (and CPU stream) of its own.
+/// The communicators of `count` ranks. Each needs its own thread and CPU stream.
 std::vector<std::unique_ptr<Communicator>> thread_ranks(int count);
 
-/// Calls body(communicator) in `count` threads, one a rank. A body that throws fails the group, so that the others end,
-/// too; the first exception is thrown here.
+/// Calls body(communicator) in `count` threads, one per rank. An exception in one ends the group for all ranks; the
+/// first exception is rethrown here.
 void run_ranks(int count, const std::function<void(Communicator&)>& body);
 
 }  // namespace hone

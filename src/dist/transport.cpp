@@ -7,7 +7,7 @@
 namespace hone {
 namespace {
 
-/// A time and not a number of tries: on a busy machine each one may cost a time slice.
+/// A time, not a number of tries: on a busy machine each try may take a time slice.
 constexpr auto kEagerTime = std::chrono::milliseconds(1);
 constexpr auto kPause = std::chrono::microseconds(50);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(20);

@@ -1,5 +1,5 @@
-// Transport: bytes between the ranks' host memory, over MPI, shared memory or TCP. What collectives of CPU ranks are
-// made of (cpu_communicator.h).
+// Transport: point-to-point messages between the host memory of ranks, over MPI, shared memory or TCP. Collectives of
+// CPU ranks use it (cpu_communicator.h).
 #pragma once
 
 #include <sys/types.h>
@@ -16,31 +16,31 @@
 
 namespace hone {
 
-/// Messages from one rank to another arrive in the order they were sent. Used by one thread at a time.
+/// Messages from one rank to another arrive in the order they were sent. One thread at a time may use it.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Starts; the memory must stay as it is until wait().
+  /// Starts a send; the memory must not change until wait() returns.
   virtual void send(int to, const std::byte* data, size_t bytes) = 0;
-  /// Starts; the sender's message has the same size.
+  /// Starts a receive; the sender's message must have the same size.
   virtual void receive(int from, std::byte* data, size_t bytes) = 0;
-  /// Waits for all that was started. Throws Error(kDeviceFailed) if a rank is lost.
+  /// Waits for all started sends and receives. Throws Error(kDeviceFailed) if a rank is lost.
   virtual void wait() = 0;
 };
 
-// What transports of CPU ranks share: how they wait for data, and how they end.
+// Helpers of transports: waiting for data, and ending.
 
-/// One wait of a transport: it tries again without a pause as long as data came lately, then with pauses, and asks now
-/// and then whether the group still lives.
+/// A wait of a transport. It retries without a pause while data moved recently, then with pauses, and calls
+/// Control::check() from time to time.
 class PatientWait {
  public:
   explicit PatientWait(Control& control) : control_(control) {}
 
   void moved() { last_moved_ = Clock::now(); }
-  /// Nothing moved. Throws as Control::check() does.
+  /// Call it when no data moved. Throws as Control::check() does.
   void pause();
 
  private:
@@ -50,13 +50,13 @@ class PatientWait {
   Clock::time_point last_moved_ = Clock::now(), last_check_ = last_moved_;
 };
 
-/// Waits for the other ranks, if they live: a rank that ends early looks like a lost one to launchers, which then end
-/// those that still save.
+/// Waits for the other ranks if the group has not ended: launchers treat a rank that ends early as lost and would end
+/// ranks that are still saving.
 void end_together(Control& control) noexcept;
 
-// What has still to be moved of messages whose lengths both sides know.
+// Partial messages. Both sides know the lengths.
 
-/// What was not sent, or has not come, of a message.
+/// The remainder of a message that is being sent or received.
 template <class Byte>
 struct Piece {
   Byte* data;
@@ -65,15 +65,15 @@ struct Piece {
 
 enum class PieceProgress { kNone, kSome, kBroken };
 
-/// Moves what can be moved without waiting; `move` as send(2) and recv(2) return.
+/// Moves as many bytes as possible without waiting. `move` returns what send(2) and recv(2) return.
 template <class Byte, class Move>
 PieceProgress advance(std::deque<Piece<Byte>>& pieces, Move move) {
-  constexpr size_t kMostAtOnce = size_t{1} << 30;  // the kernel takes less at once anyway
+  constexpr size_t kMostAtOnce = size_t{1} << 30;  // the kernel moves less per call
   PieceProgress progress = PieceProgress::kNone;
   while (!pieces.empty()) {
     Piece<Byte>& piece = pieces.front();
     const ssize_t count = move(piece.data, std::min(piece.bytes, kMostAtOnce));
-    if (count == 0) return PieceProgress::kBroken;  // nothing has no length here, so this is the connection's end
+    if (count == 0) return PieceProgress::kBroken;  // pieces are not empty: the connection has ended
     if (count < 0) {
       if (errno == EINTR) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK ? progress : PieceProgress::kBroken;
@@ -86,32 +86,30 @@ PieceProgress advance(std::deque<Piece<Byte>>& pieces, Move move) {
   return progress;
 }
 
-// Messages between CPU ranks that mpirun or srun has started.
+// MPI: for CPU ranks that mpirun or srun has started.
 
-/// Whether the program has the module that speaks MPI.
+/// Whether the MPI module was built with the program.
 bool mpi_is_built();
 
-/// Starts MPI; once in a process, by the thread that also destroys it. `control`, of the same ranks, outlives it and
-/// says when waiting has no sense any more. Throws UserError: MPI cannot be loaded or does not start, its ranks are not
-/// the control's.
+/// Starts MPI, once per process. The same thread must destroy the result. `control` has the same ranks, must outlive
+/// the result, and ends its waits when a rank is lost. Throws UserError if MPI cannot be loaded, does not start, or has
+/// other ranks than `control`.
 std::unique_ptr<Transport> start_mpi(Control& control);
 
-// Messages between CPU ranks that are processes of one host: through memory that they share, with no port that anybody
-// could connect to.
+// Shared memory: for CPU ranks on one host. It opens no port.
 
-/// A ring for each pair of ranks and direction, in anonymous memory of the receiving rank, which the others open below
-/// /proc: the system lets only this user do that. All ranks call it. Nothing, on all of them, where one cannot reach
-/// another's memory (other users, containers, hosts). `control` outlives it. Throws Error(kDeviceFailed): a rank is
-/// lost.
+/// Makes a ring for each pair of ranks and direction in anonymous memory of the receiving rank. The other ranks open it
+/// through /proc, which the system permits to the same user only. All ranks call it. Returns null on all ranks if one
+/// cannot open another's memory (other users, containers, hosts). `control` must outlive the result. Throws
+/// Error(kDeviceFailed) if a rank is lost.
 std::unique_ptr<Transport> connect_shared_memory(ControlChannel& control);
 
-// Messages between CPU ranks whose launcher does not speak MPI (torchrun, ssh, srun without PMIx): a TCP connection for
-// each pair of ranks.
+// TCP: for CPU ranks whose launcher does not support MPI (torchrun, ssh, srun without PMIx); one connection per pair of
+// ranks.
 
-/// Connects every rank with every other; all call it. The higher one of two comes to the lower, at a port that the
-/// system chooses, and both prove that they are of the run (run_secret.h); where all are on one host, over the
-/// loopback. `control` outlives it. Throws Error(kDeviceFailed): a rank that cannot be reached in `seconds`, or is
-/// lost.
+/// Connects every rank with every other rank; all ranks call it. Of two ranks the higher connects to the lower, at a
+/// port that the system chooses, and both authenticate (run_secret.h). Ranks on one host use the loopback. `control`
+/// must outlive the result. Throws Error(kDeviceFailed) if a rank cannot be reached in `seconds` or is lost.
 std::unique_ptr<Transport> connect_tcp(ControlChannel& control, double seconds = 60);
 
 }  // namespace hone

@@ -21,7 +21,7 @@ void WeightRing::acquire(const Context& context, const ParameterGroup& group, Us
     bring(context, group);
     slots_[group.slot()].used = true;
   }
-  // Two at a time: recomputing a layer acquires its halves in the order of forward, its gradients in the other.
+  // Two groups: recomputation acquires the halves of a layer in forward order, backward in reverse order.
   constexpr int kAhead = 2;
   const auto index = static_cast<std::ptrdiff_t>(group.index());
   const auto count = static_cast<std::ptrdiff_t>(placement_.groups().size());
@@ -49,7 +49,7 @@ void WeightRing::bring(const Context& context, const ParameterGroup& group) {
   Slot& slot = slots_[group.slot()];
   if (slot.group == &group && !slot.stale) return;
   HONE_ASSERT(!slot.used, group.name());
-  if (slot.group != nullptr) {  // nobody may have waited for what is on its way there
+  if (slot.group != nullptr) {  // its arrivals may still be pending
     for (const Bucket* bucket : buckets_[slot.group->index()]) bucket->arrivals->await_on_stream();
   }
   slot.group = &group;

@@ -1,8 +1,7 @@
-// WeightRing: brings the values of a group to the device for the time of its use: from the ranks that keep parts of
-// them, from host memory, or both. Halves of layers take turns in slots of memory, two for each half
-// (params/placement.h): while one is used, the next two in the direction of the pass are on their way, so that gathers
-// and copies run beside the work on another half. Every rank calls it for the same groups in the same order, so all
-// start the same gathers.
+// WeightRing: makes the values of a group present on the device during its use: gathers them from the ranks that keep
+// parts of them, copies them from host memory, or both. Halves of layers share slots of memory, two for each kind of
+// half (params/placement.h). While one group is used, the next two in the direction of the pass are prefetched, so
+// gathers and copies overlap with compute. Every rank calls it for the same groups in the same order.
 #pragma once
 
 #include <map>
@@ -18,29 +17,28 @@ namespace hone {
 
 class WeightRing {
  public:
-  /// `store` has been shared among the ranks (null: there is one). All outlive this, and so does the stream that it is
-  /// used with.
+  /// `store` is sharded over `ranks` (null: one rank). The arguments and the streams used must outlive this object.
   WeightRing(Communicator* ranks, const ParameterStore& store, const Placement& placement, Device device);
 
-  /// The group is about to be used by what is queued on the context's stream: its values are there, or on their way,
-  /// and whatever reads one waits (params/arrival.h).
+  /// Call it before work that uses the group is queued on the context's stream. Starts what is needed to make its
+  /// values present; readers wait for them (params/arrival.h).
   void acquire(const Context& context, const ParameterGroup& group, Use use);
   void release(const ParameterGroup& group);
-  /// Trained values have changed where they are kept.
+  /// Marks trained values in slots as stale, after the stored values have changed.
   void forget_trained();
 
  private:
-  /// What the memory of a slot has, or has been promised.
+  /// The state of a slot: the group whose values it has, or will have.
   struct Slot {
     const ParameterGroup* group = nullptr;
     bool used = false;   ///< between acquire and release
-    bool stale = false;  ///< the values have changed where they are kept
+    bool stale = false;  ///< the stored values have changed since
   };
   bool brings(const ParameterGroup& group) const { return !buckets_[group.index()].empty(); }
-  /// Starts bringing the group's values, unless they are there. Its slot is not in use for another group.
+  /// Starts the copies and gathers of the group's values, unless its slot has them. The slot must not be in use.
   void bring(const Context& context, const ParameterGroup& group);
   void bring(const Context& context, const Bucket& bucket);
-  /// Of all ranks, when this rank's part is in its place.
+  /// Gathers the parts of all ranks; this rank's part must be in place.
   void gather(const Context& context, const Bucket& bucket);
 
   Communicator* ranks_;

@@ -8,7 +8,7 @@ namespace hone {
 
 namespace {
 
-/// Positive sizes of latent attention; head_dim and v_head_dim are theirs.
+/// Reads the sizes of latent attention, which must be positive, and sets head_dim and v_head_dim from them.
 void read_latent(const HfConfig& config, DecoderConfig& decoder) {
   LatentConfig& latent = decoder.latent;
   const auto size = [&](const char* key) {
@@ -36,7 +36,8 @@ void read_latent(const HfConfig& config, DecoderConfig& decoder) {
   for (LayerConfig& layer : decoder.layers) layer.mixer = MixerKind::kLatentAttention;
 }
 
-/// YaRN scales scores by mscale²: once for queries, once for keys; RoPE covers only a part of them.
+/// The scale of attention scores. YaRN multiplies it by mscale², once for queries and once for keys, since RoPE's own
+/// factor would apply to a part of each head only.
 double attention_scale(const DecoderConfig& decoder) {
   const double plain = 1 / std::sqrt(static_cast<double>(decoder.head_dim));
   const RopeScaling& scaling = decoder.rope.scaling;
@@ -54,7 +55,7 @@ DecoderConfig read_deepseek(const HfConfig& config, const DeepseekDefaults& defa
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   config.require("mlp_bias", false);
   MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size");
-  // Hugging Face's models have no auxiliary loss: V3 balances with its biases, which fine-tuning leaves alone.
+  // Hugging Face's models have no auxiliary loss: V3 balances with biases, which fine-tuning does not change.
   moe.router_aux_loss_coef = config.number_or("router_aux_loss_coef", 0.0);
   moe.router.scale = static_cast<float>(config.number_or("routed_scaling_factor", defaults.routed_scaling_factor));
   moe.shared_expert_intermediate_size =

@@ -1,6 +1,6 @@
-// DeepSeek-V2 and V2-Lite: latent attention; a softmax router, whose choice may be limited to the best groups of
-// experts. Hugging Face's model ignores norm_topk_prob and the one released beside the weights normalises instead of
-// scaling; no released checkpoint sets it, so it is refused.
+// DeepSeek-V2 and V2-Lite: latent attention; a softmax router whose choice may be limited to the best groups of
+// experts. norm_topk_prob is refused: Hugging Face's model ignores it, the code released with the weights normalises
+// instead of scaling, and no released checkpoint sets it.
 #include <fmt/format.h>
 
 #include "models/deepseek.h"

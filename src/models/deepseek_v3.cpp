@@ -1,5 +1,5 @@
 // DeepSeek-V3, R1 and models of their architecture (Kimi-K2, Moonlight): latent attention; a sigmoid router whose
-// choice is corrected by a bias of each expert and limited to the best groups.
+// choice is corrected by one bias per expert and limited to the best groups.
 #include "models/deepseek.h"
 #include "models/registry.h"
 

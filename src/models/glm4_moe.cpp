@@ -9,7 +9,7 @@ DecoderConfig read_glm4_moe(const HfConfig& config) {
   decoder.qk_norm = config.boolean_or("use_qk_norm", false);
   decoder.qkv_bias = config.boolean_or("attention_bias", false);
   MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size");
-  // Hugging Face's model has no auxiliary loss: its selection bias balances, which fine-tuning leaves alone.
+  // Hugging Face's model has no auxiliary loss: it balances with a selection bias, which fine-tuning does not change.
   moe.router_aux_loss_coef = config.number_or("router_aux_loss_coef", 0.0);
   moe.router.scores = RouterScores::kSigmoid;
   moe.router.normalise = config.boolean_or("norm_topk_prob", true);

@@ -15,7 +15,7 @@ namespace hone {
 HfConfig HfConfig::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
   if (!std::filesystem::exists(path)) {
-    throw UserError("there is no config.json in the model folder", path.string(),
+    throw UserError("the model folder has no config.json", path.string(),
                     "give the folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)");
   }
   return read_file(path);
@@ -68,10 +68,10 @@ HfConfig HfConfig::nested(const std::string& key) const {
 
 namespace {
 
-/// Fields of config.json that change nothing of what a forward or backward pass computes.
+/// Whether a field of config.json has no influence on a forward or backward pass.
 bool describes_no_computation(const std::string& key) {
   static const std::set<std::string> keys = {
-      // the file and where it comes from
+      // the file and its origin
       "_attn_implementation", "_experts_implementation", "_name_or_path", "architectures", "auto_map", "dtype",
       "id2label", "label2id", "model_type", "torch_dtype", "transformers_version", "unsloth_fixed", "unsloth_version",
       // generation
@@ -79,17 +79,17 @@ bool describes_no_computation(const std::string& key) {
       "repetition_penalty", "sep_token_id", "temperature", "top_k", "top_p", "use_cache",
       // training by other programs: this one has its own keys
       "aux_loss_alpha", "ep_size", "output_router_logits", "router_aux_loss_coef", "seq_aux", "z_loss_coef",
-      // said again in other words
+      // other names of fields that are read
       "experts_per_token", "initial_context_length", "max_window_layers", "qk_head_dim",
-      // of dense layers, where a model has none
+      // size of dense layers, in models without them
       "intermediate_size"};
   for (const char* prefix : {"audio_", "image_", "mtp_", "video_", "vision_"}) {
-    if (key.starts_with(prefix)) return true;  // of parts that are carried along, and not trained
+    if (key.starts_with(prefix)) return true;  // parts that are copied to checkpoints and not trained
   }
   return keys.contains(key);
 }
 
-/// A feature that is switched off.
+/// Whether a feature's value disables it.
 bool is_off(const Json& value) {
   return value.is_null() || value == false || (value.is_number() && value == 0) ||
          (!value.is_number() && !value.is_boolean() && value.empty()) || value == "";
@@ -132,7 +132,7 @@ std::string HfConfig::architecture() const {
 bool HfConfig::layer_uses_window(int64_t layer, bool fallback) const {
   if (!has("layer_types")) return fallback;
   const Json& types = json_.at("layer_types");
-  if (!types.is_array() || layer >= static_cast<int64_t>(types.size())) refuse("layer_types does not name every layer");
+  if (!types.is_array() || layer >= static_cast<int64_t>(types.size())) refuse("layer_types does not list every layer");
   const Json& type = types[static_cast<size_t>(layer)];
   if (type == "sliding_attention") return true;
   if (type != "full_attention") refuse(fmt::format("layer_types: {} is not supported", type.dump()));
@@ -141,7 +141,7 @@ bool HfConfig::layer_uses_window(int64_t layer, bool fallback) const {
 
 namespace {
 
-/// Fields of `rope_parameters`, read with the config's own typed getters.
+/// The scaling in `rope_parameters`; `rope` checks the types of its fields.
 RopeScaling read_scaling(const HfConfig& rope) {
   RopeScaling scaling;
   scaling.type = rope_type_of(rope.string_or("rope_type", rope.string_or("type", "default")));
@@ -167,7 +167,7 @@ RopeScaling read_scaling(const HfConfig& rope) {
 
 void HfConfig::read_rope(DecoderConfig& config, double partial_rotary_factor) const {
   Json fields = Json::object();
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {  // the latter wins
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {  // the latter has precedence
     if (!has(key)) continue;
     if (!json_.at(key).is_object()) refuse(fmt::format("{} is not an object", key));
     fields = json_.at(key);
@@ -223,22 +223,22 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     if (!has(key)) continue;
     if (moe.num_experts > 0 && integer(key) != moe.num_experts) {
-      refuse(fmt::format("{} and another name of it differ", key));
+      refuse(fmt::format("{} and another name of this field have different values", key));
     }
     moe.num_experts = integer(key);
   }
   if (moe.num_experts == 0) refuse("num_experts is missing from the model's config");
-  // Each expert of a layer has a name for each of its tensors: implausible numbers are refused before these names are
-  // built.
+  // Every tensor of every expert gets a name: implausible numbers are refused before the names are built.
   constexpr int64_t kMostExperts = int64_t{1} << 18;
   const int64_t layers = integer("num_hidden_layers");
   if (moe.num_experts > kMostExperts / std::max<int64_t>(layers, 1)) {
-    refuse(fmt::format("num_experts: {} in {} layers are more than {} in all", moe.num_experts, layers, kMostExperts));
+    refuse(fmt::format("num_experts: {} in {} layers exceed {} in total", moe.num_experts, layers, kMostExperts));
   }
   moe.num_experts_per_tok = integer("num_experts_per_tok");
   moe.moe_intermediate_size = integer(intermediate_key);
   if (moe.num_experts_per_tok < 1 || moe.num_experts_per_tok > moe.num_experts) {
-    refuse(fmt::format("num_experts_per_tok: {} of {} experts", moe.num_experts_per_tok, moe.num_experts));
+    refuse(
+        fmt::format("num_experts_per_tok: {} of {} experts is out of range", moe.num_experts_per_tok, moe.num_experts));
   }
   moe.router_aux_loss_coef = number_or("router_aux_loss_coef", 0.001);
   moe.router_jitter_noise = number_or("router_jitter_noise", 0.0);

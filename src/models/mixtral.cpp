@@ -1,5 +1,5 @@
 // Mixtral (8x7B, 8x22B): every layer sparse, softmax router whose chosen weights are always renormalised, one sliding
-// window for all layers. Files say block_sparse_moe, w1 (gate), w3 (up), w2 (down).
+// window for all layers. Names in files: block_sparse_moe, w1 (gate), w3 (up), w2 (down).
 #include "models/registry.h"
 
 namespace hone {

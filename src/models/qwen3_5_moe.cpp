@@ -1,5 +1,5 @@
-// Qwen3.5-MoE: a text model, alone or inside a multimodal checkpoint (whose vision tower and heads for further tokens
-// are kept as they are).
+// Qwen3.5-MoE: a text model, alone or inside a multimodal checkpoint, whose vision tower and multi-token prediction
+// heads are kept unchanged.
 #include "models/qwen3_next.h"
 #include "models/registry.h"
 

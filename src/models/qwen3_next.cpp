@@ -1,4 +1,4 @@
-// Qwen3-Next (Qwen3-Next-80B-A3B): the projections of linear attention are fused, key head by key head.
+// Qwen3-Next (Qwen3-Next-80B-A3B): the projections of linear attention are fused, grouped by key head.
 #include "models/qwen3_next.h"
 
 #include <fmt/format.h>
@@ -10,14 +10,15 @@ namespace hone {
 
 namespace {
 
-/// linear_attention or full_attention: by `layer_types`, else every full_attention_interval-th layer is full.
+/// Reads which layers have linear or full attention from `layer_types`; if that is absent, every
+/// full_attention_interval-th layer has full attention.
 void read_layer_kinds(const HfConfig& config, DecoderConfig& decoder) {
   const int64_t interval = config.integer_or("full_attention_interval", 4);
   if (interval == 0) config.refuse("full_attention_interval: 0 is out of range");
   const auto count = static_cast<int64_t>(decoder.layers.size());
   const Json types = config.has("layer_types") ? config.json().at("layer_types") : Json();
   if (!types.is_null() && (!types.is_array() || static_cast<int64_t>(types.size()) != count)) {
-    config.refuse("layer_types does not name every layer");
+    config.refuse("layer_types does not list every layer");
   }
   for (int64_t i = 0; i < count; ++i) {
     bool full = (i + 1) % interval == 0;

@@ -96,7 +96,7 @@ DecoderConfig read_decoder_config(const HfConfig& config) {
     if (architecture.name == name) return architecture.read(config);
     known += (known.empty() ? "" : ", ") + architecture.name;
   }
-  config.refuse(fmt::format("the architecture '{}' is not supported", name.empty() ? "(none named)" : name),
+  config.refuse(fmt::format("the architecture '{}' is not supported", name.empty() ? "(none given)" : name),
                 "this version trains " + known);
 }
 

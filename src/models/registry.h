@@ -1,4 +1,4 @@
-// The architectures that this program trains. No code outside this folder names one.
+// The architectures that this program trains. Only code in this folder depends on a particular one.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,19 @@
 
 namespace hone {
 
-/// One architecture: how its config.json becomes a decoder. Each has its own file.
+/// One architecture and the function that reads its config.json. Each has its own file.
 struct Architecture {
   std::string name;        ///< as in `architectures` of config.json
   std::string model_type;  ///< as in `model_type`
   DecoderConfig (*read)(const HfConfig& config);
   bool experts = true;                  ///< has a router and experts
   std::string released = {};            ///< released models, for users: "Qwen3-30B-A3B, Qwen3-235B-A22B"
-  std::vector<std::string> cases = {};  ///< its reference cases (tests/fixtures/goldens) in every test run
+  std::vector<std::string> cases = {};  ///< its reference cases (tests/fixtures/goldens)
 };
 
 const std::vector<Architecture>& architectures();
 
-/// The decoder that config.json describes. UserError, by name, for an unsupported architecture or option.
+/// The decoder that config.json describes. Throws UserError with the name of an unsupported architecture or option.
 DecoderConfig read_decoder_config(const HfConfig& config);
 
 DecoderConfig read_qwen3_moe(const HfConfig& config);

@@ -72,7 +72,7 @@ TEST(Registry, AFactorMayLeaveAPartOfEachHeadUnturned) {
   EXPECT_EQ(read(json).rope.rotary_dim, 16);
   json["partial_rotary_factor"] = 0.25;
   EXPECT_EQ(read(json).rope.rotary_dim, 4);
-  json["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};  // wins
+  json["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};  // has precedence
   EXPECT_EQ(read(json).rope.rotary_dim, 8);
   for (const double wrong : {0.0, 1.5, 0.2}) {
     json["rope_parameters"]["partial_rotary_factor"] = wrong;
@@ -163,7 +163,7 @@ TEST(Registry, OlmoeNormalisesAllHeadsTogetherAndMayClip) {
 
 TEST(Registry, GraniteScalesWhatItsConfigSays) {
   Json json = moe("GraniteMoeForCausalLM", "num_local_experts");
-  EXPECT_EQ(read(json).softmax_scale(), 1.0f);  // attention_multiplier is 1 where it is not given
+  EXPECT_EQ(read(json).softmax_scale(), 1.0f);  // the default of attention_multiplier is 1
   json["attention_multiplier"] = 0.125;
   json["embedding_multiplier"] = 12.0;
   json["residual_multiplier"] = 0.22;
@@ -195,7 +195,7 @@ TEST(Registry, Glm4MoeRoutesAsDeepseekV3Does) {
   const DecoderConfig config = read(json);
   EXPECT_EQ(config.rope.rotary_dim, 8);
   json.erase("partial_rotary_factor");
-  EXPECT_EQ(read(json).rope.rotary_dim, 8);  // half of a head is what files mean that do not say
+  EXPECT_EQ(read(json).rope.rotary_dim, 8);  // the default is half of a head
   EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
   EXPECT_EQ(config.moe.router.group_score, GroupScore::kTopTwo);
   EXPECT_EQ(config.moe.router.groups, 4);
@@ -252,7 +252,7 @@ TEST(Registry, Qwen3UsesAWindowOnlyWhereItIsSwitchedOn) {
   EXPECT_THAT(refusal(json), HasSubstr("layer_types"));
 }
 
-/// Of Qwen3-Next or, with "text_config" around it, Qwen3.5.
+/// A config of Qwen3-Next or, inside "text_config", of Qwen3.5.
 Json gated_hybrid(const std::string& architecture) {
   Json json = moe(architecture.c_str(), "num_experts");
   json["shared_expert_intermediate_size"] = 20;
@@ -269,7 +269,7 @@ std::vector<bool> linear(const DecoderConfig& config) {
 TEST(Registry, Qwen3NextMixesLinearAndFullAttention) {
   Json json = gated_hybrid("Qwen3NextForCausalLM");
   EXPECT_EQ(linear(read(json)), (std::vector<bool>{true, true, true, false}));
-  EXPECT_EQ(read(json).rope.rotary_dim, 2);  // a quarter where the file does not say
+  EXPECT_EQ(read(json).rope.rotary_dim, 2);  // the default is a quarter of a head
   json["full_attention_interval"] = 2;
   EXPECT_EQ(linear(read(json)), (std::vector<bool>{true, false, true, false}));
   json["layer_types"] = {"full_attention", "linear_attention", "linear_attention", "full_attention"};
@@ -358,7 +358,7 @@ TEST(Registry, FieldsOfAnObjectThatIsReadAreNamedWithIt) {
 
 using ::testing::ElementsAre;
 
-/// The released config.json of DeepSeek-V2-Lite, as far as it describes the model.
+/// The fields of DeepSeek-V2-Lite's released config.json that describe the model.
 Json v2_lite() {
   return Json::parse(R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
     "attention_bias": false, "attention_dropout": 0.0, "aux_loss_alpha": 0.001, "first_k_dense_replace": 1,
@@ -374,7 +374,7 @@ Json v2_lite() {
     "vocab_size": 102400})");
 }
 
-/// The same of DeepSeek-V3, without its quantisation.
+/// The same for DeepSeek-V3, without its quantisation.
 Json v3() {
   return Json::parse(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
     "attention_bias": false, "attention_dropout": 0.0, "ep_size": 1, "first_k_dense_replace": 3,

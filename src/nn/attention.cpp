@@ -57,7 +57,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
 
 Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const {
   const DeviceBatch& batch = *forward.batch;
-  Var q = q_proj_(tape, x, forward);  // [T, Hq * D], or twice that: each head's query and gate
+  Var q = q_proj_(tape, x, forward);  // [T, Hq * D]; with gates [T, Hq * 2D], each head's query and gate
   Var gate;
   if (output_gate_) {
     const std::vector<Var> parts =

@@ -1,5 +1,5 @@
-// Attention: grouped-query softmax attention with rotary positions, packed documents, an optional sliding window, and
-// optional RMSNorm on queries and keys, an optional gate on the output.
+// Attention: grouped-query softmax attention with RoPE over packed documents, with an optional sliding window, optional
+// RMSNorm on queries and keys, and an optional gate on the output.
 #pragma once
 
 #include "nn/mixer.h"
@@ -7,8 +7,8 @@
 
 namespace hone {
 
-/// Attention over a pass's documents or, in generation, over the cache of layer `layer` (keys, then values), which it
-/// extends.
+/// Attention over a pass's documents; in generation over the cache of layer `layer` (keys, then values), to which the
+/// new keys and values are appended.
 Var attend(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const Forward& forward, int layer,
            Weight* sinks = nullptr);
 

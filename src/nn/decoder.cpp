@@ -56,7 +56,7 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
   rope_ = {.cos = rope_memory_.tensor(shape, DType::kF32), .sin = rope_memory_.tensor(shape, DType::kF32, bytes)};
   stream.upload(rope_.cos, std::move(values.cos));
   stream.upload(rope_.sin, std::move(values.sin));
-  stream.synchronize();  // the host tables are local: they must outlive the copy
+  stream.synchronize();  // the host tables must outlive the copy
 }
 
 std::vector<std::vector<CacheTensor>> Decoder::cache(int64_t sequences, int64_t capacity) const {

@@ -13,33 +13,33 @@ namespace hone {
 
 class Decoder {
  public:
-  /// Adds the model's parameters to `store`. Activations and weights are of `dtype` (float32 or bfloat16).
+  /// Adds the model's parameters to `store`. Activations and weights have `dtype` (float32 or bfloat16).
   Decoder(DecoderConfig config, ParameterStore& store, Placement& placement, DType dtype);
 
   const DecoderConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
   Placement& placement() const { return placement_; }
-  /// ParameterStore::values_arrived()
+  /// See ParameterStore::values_arrived().
   bool values_arrived() const { return store_.values_arrived(); }
 
-  /// Computes the position tables for sequences up to `max_length`; before the first forward.
+  /// Computes the RoPE tables for sequences of at most `max_length` tokens. Call it before the first forward.
   void prepare(Stream& stream, int64_t max_length);
 
   /// The cache of generation for `sequences` sequences of at most `capacity` tokens, layer by layer.
   std::vector<std::vector<CacheTensor>> cache(int64_t sequences, int64_t capacity) const;
 
   /// Multiply-adds × 2 of a forward pass: products of mixers, MLPs or chosen experts, routers and head, causal
-  /// attention within its windows, and the recurrence of linear attention. Adapters are not counted. Backward costs
-  /// twice as much, or once where only adapters are trained.
+  /// attention within its windows, and the recurrence of linear attention, without adapters. Backward costs twice as
+  /// much, or as much as forward if only adapters are trained.
   double flops(const ForwardWork& work) const;
-  /// What the layers are made of, each kind once: mixers, then feed-forwards.
+  /// Summaries of the layers' modules, each kind once: mixers, then feed-forwards.
   std::vector<ModuleSummary> summary() const;
 
-  /// Forward through the head's loss: totals are added to forward.step.totals, and the tape is ready for backward.
-  /// `token_loss` f32 [S], if defined, receives each supervised token's loss.
+  /// Runs forward and the head's loss: adds to forward.step.totals, and leaves the tape ready for backward.
+  /// `token_loss` f32 [S], if defined, receives the loss of each supervised token.
   void loss(Tape& tape, const Forward& forward, Tensor token_loss = {}) const;
 
-  /// Forward through the head: logits [rows, V] of the listed tokens (i32 [rows]), in the model's dtype.
+  /// Runs forward and the head: logits [rows, V] of the tokens whose indices are in `rows` (i32), in the model's dtype.
   Var logits(Tape& tape, const Forward& forward, Tensor rows) const;
 
  private:

@@ -35,11 +35,11 @@ struct MoeConfig {
   int64_t num_experts_per_tok = 0;
   int64_t moe_intermediate_size = 0;
   RouterRule router;
-  bool router_bias = false;                     ///< the router's linear weight has a bias
-  bool selection_bias = false;                  ///< the router has e_score_correction_bias, a buffer
-  double router_jitter_noise = 0;               ///< training multiplies the layer's input by numbers in 1 ± this
+  bool router_bias = false;        ///< the router's linear weight has a bias
+  bool selection_bias = false;     ///< the router has e_score_correction_bias, a buffer
+  double router_jitter_noise = 0;  ///< training multiplies the layer's input by random numbers in 1 ± this
   int64_t shared_expert_intermediate_size = 0;  ///< of the expert that all tokens use; 0: none
-  bool shared_expert_gate = false;              ///< its output is multiplied by the sigmoid of a linear weight [1, H]
+  bool shared_expert_gate = false;              ///< its output is multiplied by sigmoid(x · gateᵀ), gate [1, H]
   bool expert_bias = false;                     ///< both products of an expert have a bias
   ExpertActivation expert_activation;
   double router_aux_loss_coef = 0;
@@ -48,7 +48,7 @@ struct MoeConfig {
 /// Layers of linear attention.
 struct DeltaNetConfig {
   DeltaHeads heads;
-  int64_t conv_taps = 4;           ///< of the convolution
+  int64_t conv_taps = 4;           ///< taps of the short convolution
   bool fused_projections = false;  ///< q, k, v and z in one weight, b and a in another, key head by key head
 };
 
@@ -69,9 +69,9 @@ struct LatentConfig {
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
 };
 
-/// How an architecture names its tensors in memory and in files.
+/// Names of an architecture's tensors in memory and in files.
 struct DecoderNames {
-  std::string prefix = "model.";  ///< of everything but the head; longer for a text model inside a larger one
+  std::string prefix = "model.";  ///< of all tensors but the head; longer for a text model inside a larger model
   std::string moe = "mlp";        ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
   std::string file_moe = "mlp";   ///< the same in files
   std::string router = "gate";    ///< below moe
@@ -81,7 +81,7 @@ struct DecoderNames {
   /// Fused tensors in files, below file_moe.
   std::string fused_gate_up = "experts.gate_up_proj", fused_down = "experts.down_proj";
   std::string shared_expert = "mlp.shared_expert";  ///< below the layer; "_gate" is appended for its gate
-  bool shared_expert_fused = false;                 ///< it has gate and up in one weight, input_linear
+  bool shared_expert_fused = false;                 ///< its gate and up are one weight, input_linear
 };
 
 struct DecoderConfig {
@@ -90,29 +90,29 @@ struct DecoderConfig {
   int64_t num_attention_heads = 0, num_key_value_heads = 0;
   int64_t head_dim = 0;        ///< of queries and keys
   int64_t v_head_dim = 0;      ///< of values
-  double attention_scale = 0;  ///< of attention's scores; 0: 1 / sqrt(head_dim)
+  double attention_scale = 0;  ///< multiplies attention scores; 0: 1 / sqrt(head_dim)
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool attention_sinks = false;        ///< a learned logit for each head in the denominator of attention's softmax
   bool qk_norm = false;                ///< RMSNorm over head_dim on queries and keys
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
-  bool attention_output_gate = false;  ///< q_proj gives each head a gate of attention's output as well
-  double clip_qkv = 0;                 ///< queries, keys and values are clamped to ± this; 0: not
-  /// Granite's multipliers: of the embedding, and of each half's addition to the residual stream; logits are divided by
-  /// the last.
+  bool attention_output_gate = false;  ///< q_proj also computes a gate of attention's output for each head
+  double clip_qkv = 0;                 ///< queries, keys and values are clamped to ± this; 0: no clamp
+  /// Granite's factors: the embedding and each half's output are multiplied by the first two; logits are divided by
+  /// logits_scaling.
   double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
   double rms_norm_eps = 1e-6;
   NormWeighting norm_weighting = NormWeighting::kPlain;  ///< all norms but those of linear attention
   RopeParameters rope;
   bool tie_word_embeddings = false;
-  int64_t pad_token_id = -1;  ///< its use as input does not train its row of the embedding; -1: none
+  int64_t pad_token_id = -1;  ///< as input, it does not train its row of the embedding; -1: none
   double initializer_range = 0.02;
   std::vector<LayerConfig> layers;
   LatentConfig latent;
   MoeConfig moe;
   DeltaNetConfig delta_net;
   DecoderNames names;
-  /// Prefixes of file tensors outside the decoder (a vision tower, heads that predict further tokens): they are not
-  /// trained, and written back as they are.
+  /// Prefixes of file tensors outside the decoder (a vision tower, multi-token prediction heads), which are not trained
+  /// and are written back unchanged.
   std::vector<std::string> carried_prefixes;
 
   /// "model.layers.3.": the prefix of a layer's tensors.
@@ -120,7 +120,7 @@ struct DecoderConfig {
   float softmax_scale() const {
     return static_cast<float>(attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim)));
   }
-  /// Initial values of norms in a new model: they multiply by one.
+  /// Initial values of norm weights in a new model: a factor of one.
   InitialValues initial_norm() const {
     return norm_weighting == NormWeighting::kFromOne ? InitialValues::kZeros : InitialValues::kOnes;
   }

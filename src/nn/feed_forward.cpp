@@ -99,13 +99,13 @@ struct ExpertLayouts {
   std::vector<FileLayout> gate_up, down;
 };
 
-/// One tensor with a name other than the parameter's.
+/// Adds a layout of one tensor, if its name differs from the parameter's.
 void add_whole_layout(const std::string& file_name, const std::string& own_name, const Shape& shape,
                       std::vector<FileLayout>& layouts) {
   if (file_name != own_name) layouts.push_back({{file_name, shape, 0}});
 }
 
-/// A tensor for each expert and projection.
+/// Adds a layout with one tensor per expert and projection.
 void add_separate_layout(const DecoderConfig& config, const std::string& module, ExpertLayouts& layouts) {
   const int64_t inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   FileLayout gate_up, down;
@@ -243,8 +243,8 @@ double MixtureOfExperts::flops(const ForwardWork& work) const {
 
 ModuleSummary MixtureOfExperts::summary() const {
   std::string text =
-      fmt::format("{} a layer of width {}, {} for each token", router_->shape()[0], down_->shape()[2], top_k_);
-  if (shared_expert_) text += ", and for all of them one " + shared_expert_->summary().text;
+      fmt::format("{} per layer of width {}, {} per token", router_->shape()[0], down_->shape()[2], top_k_);
+  if (shared_expert_) text += ", and a shared one " + shared_expert_->summary().text;
   return {"experts", std::move(text)};
 }
 

@@ -1,4 +1,4 @@
-// The second half of a layer: a dense MLP, or a router with experts and perhaps a shared expert.
+// The second half of a layer: a dense MLP, or a router with experts and optionally a shared expert.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class FeedForward {
   virtual ~FeedForward() = default;
   virtual Var operator()(Tape& tape, Var x, const Forward& forward) const = 0;
   virtual void collect(std::vector<Parameter*>& group) const = 0;
-  /// Multiply-adds × 2 of the products of a forward pass, of experts the chosen ones'; adapters are not counted.
+  /// Multiply-adds × 2 of the products of a forward pass, with the chosen experts only and without adapters.
   virtual double flops(const ForwardWork& work) const = 0;
   virtual ModuleSummary summary() const = 0;
 };
@@ -53,8 +53,8 @@ class FusedMlp : public FeedForward {
   Linear input_linear_, output_linear_;
 };
 
-/// The shared expert: its output, or that times sigmoid(x · gateᵀ). The gate's product, one value a token, is not
-/// counted in flops().
+/// The shared expert: its MLP's output, with a gate multiplied by sigmoid(x · gateᵀ). flops() does not count the gate's
+/// product, one value per token.
 class SharedExpert : public FeedForward {
  public:
   SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
@@ -68,8 +68,8 @@ class SharedExpert : public FeedForward {
   std::optional<Linear> gate_;
 };
 
-/// Σ over the chosen experts of weight × expert(x), plus the shared expert's output if there is one. `moe_index` counts
-/// the MoE layers from 0.
+/// Σ over the chosen experts of weight × expert(x), plus the shared expert's output if there is one. `moe_index` is the
+/// index among the MoE layers, from 0.
 class MixtureOfExperts : public FeedForward {
  public:
   MixtureOfExperts(const DecoderConfig& config, int layer, int64_t moe_index, ParameterStore& store, DType dtype);

@@ -1,4 +1,4 @@
-// The context that every block of a forward pass may read.
+// The context of a forward pass, which all of its blocks may read.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace hone {
 
-/// The caches of N generated sequences: for each layer the tensors of its mixer (Mixer::cache).
+/// The caches of N generated sequences: the tensors of each layer's mixer (Mixer::cache).
 struct DecoderCache {
   std::vector<std::vector<Tensor>> layers;
   Tensor lengths;  ///< i32 [N], tokens of each sequence before this call
@@ -24,7 +24,7 @@ struct TrainingMethods {
   std::optional<float> router_jitter_noise = {};  ///< ε of ops/router_jitter; unset: the value of the model's config
 };
 
-/// One call of a model. Everything outlives the tape.
+/// The arguments of one forward pass. Everything they point to must outlive the tape.
 struct Forward {
   const DeviceBatch* batch = nullptr;
   StepMemory step;

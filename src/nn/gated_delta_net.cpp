@@ -45,7 +45,7 @@ GatedDeltaNet::Projected GatedDeltaNet::project(Tape& tape, Var x, const Forward
     return {in_proj_qkv_(tape, x, forward), in_proj_z_(tape, x, forward), in_proj_a_(tape, x, forward),
             in_proj_b_(tape, x, forward)};
   }
-  // Key head by key head: its query and key, then the values and gates z of its value heads; and b, a.
+  // For each key head: its query and key, then the values and gates z of its value heads. Likewise b, then a.
   const int64_t values = heads_.group() * heads_.value_dim;
   const std::vector<Var> wide = split_heads(
       tape, in_proj_qkvz_(tape, x, forward),
@@ -72,7 +72,7 @@ Var GatedDeltaNet::operator()(Tape& tape, Var x, const Forward& forward, const R
 }
 
 double GatedDeltaNet::flops(const ForwardWork& work) const {
-  // The state of a head is read by the key, updated, and read by the query.
+  // A head's state is multiplied by the key, updated, and multiplied by the query.
   const int64_t recurrence = 3 * heads_.num_value_heads * heads_.value_dim * heads_.key_dim;
   double flops = 2 * work.tokens * static_cast<double>(recurrence + conv_->shape().numel());
   for (const Linear* linear : projections()) flops += linear->flops(work.tokens);

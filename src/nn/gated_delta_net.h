@@ -1,4 +1,4 @@
-// GatedDeltaNet: linear attention. Projections, a short convolution, the gated delta rule, a gated norm.
+// GatedDeltaNet: linear attention with projections, a short convolution, the gated delta rule and a gated norm.
 // Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464); as in Qwen3-Next and Qwen3.5.
 #pragma once
 

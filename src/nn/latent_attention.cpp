@@ -11,7 +11,7 @@ namespace hone {
 
 namespace {
 
-/// Epsilon of the latents' norms: released code uses the default of its norm, not rms_norm_eps.
+/// Epsilon of the latents' norms: the released code uses the default of its norm class, not rms_norm_eps.
 constexpr float kLatentNormEps = 1e-6f;
 
 }  // namespace
@@ -44,7 +44,7 @@ LatentAttention::LatentAttention(const DecoderConfig& config, int layer, Paramet
   o_proj_ = make("o_proj", hidden, num_heads_ * latent_.v_head_dim, config.o_bias);
 }
 
-/// [T, H * (nope + rope)], before RoPE.
+/// The queries [T, H * (nope + rope)] before RoPE.
 Var LatentAttention::queries(Tape& tape, Var x, const Forward& forward) const {
   if (q_a_norm_ == nullptr) return q_proj_(tape, x, forward);
   return q_b_proj_(tape, rms_norm(tape, q_a_proj_(tape, x, forward), *q_a_norm_, kLatentNormEps), forward);
@@ -77,7 +77,7 @@ std::vector<CacheTensor> LatentAttention::cache(int64_t sequences, int64_t capac
 }
 
 double LatentAttention::flops(const ForwardWork& work) const {
-  const int64_t pair = num_heads_ * (latent_.qk_head_dim() + latent_.v_head_dim);  // of scores and values
+  const int64_t pair = num_heads_ * (latent_.qk_head_dim() + latent_.v_head_dim);  // a score and a weighted value
   double flops = 2 * work.pairs(0) * static_cast<double>(pair);
   for (const Linear* linear : {&kv_a_proj_, &kv_b_proj_, &o_proj_}) flops += linear->flops(work.tokens);
   if (q_a_norm_ == nullptr) return flops + q_proj_.flops(work.tokens);
@@ -86,7 +86,7 @@ double LatentAttention::flops(const ForwardWork& work) const {
 
 ModuleSummary LatentAttention::summary() const {
   return {"attention",
-          fmt::format("{} heads of {} + {} (turned), values of {}, from a latent of {}", num_heads_,
+          fmt::format("{} heads of {} + {} (RoPE), values of {}, from a latent of {}", num_heads_,
                       latent_.qk_nope_head_dim, latent_.qk_rope_head_dim, latent_.v_head_dim, latent_.kv_lora_rank)};
 }
 

@@ -1,5 +1,5 @@
-// LatentAttention: multi-head latent attention (MLA). Keys and values of all heads are projected from one narrow latent
-// of a token; RoPE applies to separate dimensions, which the keys of all heads share.
+// LatentAttention: multi-head latent attention (MLA). Keys and values of all heads are projected from one low-rank
+// latent per token; RoPE applies to separate dimensions, which the keys of all heads share.
 // Source: DeepSeek-AI, "DeepSeek-V2" (arXiv:2405.04434), section 2.1.
 #pragma once
 
@@ -25,8 +25,8 @@ class LatentAttention : public Mixer {
   float scale_;
   int layer_;
   DType dtype_;
-  Linear q_proj_;               // without a q_lora_rank
-  Linear q_a_proj_, q_b_proj_;  // with one
+  Linear q_proj_;               // if q_lora_rank is 0
+  Linear q_a_proj_, q_b_proj_;  // else
   Linear kv_a_proj_, kv_b_proj_, o_proj_;
   Parameter* q_a_norm_ = nullptr;
   Parameter* kv_a_norm_;

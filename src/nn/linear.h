@@ -1,4 +1,4 @@
-// Linear: a weight, perhaps a bias, perhaps an adapter.
+// Linear: a weight with an optional bias and an optional adapter.
 #pragma once
 
 #include "nn/forward.h"
@@ -19,7 +19,7 @@ class Linear {
   void collect(std::vector<Parameter*>& group) const;
 
   int64_t out() const { return weight_->shape()[0]; }
-  /// Of the product for so many tokens, without adapters.
+  /// Multiply-adds × 2 of the product for `tokens` tokens, without adapters.
   double flops(double tokens) const { return 2 * tokens * static_cast<double>(weight_->shape().numel()); }
 
  private:

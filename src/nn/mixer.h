@@ -1,4 +1,4 @@
-// Mixer: the first half of a layer, where tokens of a document see each other.
+// Mixer: the first half of a layer, which mixes the tokens of a document.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace hone {
 
-/// A tensor of a layer's cache for N generated sequences, [N, …].
+/// The shape [N, …] and dtype of a tensor of a layer's cache for N generated sequences.
 struct CacheTensor {
   Shape shape;
   DType dtype;
 };
 
-/// Maps x [T, H], normalised, to [T, H]. Tokens see only their own document's, and none that follow them.
+/// Maps normalised x [T, H] to [T, H]. A token's output depends on its document's tokens up to itself only.
 class Mixer {
  public:
   virtual ~Mixer() = default;
@@ -23,7 +23,7 @@ class Mixer {
   virtual void collect(std::vector<Parameter*>& group) const = 0;
   /// This layer's tensors of forward.cache->layers, for `sequences` sequences of at most `capacity` tokens.
   virtual std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const = 0;
-  /// Multiply-adds × 2 of the products of a forward pass; adapters are not counted.
+  /// Multiply-adds × 2 of the products of a forward pass, without adapters.
   virtual double flops(const ForwardWork& work) const = 0;
   virtual ModuleSummary summary() const = 0;
 };

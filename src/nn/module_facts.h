@@ -1,4 +1,4 @@
-// What the parts of a model say about themselves: how much they compute, and what they are in words.
+// Facts that modules report about themselves: the work of a forward pass, and a summary for users.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,18 @@
 
 namespace hone {
 
-/// What a forward pass goes through.
+/// The tokens of a forward pass.
 struct ForwardWork {
   double tokens = 0;
-  double supervised = 0;          ///< those whose logits are computed
-  std::vector<double> documents;  ///< their lengths
+  double supervised = 0;          ///< tokens whose logits are computed
+  std::vector<double> documents;  ///< the lengths of the documents
 
-  /// Pairs of a token and one that it attends to within a window; 0: half the square of each document's length.
+  /// The number of pairs of a query and a key within `window`. 0 is no window: half the square of each document's
+  /// length.
   double pairs(int64_t window) const;
 };
 
-/// "attention", "32 heads of 128, 4 for keys and values"
+/// A module's kind and sizes: "attention", "32 heads of 128, 4 for keys and values".
 struct ModuleSummary {
   std::string name, text;
   bool operator==(const ModuleSummary&) const = default;

@@ -27,7 +27,7 @@ DecoderConfig qwen3_30b() {
   return config;
 }
 
-/// A decoder without memory.
+/// A decoder whose parameters have no memory.
 struct Shapes {
   explicit Shapes(const DecoderConfig& config) : decoder(config, store, placement, DType::kBF16) {}
 
@@ -70,7 +70,7 @@ TEST(ModelFlops, AWindowBoundsThePairsOfItsLayers) {
   EXPECT_DOUBLE_EQ(full - flops_of(config, work), 2.0 * 24 * 32 * 256 * (work.pairs(0) - work.pairs(4)));
 }
 
-/// Two layers whose parts every model below changes: a dense MLP, then experts beside a shared one.
+/// Two layers that the models below modify: one with a dense MLP, one with experts and a shared expert.
 DecoderConfig small() {
   DecoderConfig config;
   config.vocab_size = 48;
@@ -115,7 +115,7 @@ std::map<std::string, DecoderConfig> architectures() {
   return all;
 }
 
-/// What the nodes of a forward pass over two documents of eight tokens, five of them supervised, say that they compute.
+/// The sum of the nodes' flops() in a forward pass over two documents of eight tokens, five of them supervised.
 double flops_of_nodes(const DecoderConfig& config) {
   const Device device;
   ThreadPool pool(1);
@@ -187,7 +187,7 @@ TEST(ModelSummary, SaysEachKindOfModuleOnce) {
       {"linear attention", "2 key heads of 8, 4 value heads of 16"},
       {"attention", "4 heads of 16, 2 for keys and values"},
       {"MLP", "of width 24"},
-      {"experts", "6 a layer of width 16, 2 for each token, and for all of them one of width 40"}};
+      {"experts", "6 per layer of width 16, 2 per token, and a shared one of width 40"}};
   EXPECT_EQ(Shapes(config).decoder.summary(), expected);
 }
 

@@ -13,9 +13,9 @@ struct AdafactorOptions {
   double clip_threshold = 1;
   double decay_rate = -0.8;      ///< β2t = 1 - t^decay_rate
   double beta1 = 0;              ///< 0: no first moment
-  bool scale_parameter = false;  ///< the rate is times the parameter's RMS
+  bool scale_parameter = false;  ///< multiplies the rate by the parameter's RMS
   bool relative_step = false;    ///< the rate is min(1e-2, 1 / √t), instead of the schedule's
-  bool warmup_init = false;      ///< with relative_step: min(1e-6 · t, 1 / √t)
+  bool warmup_init = false;      ///< with relative_step: the rate is min(1e-6 · t, 1 / √t)
 };
 
 std::shared_ptr<const Rule> adafactor_rule(const AdafactorOptions& options = {});

@@ -8,7 +8,7 @@
 namespace hone {
 
 struct LionOptions {
-  double beta1 = 0.9;   ///< share of the momentum in a step
+  double beta1 = 0.9;   ///< weight of the momentum in a step; the gradient's is 1 - beta1
   double beta2 = 0.99;  ///< decay of the momentum
 };
 
@@ -16,7 +16,7 @@ std::shared_ptr<const Rule> lion_rule(const LionOptions& options = {});
 
 struct SgdOptions {
   double momentum = 0;
-  bool nesterov = false;  ///< with momentum
+  bool nesterov = false;  ///< used with momentum > 0
 };
 
 std::shared_ptr<const Rule> sgd_rule(const SgdOptions& options = {});

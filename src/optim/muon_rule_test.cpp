@@ -1,4 +1,4 @@
-// Muon over a store, against what torch.optim.Muon makes of the same gradients (tools/make_muon_fixture.py).
+// Compares steps of Muon with those of torch.optim.Muon for the same gradients (tools/make_muon_fixture.py).
 #include "optim/muon_rule.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ OptimizerOptions options_of(const Json& told) {
   return {muon_groups(muon_rule(muon), adamw_rule(), {.weight_decay = told.value("weight_decay", 0.0)}), 0};
 }
 
-/// Matrices of the fixture in a store.
+/// The fixture's matrices in a store.
 struct Matrices {
   Matrices(const Json& data, const OptimizerOptions& o) : optimizer(store, o), options(o) {
     for (const auto& dims : data.at("shapes")) {
@@ -93,14 +93,14 @@ TEST(Muon, FollowsTheTrajectoriesOfTorch) {
       got = run.step(static_cast<int64_t>(t), data.at("gradients")[t], data.at("learning_rate"));
       const std::vector<double> want = one.at("after")[t];
       ASSERT_EQ(got.size(), want.size());
-      // The reference is float64. Per step a parameter of at most 4 is rounded twice; and a rounding of x grows by the
-      // polynomial's 3.4445 in an iteration at most, before it is multiplied by a rate of a tenth.
+      // The reference is float64. Each step rounds a parameter of at most 4 twice; a rounding error of x grows by at
+      // most the polynomial's 3.4445 per iteration, and is then multiplied by a rate of 0.1.
       const double bound = static_cast<double>(t + 1) * (2 * 4 + 0.1 * std::pow(3.4445, 5)) * 0x1p-24;
       for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], bound) << "step " << t << ", " << i;
       moved += distance(want, before);
       before = want;
     }
-    // torch rounds x to bfloat16 after each of its products, 2^-9 of an element: together 1 to 2 % of the steps.
+    // torch rounds x to bfloat16 after each product, with a relative error of 2^-9: in all 1 to 2 % of the steps.
     EXPECT_LT(distance(got, one.at("bfloat16")), 0.02 * moved);
   }
 }

@@ -67,7 +67,7 @@ std::string OptimizerOptions::describe(const TrainingFormats& formats) const {
 void OptimizerOptions::require(Device device, const std::string& where) const {
   for (const Rule* rule : rules()) {
     if (rule->runs_on(device)) continue;
-    throw UserError(fmt::format("optim {} is for the CPU in this version, but the device is a GPU", rule->name()),
+    throw UserError(fmt::format("optim {} runs only on the CPU in this version, but the device is a GPU", rule->name()),
                     where, "choose the device cpu, or another optim");
   }
 }
@@ -97,7 +97,8 @@ void Optimizer::measure(const Context& context, StepScalars* scalars) {
   finish_norm(context, scalars);
 }
 
-/// Each logical element once over all ranks: if some are sharded, rank 0 measures those that are not.
+/// The parameters that this rank measures, so that all ranks together measure each element once: if any are sharded,
+/// rank 0 alone measures those that are not.
 std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& parameters) const {
   std::vector<Parameter*> here;
   for (Parameter* p : parameters) {
@@ -130,7 +131,7 @@ void Optimizer::finish_norm(const Context& context, StepScalars* scalars) {
 
 void Optimizer::update(const Context& context, const StepScalars* scalars) {
   if (ranks_ == nullptr || !ranks_->shards()) return update(context, store_.trainable(), scalars);
-  // In the order of forward: the values of one bucket are on their way while the next one is stepped.
+  // In the order of forward: the values of one bucket are sent while the next one is stepped.
   for (size_t i = ranks_->buckets().size(); i-- > 0;) {
     const Bucket& bucket = ranks_->buckets()[i];
     update(context, bucket.parameters, scalars);

@@ -1,4 +1,4 @@
-// Optimizers over a store, against what torch and transformers make of the same gradients
+// Compares steps of optimizers with those of torch and transformers for the same gradients
 // (tools/make_optimizer_fixture.py).
 #include "optim/optimizer.h"
 
@@ -40,7 +40,7 @@ OptimizerOptions options_of(const Json& told) {
   return {groups_of(rule_of(told), groups), 0};
 }
 
-/// The parameters of the fixture, float32, under one optimizer.
+/// The fixture's parameters, float32, and one optimizer.
 struct Trajectory {
   explicit Trajectory(const Json& data, const OptimizerOptions& o) : options(o) {
     int number = 0;
@@ -99,8 +99,8 @@ TEST(Optimizers, FollowTheTrajectoriesOfTorchAndTransformers) {
           run.step(static_cast<int64_t>(t), data.at("gradients")[t], data.at("learning_rate"));
       const std::vector<double> want = one.at("after")[t];
       ASSERT_EQ(got.size(), want.size());
-      // The reference is float64. Per step a parameter of at most 4 is rounded twice, and its change, of at most a
-      // hundredth times ten, carries some thirty roundings.
+      // The reference is float64. Each step rounds a parameter of at most 4 twice, and its change, at most 0.01 · 10,
+      // has about thirty roundings.
       const auto steps = static_cast<double>(t + 1);
       for (size_t i = 0; i < want.size(); ++i) {
         ASSERT_NEAR(got[i], want[i], steps * (2 * 4 * 0x1p-24 + 0.1 * 30 * 0x1p-24)) << "step " << t << ", " << i;

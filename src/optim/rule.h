@@ -1,4 +1,4 @@
-// Rule: the state that an optimizer keeps of parameters, and its step. The arithmetic is in one folder of ops.
+// Rule: the state that an optimizer keeps for parameters, and its step. Each rule's arithmetic is an op (src/ops).
 #pragma once
 
 #include <string>
@@ -12,41 +12,41 @@
 
 namespace hone {
 
-/// Parameters of one group to be stepped now. Each has elements on this rank.
+/// The arguments of a step: parameters of one group, each with elements on this rank.
 struct RuleStep {
   std::vector<Parameter*> parameters;
   const StepScalars* scalars = nullptr;
   double rate_factor = 1;       ///< multiplies the scalars' learning rate
   double weight_decay = 0;      ///< multiplied by the learning rate
-  StateStream* host = nullptr;  ///< steps state in host memory; null: where it is
+  StateStream* host = nullptr;  ///< copies state in host memory to the device in pieces; null: no state is there
 };
 
 class Rule {
  public:
   virtual ~Rule() = default;
 
-  /// "adamw": as in the configuration, in profiles and messages.
+  /// The rule's name in the configuration, in profiles and messages: "adamw".
   virtual std::string_view name() const = 0;
-  /// Writes the state that it keeps of a parameter: has_m, second_moment and whole_matrices.
+  /// Writes the state that the rule keeps for a parameter: has_m, second_moment and whole_matrices.
   virtual void choose_state(TrainingFormats& formats) const = 0;
-  /// Whether its moments may have 8 bits.
+  /// Whether the rule supports 8-bit moments.
   virtual bool takes_codes() const { return false; }
-  /// Its name and state in these formats, for tables: "AdamW, int8 moments".
+  /// The rule's name and state in these formats, for tables: "AdamW, int8 moments".
   virtual std::string describe(const TrainingFormats& formats) const = 0;
   virtual bool runs_on(Device) const { return true; }
 
-  /// Whether it sets the learning rate itself, and the rate of step `index` (from 0) for the schedule's rate
-  /// `scheduled`.
+  /// Whether rate() differs from the schedule's rate.
   virtual bool makes_rate() const { return false; }
+  /// The learning rate of step `index` (from 0), where the schedule gives `scheduled`.
   virtual double rate(double scheduled, int64_t) const { return scheduled; }
-  /// Writes the corrections that step() reads. At most one rule of an optimizer does.
+  /// Writes the bias corrections that step() reads. At most one rule of an optimizer does so.
   virtual void set_corrections(StepScalars&, int64_t /*index*/) const {}
 
-  /// Steps the elements of this rank; nothing if the scalars say nonfinite.
+  /// Steps this rank's elements; does nothing if the scalars' nonfinite is set.
   virtual void step(const Context& context, const RuleStep& step) const = 0;
 };
 
-/// "float32"; codes of moments are "int8", signed or not.
+/// A moment's dtype for tables: "float32", or "int8" for 8-bit codes, signed or unsigned.
 std::string moment_name(DType dtype);
 
 /// The elements of a parameter that this rank steps.
@@ -54,7 +54,7 @@ inline Tensor stepped_part(const Parameter& parameter) {
   return parameter.has_master() ? parameter.master() : parameter.own_value();
 }
 
-/// The copy of a parameter that its master's steps refresh, or undefined.
+/// The rank's part of the working copy, which a step of the master rewrites; undefined without a master.
 inline Tensor working_copy_of(const Parameter& parameter) {
   return parameter.has_master() ? parameter.own_value() : Tensor{};
 }

@@ -1,6 +1,6 @@
-// StateStream: has an optimizer's op step tensors whose state is in host memory. Pieces of the state come to device
-// memory, are stepped there and go back; three pieces are under way, so that copies run in both directions at once and
-// beside the op. The op steps elements one by one, so the results are those of one call for all.
+// StateStream: steps tensors whose optimizer state is in host memory. Pieces of the state are copied to device memory,
+// stepped by an elementwise op, and copied back. Three pieces are in flight: copies in both directions overlap with the
+// op. The results are those of one call for all elements.
 #pragma once
 
 #include <array>
@@ -16,19 +16,19 @@ namespace hone {
 
 class StateStream {
  public:
-  /// A tensor of what an op steps together; undefined: the op has none.
+  /// A tensor that an op reads or writes in a step; may be undefined.
   struct Field {
     Tensor* tensor;
-    int64_t together = 1;  ///< elements of the parameter that share one of its: 256 of the scales of 8-bit moments
+    int64_t together = 1;  ///< parameter elements per element of the tensor: 256 for the scales of 8-bit moments
     bool read = true, written = true;
   };
 
-  /// For work on `device`. `everything`: what is in its own memory is copied, too (tests on a CPU).
+  /// For work on `device`. `everything`: copies tensors in the device's own memory, too (for tests on a CPU).
   explicit StateStream(Device device, int64_t piece = kPiece, bool everything = false);
 
-  /// Calls op(tensors) with what is on the device, then op(piece) for pieces of the others. fields(tensor) are those of
-  /// a T, the first of them of the parameter; T::first_element is where a piece begins. Scratch memory holds the
-  /// pieces.
+  /// Calls op(tensors) for the tensors on the device, then op(piece) for each piece of the others. fields(tensor) are
+  /// the Fields of a T, the parameter's first; T::first_element is the first element of a piece. The pieces are in
+  /// scratch memory.
   template <class T, class Fields, class Op>
   void step(const Context& context, const std::vector<T>& tensors, const Fields& fields, const Op& op) {
     std::vector<T> resident, streamed;
@@ -54,11 +54,11 @@ class StateStream {
   }
 
  private:
-  /// A multiple of the blocks of 8-bit moments; 300 MB of float32 masters and moments in three slots.
+  /// Elements of a piece: a multiple of the blocks of 8-bit moments; 300 MB of float32 masters and moments in 3 slots.
   static constexpr int64_t kPiece = int64_t{1} << 23;
   struct Slot {
     Tensor memory;     ///< bytes
-    int64_t left = 0;  ///< the copy after which its piece is in host memory
+    int64_t left = 0;  ///< the copy that returns its piece to host memory
   };
   struct Lanes {
     explicit Lanes(Device device) : in(device), out(device) {}
@@ -69,7 +69,8 @@ class StateStream {
   bool has_host_field(const std::vector<Field>& fields) const;
   int64_t piece_bytes(const std::vector<Field>& fields) const;
   void begin(const Context& context, ArenaScope& scratch, int64_t bytes);
-  /// Cuts the fields to elements [first, first + count) of the parameter, those in host memory to copies on the device.
+  /// Narrows the fields to elements [first, first + count) of the parameter; fields in host memory become copies on the
+  /// device.
   void bring(const Context& context, const std::vector<Field>& fields, int64_t first, int64_t count);
   void send_back(const Context& context);
   void finish(const Context& context);
@@ -79,8 +80,8 @@ class StateStream {
   bool everything_;
   std::optional<Lanes> lanes_;
   std::array<Slot, 3> slots_;
-  size_t next_ = 0;                                 // of the slots
-  std::vector<std::pair<Tensor, Tensor>> written_;  // of the piece that is at work: host memory, device memory
+  size_t next_ = 0;                                 // the next slot
+  std::vector<std::pair<Tensor, Tensor>> written_;  // fields to copy back: host memory, device memory
 };
 
 }  // namespace hone

@@ -63,7 +63,7 @@ std::vector<StateStream::Field> fields(AdamwTensor& t) {
           {&t.gradient, 1, true, false}};
 }
 
-/// Three steps of tensors of several sizes, at once or in pieces.
+/// The bytes of tensors of several sizes after three steps, in one call or in pieces.
 std::vector<std::byte> stepped(DType parameter, DType m, DType v, bool in_pieces) {
   ThreadPool pool(2);
   Stream stream(Device{}, pool);

@@ -1,6 +1,6 @@
-// KeptMemory: the memory of values that outlive their block's forward. Either all are on the device, as a stack; or
-// they are offloaded: those of three blocks on the device, those of all blocks in host memory. Values of a block are
-// copied out during the forward of the next block, and copied back during the backward of the block after the next.
+// KeptMemory: the memory of values that outlive their block's forward. Either all values are on the device, as a stack;
+// or they are offloaded: the device has the values of three blocks, host memory those of all blocks. The values of a
+// block are copied out during the forward of the next block, and copied back during the backward of block + 2.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ class KeptMemory {
  public:
   explicit KeptMemory(Device device);
 
-  /// Before begin_dry().
+  /// Selects offloading. Call it before begin_dry().
   void offload(bool offload) { offloads_ = offload; }
   bool offloads() const { return offloads_; }
 
@@ -33,23 +33,22 @@ class KeptMemory {
   /// Begins a pass: blocks follow in the order of forward, then in reverse for backward.
   void begin_pass();
   void begin_forward(const Context& context, int32_t block);
-  /// Uninitialised memory for a value of the block that runs forward. Its address holds while the value is on the
+  /// Uninitialised memory for a value of the block that runs forward. Its address is valid while the value is on the
   /// device.
   Tensor take(Shape shape, DType dtype) { return slot(block_).take(shape, dtype); }
   void end_forward(const Context& context);
-  /// Work queued from now on finds the values of this block and of the one before it.
+  /// After this call, queued work may read the values of `block` and of the block before it.
   void begin_backward(const Context& context, int32_t block);
   void end_backward(int32_t block);
 
  private:
-  /// A block uses its own values and those of the block before it, while those of the block before that are being
-  /// copied.
+  /// A block uses its own values and those of block - 1, while those of block - 2 are copied.
   static constexpr int32_t kSlots = 3;
   struct Values {
-    size_t mark = 0;      ///< in its slot, at the beginning
-    Tensor device, host;  ///< the bytes of all of them
-    bool present = true;  ///< on the device, or on their way
-    int64_t arrival = 0;  ///< the copy that brings them; 0: none
+    size_t mark = 0;      ///< its slot's mark before the first value
+    Tensor device, host;  ///< all values of the block, as bytes
+    bool present = true;  ///< on the device, or being copied to it
+    int64_t arrival = 0;  ///< the copy that brings them back; 0: none
   };
   struct Lanes {
     explicit Lanes(Device device) : out(device), in(device) {}
@@ -66,7 +65,7 @@ class KeptMemory {
   HostBuffer host_;
   size_t host_top_ = 0, host_high_water_ = 0;
   std::vector<Values> values_;          // of each block of the pass
-  int32_t block_ = 0;                   // that runs forward
+  int32_t block_ = 0;                   // the block that runs forward
   std::array<int64_t, kSlots> left_{};  // the copy after which a slot's values are in host memory
   std::optional<Lanes> lanes_;
 };

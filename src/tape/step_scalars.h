@@ -1,11 +1,11 @@
-// Values that change from step to step, in device memory, so that no launch depends on them.
+// Values that change from step to step. They are in device memory: kernel launches do not depend on them.
 #pragma once
 
 #include <cstdint>
 
 namespace hone {
 
-/// Written by the trainer before a step (one copy), read and completed by kernels.
+/// The trainer writes them before a step (one copy); kernels read them and write the results.
 struct StepScalars {
   float inv_loss_weight = 0;  ///< 1 / Σ loss weights of all supervised tokens of the optimizer step
   float aux_scale = 0;        ///< coefficient of the auxiliary loss × tokens of this micro-batch / tokens of the step
@@ -15,7 +15,7 @@ struct StepScalars {
   float max_grad_norm = 0;     ///< 0: no clipping
   float grad_norm = 0;         ///< written by clip: global 2-norm before clipping
   float clip_coefficient = 1;  ///< written by clip: min(1, max_grad_norm / (grad_norm + 1e-6))
-  int32_t nonfinite = 0;       ///< written by clip: 1 voids the optimizer step
+  int32_t nonfinite = 0;       ///< written by clip: 1 skips the optimizer step
   int32_t reserved = 0;
   uint64_t seed = 0;       ///< key of the run's random numbers for this optimizer step
   double token_share = 1;  ///< tokens of this micro-batch / tokens of the step (of all batches in evaluation)

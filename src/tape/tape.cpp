@@ -293,8 +293,8 @@ void Tape::differentiate(Node& node, Residency* residency) {
   if (scope.profiled()) scope.set_work(node.backward_bytes(*this), 0);
 }
 
-/// Node `node` of the block has been differentiated, and those after it: a residency of none before it is done with,
-/// since backward of a node runs nothing again that came after the node.
+/// Releases the residency of node `node` unless an earlier node of the block uses it, too. The node and all later ones
+/// have been differentiated, and backward of an earlier node never recomputes a later one.
 void Tape::release_after(const Block& block, size_t node) {
   Residency* const residency = block.residencies[node];
   const auto held = std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.residency == residency; });

@@ -1,14 +1,13 @@
 // Tape: records op calls as they run and replays them backward.
 //
-// A model's forward is a list of blocks; the nodes of a block are re-run or differentiated together, so that all memory
+// A model's forward is a list of blocks. The nodes of a block are recomputed and differentiated together, so all memory
 // has one of four lifetimes, each a stack:
 //   scratch    one op
 //   block      one block's forward, or its backward (recomputed values and gradients)
 //   kept       from forward until the block's backward has run
-//   boundary   the gradient (or, without gradients, the value) that one block passes to its neighbour; two buffers
-//   alternate
-// A plan, recorded by a dry pass, decides per value whether it is kept: values that backward reads and whose producer
-// is not recomputed, values that cross a block's boundary, and values an op marks Keep::kAlways.
+//   boundary   the gradient (or, without gradients, the value) that one block passes to the next; two buffers alternate
+// A plan, recorded by a dry pass, decides which values are kept: values that backward reads and whose producer is not
+// recomputed, values that cross a block's boundary, and values that an op marks Keep::kAlways.
 #pragma once
 
 #include <functional>
@@ -32,72 +31,72 @@ struct Var {
 };
 
 enum class Keep {
-  kPolicy,  ///< kept or recomputed as the policy says
-  kAlways,  ///< never recomputed: choices that a re-run must not make again (top-k ids, permutations)
+  kPolicy,  ///< kept or recomputed, by the policy
+  kAlways,  ///< never recomputed: choices that must not be made twice (top-k ids, permutations)
 };
 
-/// How much of forward is run again in backward instead of being kept: each level what the ones before it do, too.
+/// How much of forward is recomputed in backward instead of being kept. Each level includes the levels before it.
 enum class RecomputeLevel : uint8_t {
   kNone,
-  kNorms,        ///< norms, rotations and latent keys: about a pass over memory each
+  kNorms,        ///< norms, RoPE and latent keys: about one pass over memory each
   kActivations,  ///< activations of dense MLPs
-  kExperts,      ///< gate and up of experts: a third more of their products
+  kExperts,      ///< gate and up projections of experts: a third more products of experts
   kEverything,   ///< activation checkpointing: only values that cross blocks are kept
 };
 
 /// One recorded op call. `forward` writes the outputs from the inputs; `backward` reads `saved` values and the outputs'
 /// gradients and writes the inputs' and the weights' gradients.
 ///
-/// A node describes itself: profiles, recomputation and benchmarks know no op by its name. An op that says nothing is
-/// memory-bound, has no products, and is run again at the last level alone: what its inputs cost to have again, no
-/// default can know.
+/// A node describes its own costs: profiles, recomputation and benchmarks contain no op names. By default an op is
+/// memory-bound, has no products, and is recomputed at the last level only, since the cost of recomputing its inputs is
+/// unknown.
 class Node {
  public:
   virtual ~Node() = default;
   /// The op's name in profiles.
   virtual std::string_view kind() const = 0;
   virtual OpGroup group() const { return OpGroup::kMemoryBound; }
-  /// Multiply-adds × 2 of forward's products, adapters' not counted. Whoever states another group states this, too.
+  /// Multiply-adds × 2 of forward's products, without adapters. An op that overrides group() overrides this, too.
   virtual double flops(const Tape& tape) const;
-  /// What forward and backward read and write; weights are not counted. Unless an op says otherwise: inputs and
-  /// outputs; what is saved, the gradients that come in and those that go out.
+  /// Bytes that forward and backward read and write, without weights. Defaults: inputs and outputs; saved values and
+  /// the gradients of outputs and inputs.
   virtual double forward_bytes(const Tape& tape) const;
   virtual double backward_bytes(const Tape& tape) const;
-  /// The first level at which outputs are not kept for backward but computed again, and with them those of the inputs
-  /// that are not kept. kNorms is for an op of one pass over memory whose backward saves its inputs anyway.
+  /// The first level at which outputs are recomputed in backward instead of being kept; inputs that are not kept are
+  /// recomputed, too. kNorms is for an op of one pass over memory whose backward reads its inputs anyway.
   virtual RecomputeLevel recomputed_from() const { return RecomputeLevel::kEverything; }
-  /// Runs the op. Called again in backward if an output was not kept (tape.replaying() is then true).
+  /// Runs the op. Called again in backward if an output was not kept; tape.replaying() is then true.
   virtual void forward(Tape& tape) = 0;
   virtual void backward(Tape& tape) = 0;
-  /// True for a loss: backward runs without a gradient coming in.
+  /// True for a loss: backward runs without gradients of the outputs.
   virtual bool starts_gradient() const { return false; }
-  /// Whether backward reads the node's weights; its group need not be present otherwise.
+  /// Whether backward reads the node's weights; if not, their values need not be present.
   virtual bool backward_reads_weights() const { return true; }
 
   std::vector<Var> inputs;
   std::vector<Var> outputs;
-  std::vector<Var> saved;          ///< values that backward reads, made present before it runs
-  bool weights_want_grad = false;  ///< some weight or adapter of the node is trained
+  std::vector<Var> saved;          ///< values that backward reads; they are present when it runs
+  bool weights_want_grad = false;  ///< a weight or adapter of the node is trained
 };
 
-/// Which nodes run again in backward instead of keeping their outputs.
+/// Selects the nodes that run again in backward instead of keeping their outputs.
 struct RecomputePolicy {
   RecomputeLevel level = RecomputeLevel::kNone;
 
   bool recomputes(const Node& node) const { return level >= node.recomputed_from(); }
 };
 
-/// Which values of a tape with a certain structure are kept; recorded by a first dry pass.
+/// The values that a tape keeps; recorded by the first dry pass, and valid for tapes of the same structure.
 struct TapePlan {
   struct Fate {
-    bool saved = false;    ///< some node's backward reads it
+    bool saved = false;    ///< a node's backward reads it
     bool crosses = false;  ///< used in a later block
   };
   bool recorded = false;
   std::vector<Fate> values;
 };
 
-/// The arenas of a tape; shared by training, evaluation and generation, sized by the largest.
+/// The arenas of a tape. Training, evaluation and generation share them; the largest sets their sizes.
 struct TapeMemory {
   explicit TapeMemory(Device device);
 
@@ -119,7 +118,7 @@ struct TapeOptions {
 
 class Tape {
  public:
-  /// The plan is recorded if it has not been, else followed (the structure must be the same).
+  /// Records the plan if it is empty (in a dry pass), else follows it; the structure must then be the same.
   Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options);
   ~Tape();
   Tape(const Tape&) = delete;
@@ -127,17 +126,17 @@ class Tape {
 
   const Context& context() const { return context_; }
   bool training() const { return options_.training; }
-  /// True while a node's forward runs for the second time.
+  /// True while a node's forward is recomputed.
   bool replaying() const { return replaying_; }
 
-  /// A value from outside, which must outlive the tape; with `grad` (same shape and dtype) its gradient is written
-  /// there.
+  /// Adds a value from outside; it must outlive the tape. Its gradient is written to `grad` (same shape and dtype), if
+  /// that is defined.
   Var input(Tensor tensor, Tensor grad = {});
 
-  /// Runs `body`, whose nodes form one block. Values made in it may be used in it and in the next block only.
+  /// Runs `body`, whose nodes form one block. Only this block and the next one may use values made in it.
   void block(const std::function<void()>& body);
-  /// Runs `body` with `residency` acquired. Backward acquires it again at its first use, and releases it after the
-  /// first node of `body`, which it visits last.
+  /// Runs `body` with `residency` acquired. Backward acquires it again at its first use, and releases it after it has
+  /// visited all nodes of `body`, the first one last.
   void with(Residency& residency, const std::function<void()>& body);
 
   /// For ops: adds an output to a node whose inputs and weights_want_grad are set.
@@ -145,7 +144,7 @@ class Tape {
   /// For ops: runs a node's forward and records the node.
   void record(std::unique_ptr<Node> node);
 
-  /// Keeps `var` readable after its block: through the next block or, in the last block, until another tape uses the
+  /// Keeps `var` readable after its block: during the next block or, in the last block, until another tape uses the
   /// memory.
   void expose(Var var);
 
@@ -157,13 +156,13 @@ class Tape {
   bool requires_grad(Var var) const;
   /// The value, present in a node's forward (inputs, outputs) and backward (saved).
   Tensor data(Var var) const;
-  /// For backward: the gradient that has flowed to an output; undefined if none has.
+  /// For backward: the gradient of an output; undefined if no use of the output gave one.
   Tensor grad(Var var) const;
-  /// For backward: the destination of an input's gradient; ask exactly once per use.
+  /// For backward: the destination of an input's gradient. Call it exactly once per use.
   GradDest grad_dest(Var var);
-  /// For backward: lets `gradient` become the gradient of `var`, if nothing has been written there and the lifetimes
-  /// allow; else returns false and the op writes to grad_dest. Later uses of `var` add to it in place, so a tensor is
-  /// given away once.
+  /// For backward: makes `gradient` the gradient of `var` and returns true, if `var` has no gradient yet and the
+  /// lifetimes allow it; else returns false, and the op writes to grad_dest(var). Later uses of `var` add to the tensor
+  /// in place: an op may pass a tensor for one input only.
   bool alias_grad(Var var, Tensor gradient);
 
  private:

@@ -11,7 +11,7 @@
 namespace hone {
 namespace {
 
-/// What nodes tell the test: how often they ran again, and what alias_grad answered.
+/// Records of the nodes: the number of recomputations, and the results of alias_grad.
 struct Log {
   int replays = 0;
   std::vector<bool> aliased;
@@ -49,7 +49,7 @@ struct SinNode : TestNode {
   }
 };
 
-/// y = a + b; saves nothing, gives its gradient away to a where the tape allows.
+/// y = a + b; saves nothing, and passes its gradient to a by alias_grad.
 struct AddNode : TestNode {
   std::string_view kind() const override { return "add"; }
   RecomputeLevel recomputed_from() const override { return RecomputeLevel::kActivations; }
@@ -62,7 +62,7 @@ struct AddNode : TestNode {
   }
   void backward(Tape& tape) override {
     const Tensor dy = tape.grad(outputs[0]);
-    copy_to(tape, tape.grad_dest(inputs[1]), dy);  // before dy is given away and added to
+    copy_to(tape, tape.grad_dest(inputs[1]), dy);  // before dy becomes a's gradient and changes
     const bool aliased = tape.alias_grad(inputs[0], dy);
     log->aliased.push_back(aliased);
     if (!aliased) copy_to(tape, tape.grad_dest(inputs[0]), dy);
@@ -119,7 +119,7 @@ struct Net {
 
 using Body = std::function<void(Net&, Var x)>;
 
-/// Records the plan and measures with `largest` elements, then runs for real with any number.
+/// Records the plan and measures memory with `largest` elements, then runs with any smaller number.
 class Runner {
  public:
   Runner(Body body, int64_t largest, RecomputePolicy policy = {})
@@ -162,10 +162,10 @@ class Runner {
   Buffer x_, dx_;
   TapePlan plan_;
   ThreadPool pool_{1};
-  Stream stream_{Device{}, pool_};  // last: what it still runs uses the members above
+  Stream stream_{Device{}, pool_};  // last: its queued work uses the members above
 };
 
-/// Blocks of three sines and a sum of two branches, then a loss.
+/// `blocks` blocks of three sines and a sum of two branches, then a loss.
 Body chain(int blocks) {
   return [blocks](Net& net, Var x) {
     for (int i = 0; i < blocks; ++i) {
@@ -236,7 +236,7 @@ TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
   EXPECT_EQ((count[{"sin", "backward"}]), 6);
   EXPECT_EQ((count[{"sin", "recompute"}]), runner.log.replays);
   EXPECT_EQ((count[{"sum", "backward"}]), 1);
-  // Ten floats come in and go out; in backward the input and two gradients.
+  // Forward reads and writes ten floats; backward reads the input and one gradient and writes one.
   EXPECT_EQ(bytes_of_sin, (std::map<std::string_view, double>{{"forward", 80}, {"recompute", 80}, {"backward", 120}}));
   EXPECT_EQ(flops_of_sin, (std::map<std::string_view, double>{{"forward", 70}, {"recompute", 70}, {"backward", 0}}));
 }
@@ -254,7 +254,7 @@ TEST(Tape, WhatIsKeptAlwaysIsNotRunAgain) {
 
 TEST(Tape, GradientsAtBordersTakeTurnsInTwoArenas) {
   Runner shallow(chain(2), 64), deep(chain(9), 64);
-  EXPECT_EQ(shallow.boundary_bytes, 64 * sizeof(float));  // one value each, however many blocks there are
+  EXPECT_EQ(shallow.boundary_bytes, 64 * sizeof(float));  // one value per buffer for any number of blocks
   EXPECT_EQ(deep.boundary_bytes, shallow.boundary_bytes);
   EXPECT_GT(deep.kept_bytes, shallow.kept_bytes);
 }
@@ -273,7 +273,7 @@ TEST(Tape, AValueMayBeUsedInTheNextBlockAndNotBeyond) {
 }
 
 TEST(Tape, AGradientIsGivenAwayOnceAndOnlyWithinItsBlock) {
-  // add(a, a): its second operand has been written when the first is offered.
+  // add(a, a): a has a gradient from the second operand when alias_grad is called for the first.
   Runner twice(
       [](Net& net, Var x) {
         net.tape.block([&] {
@@ -302,7 +302,7 @@ TEST(Tape, AGradientIsGivenAwayOnceAndOnlyWithinItsBlock) {
 }
 
 TEST(Tape, ALaterUseAddsToAGradientThatWasGivenAway) {
-  // b's gradient is the sum's own; the sine's share is added to it in place.
+  // b's gradient is the sum's tensor; the sine adds its part in place.
   Runner runner(
       [](Net& net, Var x) {
         net.tape.block([&] {

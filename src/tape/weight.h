@@ -1,5 +1,5 @@
-// An op's view of a parameter: its bytes while they are resident, and the destination of its gradient. Ops are
-// independent of names, optimizers, sharding and offloading.
+// An op's view of a parameter: its bytes while they are resident, and the destination of its gradient. Ops do not
+// depend on names, optimizers, sharding or offloading.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hone {
 
-/// A weight's bytes at the moment an op runs.
+/// A weight's bytes; valid while an op runs.
 struct WeightView {
   Tensor payload;
   const WeightFormat* format = &dense_format();
@@ -28,15 +28,15 @@ struct WeightView {
   }
 };
 
-/// A weight that is stored as chunks (formats/packed_weights.h), one for each of its matrices.
+/// A weight that is stored as chunks (formats/packed_weights.h), one chunk per matrix.
 struct PackedWeight {
   PackedLayout layout;
   Tensor chunks;  ///< u8 [matrices, layout.bytes]
   DType dtype;    ///< of its unpacked values
 };
 
-/// The destination of a gradient: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. Undefined if
-/// unwanted.
+/// The destination of a gradient: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. dst is undefined if
+/// the gradient is not wanted.
 struct GradDest {
   Tensor dst;
   float beta = 0.0f;
@@ -44,18 +44,18 @@ struct GradDest {
   bool wanted() const { return dst.defined(); }
 };
 
-/// A weight as tape nodes hold it: they ask for its bytes and its gradient at each use, never before.
+/// A weight as tape nodes hold it. They request its bytes and its gradient at each use, not in advance.
 class Weight {
  public:
   virtual ~Weight() = default;
   virtual const Shape& shape() const = 0;
   virtual WeightView view() const = 0;
-  /// The chunks of a weight that is stored packed, which has no view(); nullopt for others. Products take both through
+  /// The chunks of a packed weight, which has no view(); nullopt for other weights. Products read either kind through
   /// UnpackedWeight (ops/unpack_weights/unpacked_weight.h).
   virtual std::optional<PackedWeight> packed_view() const { return std::nullopt; }
   virtual bool wants_grad() const = 0;
-  /// The destination for one use's gradient: the first use of an optimizer step gets beta 0, later ones 1; undefined if
-  /// unwanted. Ask exactly once per use, and write all of it (zeros where no gradient flowed).
+  /// The destination for one use's gradient: beta is 0 for the first use of an optimizer step and 1 for later ones;
+  /// undefined if unwanted. Call it exactly once per use, and write all elements (zeros where there is no gradient).
   virtual GradDest grad() = 0;
 };
 
@@ -64,7 +64,7 @@ class Weight {
 struct Adapter {
   Weight* lora_a = nullptr;
   Weight* lora_b = nullptr;
-  Weight* magnitude = nullptr;  ///< [out] of DoRA (ops/dora), which rescales the rows of W and adapter; null: LoRA
+  Weight* magnitude = nullptr;  ///< [out], DoRA's norms of the rows of W plus adapter (ops/dora); null: LoRA
   float scaling = 1.0f;         ///< alpha / r, or alpha / sqrt(r) for rsLoRA
   float dropout = 0.0f;         ///< probability of zeroing an input feature; kept ones are scaled by 1 / (1 - p)
   uint32_t stream_id = 0;       ///< separates this adapter's random numbers from all others
@@ -76,17 +76,17 @@ struct Adapter {
 
 /// How a group of parameters is used between acquire() and release().
 struct Use {
-  bool backward = false;     ///< by nodes' backward, or their forward again for it
+  bool backward = false;     ///< used by backward, or by a recomputation for it
   bool reads_values = true;  ///< false: gradients are written, but no values are read
 };
 
-/// A group of parameters that ops use together. Their values must be present on the device for the work that is queued
-/// between acquire() and release(): always, or gathered from shards, or copied from elsewhere.
+/// A group of parameters that ops use together. Their values are present on the device for the work that is queued
+/// between acquire() and release(): permanently, or gathered from shards, or copied from other memory.
 class Residency {
  public:
   virtual ~Residency() = default;
-  /// Called again before release() if the first use read no values and a later one does. Moves no data in a dry pass
-  /// (Context::dry()).
+  /// Called a second time before release() if the first use read no values and a later one does. Moves no data in a dry
+  /// pass (Context::dry()).
   virtual void acquire(const Context& context, Use use) = 0;
   virtual void release(const Context& context, Use use) = 0;
 };

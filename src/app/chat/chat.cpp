@@ -21,9 +21,9 @@ namespace hone {
 namespace {
 
 constexpr size_t kMostBytes = size_t{64} << 20;  // of a line
-constexpr int kPollMilliseconds = 100;           // another thread may have got the signal
+constexpr int kPollMilliseconds = 100;           // another thread may receive the signal
 
-// A handler can reach nothing but static storage.
+// A signal handler can access static storage only.
 volatile std::sig_atomic_t ctrl_c_pressed = 0;
 
 void remember(int) { ctrl_c_pressed = 1; }
@@ -64,7 +64,7 @@ LineReader::Event LineReader::next(std::string& line) {
     char bytes[4096];
     const ssize_t got = read(descriptor_, bytes, sizeof bytes);
     if (got < 0 && errno == EINTR) continue;
-    ended_ = got <= 0;  // a terminal that is gone ends the conversation too
+    ended_ = got <= 0;  // a closed terminal ends the conversation, too
     if (got > 0) buffer_.append(bytes, static_cast<size_t>(got));
     if (buffer_.size() > kMostBytes) {
       throw UserError("a line is longer than 64 MiB", "standard input", "write shorter messages");
@@ -83,7 +83,7 @@ constexpr const char* kHelp =
     "  /save FILE      add the conversation to a JSONL file, as training reads it\n"
     "  /help           this list\n"
     "  /exit           end; so does Ctrl-D\n"
-    "  A line that ends in \\ goes on in the next one; // at the start stands for /. Ctrl-C stops an answer.\n";
+    "  A line that ends in \\ continues in the next line; // at the start means /. Ctrl-C stops an answer.\n";
 
 /// The messages so far.
 class Conversation {
@@ -98,7 +98,7 @@ class Conversation {
   }
   bool empty() const { return turns_.empty(); }
   void add(const char* role, const std::string& content) { turns_.push_back({{"role", role}, {"content", content}}); }
-  /// Removes the last message of the user and what follows it.
+  /// Removes the user's last message and all messages after it.
   bool undo() {
     if (turns_.empty()) return false;
     while (!turns_.empty()) {
@@ -230,7 +230,7 @@ class ChatRun {
       if (sequence.finish == FinishReason::kLength) note("(stopped at the limit of tokens)");
       if (sequence.finish == FinishReason::kStopped) note("(stopped)");
     } catch (...) {
-      conversation_.undo();  // what was not answered was not said
+      conversation_.undo();  // remove the unanswered message
       throw;
     }
   }

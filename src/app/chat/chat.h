@@ -7,9 +7,9 @@
 
 namespace hone {
 
-// Lines that a person types or a pipe delivers, and Ctrl-C between and within them.
+// Lines from a terminal or a pipe, and Ctrl-C.
 
-/// While it lives, Ctrl-C (SIGINT) is remembered instead of ending the program.
+/// During its lifetime, Ctrl-C (SIGINT) is recorded instead of ending the program.
 class CtrlC {
  public:
   CtrlC();
@@ -28,7 +28,7 @@ class LineReader {
 
   enum class Event { kLine, kEnd, kCtrlC };
 
-  /// Waits for the next line, without its end; a last line needs none. What was typed before Ctrl-C is gone.
+  /// Waits for the next line, returned without its line end; the last line may lack one. Ctrl-C discards typed text.
   Event next(std::string& line);
 
  private:
@@ -40,13 +40,13 @@ class LineReader {
 struct ChatOptions : InferenceOptions {
   std::string system;      ///< system message; "" = none
   int64_t max_length = 0;  ///< tokens of the whole conversation; 0: the model's context, at most 8192
-  int input = 0;           ///< descriptor that lines are read from
+  int input = 0;           ///< file descriptor for reading lines
 };
 
-/// Answers line after line with the conversation so far, as the chat template writes it; the key-value cache of the
-/// turns before is used again as far as the tokens are the same. Lines that begin with / are commands (/help lists
-/// them). Answers go to standard output as they come, everything else to standard error. On a terminal Ctrl-C stops an
-/// answer, and an error is shown and the conversation goes on; from a pipe it ends the program. Returns the exit code.
+/// Answers each line in the context of the conversation, rendered by the chat template. Reuses the key-value cache for
+/// the common prefix of tokens. Lines that begin with / are commands (/help lists them). Answers are streamed to
+/// standard output, other text goes to standard error. On a terminal Ctrl-C stops an answer, and after an error the
+/// conversation continues; with a pipe an error ends the program. Returns the exit code.
 int run_chat(const ChatOptions& options);
 
 }  // namespace hone

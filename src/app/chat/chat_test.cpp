@@ -38,7 +38,7 @@ class Chat : public testing::Test {
     return result;
   }
 
-  /// What a chat prints for lines that come through a pipe.
+  /// The output of a chat for lines from a pipe.
   static std::string say(ChatOptions options, const std::string& lines) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
@@ -70,7 +70,7 @@ class Chat : public testing::Test {
     return "none";
   }
 
-  /// The rows that /save has written.
+  /// The rows written by /save.
   std::vector<Json> saved() const {
     std::ifstream file(folder_ / "saved.jsonl");
     std::vector<Json> rows;
@@ -88,7 +88,7 @@ TEST_F(Chat, AnswersAsGenerateDoesWithTheWholeConversation) {
   const Json messages = saved()[0]["messages"];
   ASSERT_EQ(messages.size(), 4u);
   EXPECT_EQ(messages[2], (Json{{"role", "user"}, {"content", "and you?"}}));
-  // Asked at once, without the cache of the first turn.
+  // The whole conversation at once, without the cache of the first turn.
   GenerateOptions whole;
   whole.model = options().model;
   whole.threads = 2;
@@ -145,7 +145,7 @@ TEST_F(Chat, SaysWhatIsWrong) {
   EXPECT_EQ(problem(options(), "a\n"), "the model has no chat template, which a conversation needs");
 }
 
-/// A chat on a terminal of its own, in a process of its own.
+/// A chat in its own process, with its own terminal.
 class TerminalChat {
  public:
   explicit TerminalChat(const ChatOptions& options) {
@@ -166,7 +166,7 @@ class TerminalChat {
   void type(const std::string& text) const {
     EXPECT_EQ(write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  /// Reads what appears, up to and with `text`; false if the chat ends or is silent before.
+  /// Reads output until `text` appears; false if the chat ends or is silent before.
   bool shows(const std::string& text) {
     while (seen_.find(text) == std::string::npos) {
       pollfd waiting{master_, POLLIN, 0};
@@ -179,7 +179,7 @@ class TerminalChat {
     seen_.erase(0, seen_.find(text) + text.size());
     return true;
   }
-  /// Waits for anything behind what was read.
+  /// Waits for further output.
   bool shows_more() {
     if (!seen_.empty()) return true;
     pollfd waiting{master_, POLLIN, 0};
@@ -214,7 +214,7 @@ TEST_F(Chat, CtrlCStopsAnAnswerAndNotTheProgram) {
   ASSERT_TRUE(chat.shows("> "));
   chat.type("hello\n");
   ASSERT_TRUE(chat.shows("hello\r\n"));  // the terminal's echo
-  ASSERT_TRUE(chat.shows_more());        // an answer: before it, Ctrl-C would take back a line that nobody has read
+  ASSERT_TRUE(chat.shows_more());        // an answer has begun: Ctrl-C before that would discard the typed line
   chat.type("\x03");
   ASSERT_TRUE(chat.shows("(stopped)"));
   ASSERT_TRUE(chat.shows("> "));

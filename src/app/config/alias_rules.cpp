@@ -39,14 +39,14 @@ bool is_switch(const ConfigNode& node, bool& value) {
   return node.kind == Kind::kScalar && parse_bool(node.text, value);
 }
 
-/// Nothing was chosen: null, false, "" or an empty list.
+/// Whether a value is null, false, "" or an empty list.
 bool is_off(const ConfigNode& node) {
   bool value = true;
   return node.kind == Kind::kNull || (node.kind == Kind::kScalar && node.text.empty()) ||
          (node.kind == Kind::kSequence && node.items.empty()) || (is_switch(node, value) && !value);
 }
 
-/// A value that a switch cannot take, for the type check that follows to refuse with the right words.
+/// Returns an invalid value of a switch unchanged, so that the later type check refuses it.
 Rewritten not_a_switch(const ConfigNode& node) { return Rewritten{node}; }
 
 }  // namespace
@@ -161,7 +161,7 @@ Rewrite roles_to_train() {
 
 namespace {
 
-/// zero_optimization of a DeepSpeed file; none where the value is not the path of a file that is there.
+/// zero_optimization of a DeepSpeed file; nullopt if the value is not the path of an existing file.
 std::optional<Json> zero_of_deepspeed_file(const ConfigNode& node) {
   if (node.kind != Kind::kScalar || !node.text.ends_with(".json")) return std::nullopt;
   const std::optional<Json> json = read_json_if_there(node.text);
@@ -183,7 +183,7 @@ std::optional<std::string> deepspeed_file_stage(const ConfigNode& node) {
   return stage.dump();
 }
 
-/// Whether a part of a DeepSpeed file's zero_optimization is in host memory.
+/// Whether a DeepSpeed file's zero_optimization offloads `part` to host memory.
 bool is_offloaded(const Json& zero, const char* part, const ConfigNode& node) {
   const Json offload = zero.value(part, Json::object());
   const Json device = offload.is_object() ? offload.value("device", Json("none")) : Json("none");
@@ -193,7 +193,7 @@ bool is_offloaded(const Json& zero, const char* part, const ConfigNode& node) {
                   "write cpu in the file, or take it out");
 }
 
-/// A list of these names; nothing where there are none.
+/// States a list of these names; states nothing if there are none.
 Rewritten says_list(const ConfigNode& place, const std::vector<std::string>& names) {
   if (names.empty()) return says(place, "");
   Rewritten list{place};
@@ -305,7 +305,7 @@ Rewrite entry_member(std::string name) {
     Rewritten result = member_of(name)(node);
     const FoundKey found = find_key(dataset_schema(), "", name);
     const std::optional<Json> value = parse_value(*found.key, node, name);
-    // Numbers and switches in the words that they are read by.
+    // Numbers and switches become text, as a file would have them.
     if (value && !value->is_array()) result.value.members.front().value.text = value->dump();
     return result;
   };

@@ -1,4 +1,4 @@
-// How values of other tools are rewritten into ours: the rules that schema_table_*.cpp attaches to aliases.
+// The rules that rewrite values of other tools into Hone's. schema_table_*.cpp attaches them to aliases.
 #pragma once
 
 #include <initializer_list>
@@ -9,78 +9,79 @@
 
 namespace hone {
 
-/// A switch: true says `value`, false says nothing.
+/// A switch: true states `value`, false states nothing.
 Rewrite when_true(std::string value);
 
-/// A switch: true says `yes`, false says `no` with the emphasis given.
+/// A switch: true states `yes`; false states `no` with emphasis `of_no`.
 Rewrite either(std::string yes, std::string no, Emphasis of_no = Emphasis::kPlain);
 
-/// As the rule, but it yields to what another name of the key says.
+/// The rule with weak emphasis: another name of the key has precedence.
 Rewrite weakly(Rewrite rule);
 
 /// A switch with the opposite sense.
 Rewrite negated();
 
-/// Rewrites the values named in `table` (any case); "" says nothing. Others stay as they are.
+/// Replaces the values in `table` (any case); "" states nothing. Other values do not change.
 Rewrite mapped(std::map<std::string, std::string> table);
 
-/// True says `value`, false and null say nothing, anything else stays as it is.
+/// True states `value`; false and null state nothing; other values do not change.
 Rewrite true_means(std::string value);
 
-/// Puts `before` in front of the text: "(q|k)_proj" → "re:(q|k)_proj".
+/// Prepends `before`: "(q|k)_proj" → "re:(q|k)_proj".
 Rewrite prefixed(std::string before);
 
-/// PEFT's modules: names stay, in a list or in one text; a text that is an expression, ".*[qv]_proj", becomes the
-/// pattern of one that must match a whole name (params/pattern.h).
+/// PEFT's modules: names do not change, in a list or in one text; a regular expression, ".*[qv]_proj", becomes the
+/// pattern that must match a whole name (params/pattern.h).
 Rewrite modules_of_peft();
 
-/// Wraps the value into a mapping of one member: enable_thinking: false → {enable_thinking: false}.
+/// Makes a mapping with one member: enable_thinking: false → {enable_thinking: false}.
 Rewrite member_of(std::string name);
 
-/// The same, of values that are true or false.
+/// The rule, applied to true and false only.
 Rewrite switch_of(Rewrite rule);
 
-/// Text of pairs as a mapping: "momentum=0.9, nesterov=true" → {momentum: 0.9, nesterov: true}; other values stay.
+/// Parses text of pairs: "momentum=0.9, nesterov=true" → {momentum: 0.9, nesterov: true}. Other values do not change.
 Rewrite pairs_as_mapping();
 
-/// axolotl's roles_to_train: [assistant] alone says assistant; any other list is left to be refused.
+/// axolotl's roles_to_train: [assistant] becomes assistant; other lists do not change, and are refused later.
 Rewrite roles_to_train();
 
-/// Words in one text as a list: "optimizer, params" or "optimizer+params" → [optimizer, params].
+/// Splits a text into a list: "optimizer, params" or "optimizer+params" → [optimizer, params].
 Rewrite words_as_list();
 
-/// A DeepSpeed name or file: zero2, zero3_offload, ds_z3.json → the stage; a file that does not say one stays.
+/// A DeepSpeed name or file: zero2, zero3_offload, ds_z3.json → the stage. A file without a stage does not change.
 Rewrite deepspeed_stage();
 
-/// The same as cpu_offload: what the file offloads to the CPU; of a name with "offload" in it the optimizer, with stage
-/// 3 the weights, too.
+/// The same for cpu_offload: what the file offloads to the CPU. A name with "offload" means the optimizer, with stage 3
+/// also the weights.
 Rewrite deepspeed_offload();
 
 /// FSDP's option list: full_shard… → 3, shard_grad_op → 2, no_shard → 0.
 Rewrite fsdp_stage();
-/// The same as cpu_offload: "offload" is weights and optimizer.
+/// The same for cpu_offload: "offload" means weights and optimizer.
 Rewrite fsdp_offload();
 
-/// A switch beside a coefficient: false says 0, whatever the coefficient; true says nothing.
+/// A switch of a coefficient: false states 0 and has precedence over the coefficient; true states nothing.
 Rewrite off_means_zero();
 
-/// A list says `value`; anything else stays as it is.
+/// A list states `value`; other values do not change.
 Rewrite list_means(std::string value);
 
-/// A list of one item says that item.
+/// A list of one item becomes the item.
 Rewrite only_item();
 
-/// A share of the samples to train on, 0.95, as that to evaluate on, 0.05. Yields to a validation split that is stated.
+/// The share of samples for training, 0.95, as the share for evaluation, 0.05. A stated validation split has
+/// precedence.
 Rewrite rest_of_one();
 
-/// The value as that of `name` in every entry of datasets: 512 → {max_tokens: 512}. Throws UserError as the entry's
-/// key.
+/// Makes the value that of `name` in every entry of datasets: 512 → {max_tokens: 512}. Throws UserError as the entry's
+/// key does.
 Rewrite entry_member(std::string name);
 
 /// A path as one entry of datasets of this type.
 Rewrite entry_of_type(std::string type);
 
-/// A switch: true says `value`, whatever else is stated; false says nothing.
+/// A switch: true states `value` with precedence over all other statements; false states nothing.
 Rewrite decisive(std::string value);
 
 }  // namespace hone

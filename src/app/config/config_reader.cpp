@@ -20,13 +20,13 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 4u << 20;
 constexpr int kMaxDepth = 32;
-constexpr size_t kMaxNodes = 200'000;  // an alias (*x) repeats its whole subtree: bound what a small file can become
+constexpr size_t kMaxNodes = 200'000;  // an alias (*x) repeats its subtree: limits the expansion of a small file
 
 std::string at_line(const std::string& name, const YAML::Mark& mark) {
   return mark.is_null() ? name : fmt::format("{}:{}", name, mark.line + 1);
 }
 
-/// Turns yaml-cpp's tree into ours, bounded in depth and size.
+/// Converts yaml-cpp's tree to ConfigNode, with limits on depth and size.
 class Converter {
  public:
   explicit Converter(const std::string& name) : name_(name) {}
@@ -77,7 +77,7 @@ class Converter {
   size_t nodes_ = 0;
 };
 
-/// JSON may be indented by tabs, YAML may not: outside strings they become spaces, so that places stay the same.
+/// Replaces tabs outside strings by spaces, since YAML forbids tabs as indentation. Line and column do not change.
 std::string tabs_to_spaces(std::string text) {
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -135,7 +135,7 @@ ConfigNode parse_config_text(const std::string& text, const std::string& name, b
 ConfigNode read_config_file(const std::string& path) {
   if (path.ends_with(".sh") || path.ends_with(".py")) {
     throw UserError("this is a script, not a configuration", path,
-                    fmt::format("hone convert-config {} writes a configuration of what it trains", path));
+                    fmt::format("hone convert-config {} writes a configuration for its training", path));
   }
   std::string text;
   try {
@@ -207,7 +207,7 @@ bool parse_bool(std::string_view text, bool& value) {
 }
 
 bool parse_number(std::string_view written, double& value) {
-  // 500_000 is a number to YAML 1.1 and to Python.
+  // 500_000 is a number in YAML 1.1 and in Python.
   std::string digits;
   for (size_t i = 0; i < written.size(); ++i) {
     const auto is_digit = [&](size_t at) { return at < written.size() && written[at] >= '0' && written[at] <= '9'; };
@@ -279,7 +279,7 @@ std::string shown(const ConfigNode& node) {
 
 namespace {
 
-/// The key of `training.learning-rate`, as it is written behind the dashes.
+/// The key of an override's name such as `training.learning-rate`.
 FoundKey key_of(std::string_view written) {
   const std::string path = config_name(std::string(written));
   const size_t dot = path.rfind('.');
@@ -288,7 +288,7 @@ FoundKey key_of(std::string_view written) {
   return find_key(schema(), above.substr(above.rfind('.') + 1), path.substr(dot + 1));
 }
 
-/// NAME=value, where NAME could be a key.
+/// Whether `word` is NAME=value, where NAME could be a key.
 bool is_assignment(std::string_view word) {
   const size_t equals = word.find('=');
   if (equals == std::string_view::npos || equals == 0 || std::isdigit(static_cast<unsigned char>(word[0])))
@@ -297,7 +297,7 @@ bool is_assignment(std::string_view word) {
                      [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
 }
 
-/// The name of a configuration, which comes first where a key without effect stands before it.
+/// Whether `word` is a configuration file, which may follow a key without effect.
 bool is_config_name(std::string_view word) { return word.ends_with(".yaml") || word.ends_with(".yml"); }
 
 bool is_switch(const FoundKey& found) {
@@ -310,7 +310,7 @@ bool takes_text(const KeySpec& key) {
          key.type == KeyType::kMapping || key.type == KeyType::kDatasets;
 }
 
-/// `--output_dir` with nothing behind it.
+/// Throws for `--output_dir` without a value.
 void require_value(const std::string& name, const std::string& argument) {
   const FoundKey found = key_of(name);
   if (!found.key || found.key->status != KeyStatus::kSupported || found.key->rewrite) return;

@@ -132,7 +132,7 @@ TEST(Overrides, RefuseWhatIsNone) {
 }
 
 TEST(Overrides, ASwitchOrAKeyWithoutEffectNeverTakesTheNextAssignment) {
-  // Switches, those of other tools that mean a key that takes text, keys without effect, unknown ones.
+  // Switches, switches of other tools for keys with text, keys without effect, unknown keys.
   for (const char* flag :
        {"--packing", "--use_cpu", "--use_lora", "--enable_thinking", "--use_tensorboard", "--load_best", "--bf16",
         "--torch_compile", "--use_liger_kernel", "--attn_implementation", "--training.tf32", "--no_such_key"}) {
@@ -182,7 +182,7 @@ TEST(Overrides, TwoNamesOfOneKeyThatDifferAreAnErrorNamingBoth) {
   EXPECT_THAT(refusal("", {"enable_thinking=true", "chat_template_kwargs={enable_thinking: false}"}),
               HasSubstr("stated twice"));
   EXPECT_EQ(refusal("", {"lr=1e-3", "learning_rate=0.001"}), "");
-  // The same name twice: the last wins.
+  // The same name twice: the last one is used.
   EXPECT_EQ(resolved("", {"lr=1e-3", "--lr", "2e-3"}).run.schedule.learning_rate, 2e-3);
   EXPECT_EQ(resolved("", {"enable_thinking=true", "--enable-thinking=false"}).run.data.chat_template_kwargs,
             Json({{"enable_thinking", false}}));
@@ -198,7 +198,7 @@ TEST(Overrides, TheFileIsNotReadForAKeyThatTheCommandLineStates) {
   const auto note = [](const ResolvedConfig& config) {
     return config.notes.empty() ? std::string() : config.notes.back();
   };
-  // Two keys that decide one thing: the command line wins, and says so.
+  // Two keys with the same meaning: the command line has precedence, and a note says so.
   const ResolvedConfig sharded = resolved("deepspeed_config: nowhere/zero3.json\n", {"zero_stage=1"});
   EXPECT_EQ(sharded.run.machine.zero_stage, "1");
   EXPECT_EQ(note(sharded),
@@ -209,7 +209,7 @@ TEST(Overrides, TheFileIsNotReadForAKeyThatTheCommandLineStates) {
   EXPECT_EQ(note(steps), "max_steps: 100 (run.yaml:2) is replaced by command line: num_train_epochs=1");
   EXPECT_EQ(resolved("num_train_epochs: 2", {"max_steps=-1"}).run.schedule.num_train_epochs, 2);
   EXPECT_EQ(resolved("saves_per_epoch: 2", {"save_steps=7"}).run.checkpoint.save_steps, 7);
-  // What this version does not run, or does not even understand, is taken back.
+  // An override removes a value that this version does not support or cannot parse.
   EXPECT_EQ(refusal("load_in_4bit: true", {"load_in_4bit=false"}), "");
   EXPECT_EQ(refusal("lr: fast", {"learning_rate=1"}), "");
   EXPECT_EQ(resolved("use_cpu: true", {"use_cpu=false"}).run.machine.device, "auto");

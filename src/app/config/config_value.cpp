@@ -15,7 +15,7 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-/// One value being read: what every reader and every error needs.
+/// The context of reading one value, for readers and errors.
 struct Reading {
   const KeySpec& key;
   const ConfigNode& node;
@@ -23,7 +23,7 @@ struct Reading {
   const ConfigNode& stated;
 };
 
-/// What to do about a value that the key does not take.
+/// The hint of an error about a value that the key does not take.
 std::string way_out(const KeySpec& key) {
   const Json& usual = key.default_value;
   if (usual.is_null() || usual.is_structured()) {
@@ -47,7 +47,7 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-/// `meaning`: "dtype" or "dtype: float16", where `said` is not the key itself.
+/// `meaning`: "dtype" or "dtype: float16" if `said` uses another name.
 [[noreturn]] void throw_later(const KeySpec& key, const std::string& said, const std::string& meaning,
                               const std::string& where) {
   const std::string called = said.starts_with(key.name + ":") ? "" : fmt::format(" ({})", meaning);
@@ -83,7 +83,7 @@ double read_number(const Reading& r) {
 
 Json read_integer(const Reading& r) {
   const double value = read_number(r);
-  // 2^53: up to here every integer is a double, so text such as 1e6 is read exactly.
+  // Up to 2^53 every integer is a double, so text such as 1e6 is read exactly.
   if (value != std::floor(value) || std::abs(value) > 9007199254740992.0) refuse(r);
   return static_cast<int64_t>(value);
 }
@@ -110,7 +110,7 @@ Json read_path(const Reading& r) {
   return home ? home + text.substr(1) : text;
 }
 
-/// The canonical spelling of a choice: any case, dashes as underscores, other tools' words.
+/// The canonical spelling of a choice in any case, with dashes, or in another tool's spelling.
 std::string spelled_choice(const KeySpec& key, const std::string& text) {
   const auto canonical = [&](const std::string& word) {
     const auto other = key.choice_aliases.find(word);
@@ -135,7 +135,7 @@ std::string read_choice(const Reading& r, const std::string& text) {
   return word;
 }
 
-/// One item of a list: a choice where the key has choices, else any text.
+/// One item of a list: a choice if the key has choices, else any text.
 std::string read_item(const Reading& r, const std::string& text) {
   if (!r.key.choices.empty()) return read_choice(r, text);
   const auto spelled = r.key.choice_aliases.find(text);
@@ -179,7 +179,7 @@ Json read_mapping(const Reading& r) {
   return parsed;
 }
 
-/// "data/chat.jsonl#200": the first 200 samples.
+/// The entry of a path; "data/chat.jsonl#200" means the first 200 samples.
 Json entry_of_path(const Reading& r) {
   std::string path = read_path(r);
   Json entry = Json::object();
@@ -196,7 +196,7 @@ Json entry_of_path(const Reading& r) {
   return entry;
 }
 
-/// Adds what an entry of datasets says; mappings add up.
+/// Adds a member to an entry of datasets; mappings are merged.
 void add_member(const Reading& r, Json& entry, const std::string& name, const Json& content, const std::string& where) {
   const auto found = entry.find(name);
   if (found == entry.end()) {
@@ -305,12 +305,12 @@ namespace {
                   second.where, "keep one of them");
 }
 
-/// Whether `later` is to count although `earlier` says otherwise.
+/// Whether `later` has precedence over a different `earlier`.
 bool replaces(const Statement& later, const Statement& earlier) {
   return later.from_command_line && (!earlier.from_command_line || later.written == earlier.written);
 }
 
-/// Mappings add up; a member stated twice must agree, or the later one replaces the other.
+/// Merges mappings. A member stated twice must agree, unless the later statement replaces the earlier.
 Statement merged(const std::vector<Statement>& all) {
   Statement result = all.front();
   std::map<std::string, const Statement*> by;
@@ -326,7 +326,7 @@ Statement merged(const std::vector<Statement>& all) {
   return result;
 }
 
-/// The statements of the command line, where there are any: the last of each name.
+/// The statements of the command line if there are any, the last one of each name; else all.
 std::vector<Statement> that_count(const std::vector<Statement>& all) {
   std::vector<Statement> kept;
   for (const Statement& statement : all) {
@@ -336,7 +336,7 @@ std::vector<Statement> that_count(const std::vector<Statement>& all) {
   return kept;
 }
 
-/// The items of all, each once.
+/// A statement with the items of all lists, without repetitions.
 Statement united(const std::vector<Statement>& all) {
   Statement whole = all.front();
   for (const Statement& other : all) {

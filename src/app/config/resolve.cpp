@@ -20,7 +20,7 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-/// A name as it is written, and its value.
+/// A name as written, and its value.
 struct Written {
   std::string name;
   const ConfigNode* value;
@@ -63,7 +63,7 @@ class NameCheck {
     }
   }
 
-  /// The tool that the file was written for, if one of the unknown keys is its own; "" else.
+  /// The tool that the file was written for, if an unknown key belongs to it; else "".
   std::string tool_of(const ConfigNode& file) const {
     const auto foreign = std::count_if(unknown_.begin(), unknown_.end(), [&](const Written& unknown) {
       return !unknown.value->where.starts_with("command line") && is_key_of_a_tool(config_name(unknown.name));
@@ -71,7 +71,7 @@ class NameCheck {
     if (foreign == 0) return "";
     try {
       return detect_tool(file, "", "").tool->title;
-    } catch (const UserError&) {  // several tools have these keys, or none is known by them
+    } catch (const UserError&) {  // the keys do not identify one tool
       return foreign > 1 ? "another tool's" : "";
     }
   }
@@ -112,8 +112,8 @@ void check_names(const ConfigNode& file, const ConfigNode& overrides) {
 
 namespace {
 
-/// Walks the trees and gathers the statements about each key: the command line first, whose keys the file's lines are
-/// not read for.
+/// Collects the statements about each key from both trees, the command line first: lines of the file about its keys are
+/// not read.
 class Collector {
  public:
   void walk(const ConfigNode& mapping, const std::string& section, bool from_command_line) {
@@ -132,7 +132,7 @@ class Collector {
     }
   }
 
-  /// The statement that counts for each key, in the order of the schema.
+  /// Selects one statement per key, in the order of the schema.
   ResolvedConfig finish() {
     forget_overridden_families();
     for (const KeySpec& key : schema()) {
@@ -168,17 +168,18 @@ class Collector {
     note_name(*statement, written, value, from_command_line);
     statement->from_command_line = from_command_line;
     std::vector<Statement>& all = statements_[statement->key->name];
-    // The file's before the command line's, which were read first.
+    // Statements of the file come before those of the command line, although they were read later.
     all.insert(from_command_line ? all.end() : all.begin() + in_front_[statement->key->name]++, std::move(*statement));
   }
 
-  /// An override that says nothing: null, or a switch that is off. What the file says with the same words goes.
+  /// For an override that states nothing (null, or a disabled switch): removes the file's statements with the same
+  /// name.
   void take_back(const KeySpec& key, const std::string& written, const ConfigNode& value) {
     const bool whole = value.kind == Kind::kNull || key.status == KeyStatus::kLater;
     taken_back_.insert(whole ? key.name : key.name + " as " + written);
   }
 
-  /// The command line says something else about the key. Mappings add up, so theirs count as well.
+  /// Whether the command line replaces the file's statement. Mappings are merged instead.
   bool is_replaced(const KeySpec& key, const std::string& written, const ConfigNode& value) {
     if (taken_back_.contains(key.name) || taken_back_.contains(key.name + " as " + written)) return true;
     const auto found = statements_.find(key.name);
@@ -220,7 +221,7 @@ class Collector {
         statements_.erase(found);
       }
     }
-    // A micro-batch of another size keeps the global batch where the file states one.
+    // An override of the micro-batch keeps the global batch if the file states one.
     if (overridden("per_device_train_batch_size") && !overridden("gradient_accumulation_steps") &&
         statements_.contains("global_batch_size")) {
       statements_.erase("gradient_accumulation_steps");
@@ -229,7 +230,7 @@ class Collector {
 
   ResolvedConfig config_;
   std::map<std::string, std::vector<Statement>> statements_;
-  std::map<std::string, int64_t> in_front_;  ///< of statements_: how many are the file's
+  std::map<std::string, int64_t> in_front_;  ///< how many of statements_ are from the file
   std::set<std::string> taken_back_;         ///< keys, or "KEY as NAME"
   std::vector<std::string> command_line_notes_;
   std::set<std::string> noted_;
@@ -250,7 +251,7 @@ ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& override
 
 namespace {
 
-/// KTransformers' variables that are set: here they are keys of a configuration, and the environment is not read.
+/// KTransformers' environment variables that are set. Hone ignores them: it has configuration keys instead.
 std::set<std::string> unread_environment() {
   std::set<std::string> set;
   for (std::string name : writable_names(schema())) {

@@ -1,4 +1,4 @@
-// From configuration text to a RunConfig: sections, aliases, conflicts, types, and the rules between keys.
+// Converts configuration text to a RunConfig: sections, aliases, conflicts, types, and rules between keys.
 #pragma once
 
 #include <initializer_list>
@@ -11,37 +11,37 @@
 
 namespace hone {
 
-// Keys of a configuration that the schema does not have: found all at once, before a value is read.
+// Unknown keys of a configuration. All are reported at once, before values are read.
 
-/// Throws UserError naming every unknown key of both trees with its place and the nearest names, and, where the file is
-/// one of another tool, the command that translates it. Keys of other tools that say nothing (`local_rank:`) are passed
-/// over; an ambiguous name (batch_size) is answered with its question.
+/// Throws UserError with every unknown key of both trees, its place and the nearest names, and, if the file belongs to
+/// another tool, the command that converts it. Ignores keys of other tools without a value (`local_rank:`). For an
+/// ambiguous name (batch_size), the message asks which meaning is intended.
 void check_names(const ConfigNode& file, const ConfigNode& overrides);
 
 struct ResolvedConfig {
   RunConfig run;
   std::vector<std::string> notes;             ///< info lines, in the order of the file: aliases, keys without effect
-  std::map<std::string, std::string> stated;  ///< canonical name of each key that was stated → where
+  std::map<std::string, std::string> stated;  ///< canonical name of each stated key → its place
 
   bool states(const std::string& name) const { return stated.contains(name); }
 };
 
-/// Reads a file and overrides of the command line; "" reads no file. Throws UserError for everything that
-/// docs/config.md forbids. `ranks` train together, so the global batch is that of all.
+/// Reads a file ("": none) and overrides of the command line. Throws UserError for everything that docs/config.md
+/// forbids. `ranks` ranks train together: the global batch is the sum over all.
 ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks = 1);
 
-/// Same, from trees. An override replaces what the file says about its key, and about keys that say the same thing in
-/// other units (global_batch_size and gradient_accumulation_steps); of two overrides the later one counts.
+/// The same from trees. An override replaces the file's statements about its key and about keys with the same meaning
+/// in other units (global_batch_size and gradient_accumulation_steps); of two overrides the later one is used.
 ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, int64_t ranks = 1);
 
-/// Throws UserError if one of these keys was not stated.
+/// Throws UserError if one of the keys was not stated.
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names);
 
 /// The rules between keys: fills defaults that depend on other keys and refuses contradictions. Part of resolve_config.
 void apply_rules(ResolvedConfig& config);
 
-/// One line for each default in which training tools disagree and which was not stated: "weight_decay 0.0". Those that
-/// depend on model or data are left out as long as `config.run` has none.
+/// One line for each unstated default that differs between training tools: "weight_decay 0.0". Defaults that depend on
+/// model or data are omitted if `config.run` has neither.
 std::vector<std::string> default_lines(const ResolvedConfig& config);
 
 }  // namespace hone

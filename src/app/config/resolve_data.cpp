@@ -12,7 +12,7 @@
 namespace hone {
 namespace {
 
-/// interleave_probs as the weights of the data sets.
+/// Sets the weights of the data sets from interleave_probs.
 void resolve_mixture(ResolvedConfig& config) {
   RunConfig::Data& data = config.run.data;
   const std::vector<std::string> shares = std::exchange(data.interleave_probs, {});
@@ -58,7 +58,7 @@ void resolve_entries(ResolvedConfig& config, const std::string& key, std::vector
   }
 }
 
-/// code_samples into the data sets of type code.
+/// Copies code_samples into the data sets of type code.
 void resolve_code_samples(ResolvedConfig& config) {
   RunConfig::Data& data = config.run.data;
   const Json all = std::exchange(data.code_samples, Json::object());
@@ -69,7 +69,7 @@ void resolve_code_samples(ResolvedConfig& config) {
       if (entry.type != "code") continue;
       used = true;
       Json code = Json::object();
-      for (const KeySpec& key : dataset_schema()) {  // in its order, in which they are written back
+      for (const KeySpec& key : dataset_schema()) {  // in the schema's order, which is also that of the written file
         if (entry.code.contains(key.name)) {
           code[key.name] = entry.code[key.name];
         } else if (all.contains(key.name)) {
@@ -128,7 +128,7 @@ void resolve_template(const ResolvedConfig& config) {
   }
 }
 
-/// Keys of an entry that only source code has.
+/// Refuses keys of source code in entries of other types.
 void check_code_entries(const ResolvedConfig& config, const char* key, const std::vector<DatasetConfig>& entries) {
   for (const DatasetConfig& entry : entries) {
     if (entry.code.empty() || entry.type == "code") continue;

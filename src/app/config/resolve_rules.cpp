@@ -72,7 +72,7 @@ void resolve_router(ResolvedConfig& config) {
   if (lora && !model.freeze_router && !listed) saved.push_back("router");
 }
 
-/// What the optimizer is told that it does not take, or keeps no state for.
+/// Refuses arguments that the optimizer does not take, and formats of state that it does not keep.
 void resolve_optimizer(ResolvedConfig& config) {
   RunConfig::Optim& optim = config.run.optim;
   if (optim.name == "lion" && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
@@ -124,7 +124,7 @@ void resolve_optimizer(ResolvedConfig& config) {
   }
 }
 
-/// Experts of 8 bits are frozen, and are multiplied with on a CPU alone.
+/// 8-bit experts require frozen weights and a CPU.
 void resolve_expert_weights(const ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
   const auto refuse = [&](const std::string& what, const std::string& fix) {
@@ -144,7 +144,7 @@ void resolve_expert_weights(const ResolvedConfig& config) {
   }
 }
 
-/// Packed weights are frozen.
+/// Packed weights must be frozen.
 void resolve_base_weights(ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
   if (model.base_weight_dtype == "dtype") {
@@ -186,7 +186,7 @@ void resolve_precision(ResolvedConfig& config) {
   resolve_base_weights(config);
 }
 
-/// A layer that is stepped in backward sees neither what other layers' gradients are nor further micro-batches.
+/// A layer that is stepped in backward cannot use other layers' gradients or further micro-batches.
 void resolve_optimizer_in_backward(const ResolvedConfig& config) {
   const RunConfig& run = config.run;
   if (!run.optim.optimizer_in_backward) return;
@@ -209,7 +209,7 @@ void resolve_optimizer_in_backward(const ResolvedConfig& config) {
   }
 }
 
-/// tokens_per_step and gradient_accumulation_steps as a global batch; 0 if neither says one.
+/// The global batch from tokens_per_step and gradient_accumulation_steps; 0 if they do not determine one.
 int64_t global_batch_of_tokens(const ResolvedConfig& config) {
   const RunConfig& run = config.run;
   if (!run.schedule.tokens_per_step) return 0;
@@ -225,13 +225,13 @@ int64_t global_batch_of_tokens(const ResolvedConfig& config) {
   return *run.schedule.tokens_per_step / *run.data.max_length;
 }
 
-/// " × 4 ranks"; "" for one.
+/// " × 4 ranks"; "" for one rank.
 std::string times_ranks(const ResolvedConfig& config) {
   const int64_t ranks = config.run.machine.ranks;
   return ranks > 1 ? fmt::format(" × {} ranks", ranks) : "";
 }
 
-/// `total` = `part` × ranks × the result.
+/// Returns total / (part × ranks), which must be an integer.
 int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const char* name) {
   const int64_t of_ranks = part * config.run.machine.ranks;
   if (total % of_ranks == 0) return total / of_ranks;
@@ -241,7 +241,7 @@ int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const
       fmt::format("state a multiple of {}", of_ranks));
 }
 
-/// What ranks can do together, and how many there should be.
+/// Checks the number of ranks and the options that depend on it.
 void resolve_ranks(const ResolvedConfig& config) {
   const RunConfig& run = config.run;
   const RunConfig::Machine& machine = run.machine;
@@ -269,7 +269,7 @@ void resolve_ranks(const ResolvedConfig& config) {
   }
 }
 
-/// What is brought to the device for each use is dense, and stepped where it is kept.
+/// Weights that are copied to the device for each use must be dense, and are stepped in host memory.
 void resolve_offload(const ResolvedConfig& config) {
   const RunConfig& run = config.run;
   const std::vector<std::string>& names = run.machine.cpu_offload;
@@ -322,7 +322,8 @@ void resolve_batch(ResolvedConfig& config) {
   batch.global_batch_size = product;
 }
 
-/// After resolve_evaluation: what a micro-batch holds is made room for before a plan can say that it does not fit.
+/// Limits the size of a micro-batch: its host memory is allocated before the plan can report that it does not fit. Call
+/// it after resolve_evaluation.
 void check_micro_batches(const ResolvedConfig& config) {
   constexpr int64_t kMostTokens = int64_t{1} << 30, kUsualLength = 4096;
   const int64_t length = config.run.data.max_length.value_or(kUsualLength);
@@ -413,7 +414,7 @@ std::vector<std::string> default_lines(const ResolvedConfig& config) {
       "save_total_limit",
   };
   const RunConfig& run = config.run;
-  // A key that says nothing in this run is not worth a word.
+  // A key without effect in this run gets no line.
   const auto is_idle = [&](const std::string& name) {
     return (name == "num_train_epochs" && run.schedule.max_steps) ||
            (name == "eval_steps" && run.eval.eval_strategy != "steps") ||

@@ -1,4 +1,4 @@
-// The rules between keys, by subject; apply_rules (resolve.h) runs them in order.
+// The rules between keys, by subject. apply_rules (resolve.h) runs them in order.
 #pragma once
 
 #include <string>
@@ -8,21 +8,21 @@
 
 namespace hone {
 
-/// Where a key was stated, or its name.
+/// The place where a key was stated, or its name.
 std::string where(const ResolvedConfig& config, const std::string& name);
 
-/// The key was stated, with something else than null or its default.
+/// Whether the key was stated with a value other than null and its default.
 bool says_something(const ResolvedConfig& config, const KeySpec& key);
 
-/// The learning rate and its floor, and what the schedule takes besides.
+/// Resolves the learning rate, its floor and the other parameters of the schedule.
 void resolve_rate(ResolvedConfig& config);
-/// After resolve_rate: one statement of the warm-up.
+/// Resolves the warm-up, which may be stated in several units. Call it after resolve_rate.
 void resolve_warmup(ResolvedConfig& config);
-/// The data sets, each with its share, columns, prompt and code samples; the template and the tokens.
+/// Resolves the data sets with their weights, columns, prompts and code samples, the template and the tokens.
 void resolve_data(ResolvedConfig& config);
-/// What is evaluated, when, and what follows from it.
+/// Resolves what is evaluated and when, and keys that depend on it.
 void resolve_evaluation(ResolvedConfig& config);
-/// After resolve_evaluation: what is saved and when, and what is resumed.
+/// Resolves what is saved and when, and what is resumed. Call it after resolve_evaluation.
 void resolve_checkpoints(ResolvedConfig& config);
 
 }  // namespace hone

@@ -168,8 +168,8 @@ TEST(OptimArgs, AreThoseOfTheOptimizer) {
   EXPECT_THAT(refusal("optim: muon\noptim_args: {ns_steps: 2.5}"), HasSubstr("expected a whole number from 1 to 99"));
   EXPECT_THAT(refusal("optim: muon\noptim_args: {ns_coefficients: 1}"), HasSubstr("takes no argument"));
   EXPECT_EQ(refusal("optim: muon\ndevice: cuda"),
-            "optim muon is for the CPU in this version, but the device is a GPU | run.yaml:1 | choose the device cpu, "
-            "or another optim");
+            "optim muon runs only on the CPU in this version, but the device is a GPU | run.yaml:1 | choose the device "
+            "cpu, or another optim");
   EXPECT_THAT(refusal("optim: lion_8bit"), HasSubstr("known, not in this version"));
 }
 

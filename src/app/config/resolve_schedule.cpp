@@ -9,7 +9,7 @@
 namespace hone {
 namespace {
 
-/// What only one shape reads.
+/// Adds notes about keys that only another schedule uses.
 void name_what_has_no_effect(ResolvedConfig& config) {
   const std::string& type = config.run.schedule.lr_scheduler_type;
   for (const auto& [key, read_by] : {std::pair{"num_cycles", "cosine"},
@@ -24,7 +24,7 @@ void name_what_has_no_effect(ResolvedConfig& config) {
   }
 }
 
-/// The decay that other tools write as the type.
+/// Reads the shape of the decay, which other tools state as its type.
 void name_decay(ResolvedConfig& config) {
   RunConfig::Schedule& schedule = config.run.schedule;
   if (schedule.lr_scheduler_type != "1-sqrt") return;
@@ -70,7 +70,7 @@ void resolve_warmup(ResolvedConfig& config) {
     schedule.warmup_steps.reset();
     schedule.warmup_ratio = 0;
   }
-  if (schedule.warmup_steps && ratio) schedule.warmup_steps.reset();  // warmup_steps: 0 beside a ratio says nothing
+  if (schedule.warmup_steps && ratio) schedule.warmup_steps.reset();  // warmup_steps: 0 with a ratio has no meaning
   if (schedule.warmup_steps) schedule.warmup_ratio = 0;
 }
 
@@ -105,7 +105,7 @@ struct PerEpochKeys {
   const char *per_epoch, *steps, *ratio, *strategy;
 };
 
-/// One of them says how often: so many steps, so many times an epoch, or a share of all steps.
+/// At most one of the keys may state the interval: a number of steps, times per epoch, or a share of all steps.
 void check_one_is_stated(const ResolvedConfig& config, std::initializer_list<const char*> keys) {
   const char* first = nullptr;
   for (const char* key : keys) {
@@ -117,7 +117,7 @@ void check_one_is_stated(const ResolvedConfig& config, std::initializer_list<con
   }
 }
 
-/// Once an epoch is at its end, whatever number of steps it has; more often is every so many steps.
+/// Resolves times per epoch: once is at the end of the epoch, more often is a number of steps.
 void resolve_per_epoch(const ResolvedConfig& config, const PerEpochKeys& keys, std::optional<int64_t>& per_epoch,
                        std::string& strategy) {
   check_one_is_stated(config, {keys.steps, keys.ratio, keys.per_epoch});
@@ -144,7 +144,7 @@ void check_early_stopping(ResolvedConfig& config) {
   }
 }
 
-/// What is made of the model besides its checkpoints.
+/// Checks what is written of the model in addition to its checkpoints.
 void check_products(ResolvedConfig& config) {
   const RunConfig& run = config.run;
   const auto note = [&](const char* key, const char* why) {

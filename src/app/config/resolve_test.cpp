@@ -546,7 +546,7 @@ TEST(CodeDataSet, SaysWhichSamplesAndIsWrittenBack) {
             std::string::npos);
 }
 
-// Learning rates from a configuration, against those of transformers (tools/make_schedule_fixture.py).
+// Compares learning rates from a configuration with those of transformers (tools/make_schedule_fixture.py).
 
 using testing::HasSubstr;
 
@@ -562,12 +562,12 @@ TEST(ScheduleConfig, EveryShapeIsThatOfTransformersAfterAWarmUpThatStartsOneStep
     const std::string yaml = config.dump();
     const Schedule schedule = schedule_of(resolved(yaml).run.schedule, total);
     const std::vector<double> rates = known["rates"];
-    // transformers warms warmup_stable_decay up from its floor.
+    // In transformers, the warm-up of warmup_stable_decay begins at the floor.
     const bool other_warmup = schedule.type == ScheduleType::kWarmupStableDecay && schedule.min_lr > 0;
     for (int64_t step = other_warmup ? schedule.warmup_steps : 0; step < total; ++step) {
-      // transformers' step 0 of a warm-up does nothing; ours is its step 1.
+      // transformers' step 0 of a warm-up has the rate 0; step 0 here is its step 1.
       const double expected = rates[static_cast<size_t>(step < schedule.warmup_steps ? step + 1 : step)];
-      // Both compute in float64 with a handful of roundings, cos among them.
+      // Both compute in float64 with a few roundings, including cos.
       EXPECT_NEAR(schedule.at(step), expected, 1e-13 * peak + 1e-12 * expected) << yaml << " step " << step;
     }
   }

@@ -10,7 +10,7 @@
 namespace hone {
 namespace {
 
-/// Text that YAML reads as text without quotes, in any version of YAML.
+/// Whether any version of YAML reads the unquoted text as text.
 bool is_plain(const std::string& text) {
   static const char* const kReserved[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "none"};
   const auto safe = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '/' || c == '.' || c == '-'; };
@@ -21,7 +21,7 @@ bool is_plain(const std::string& text) {
          std::find(std::begin(kReserved), std::end(kReserved), lower) == std::end(kReserved);
 }
 
-/// A JSON string is a YAML string; ${ would be read as a variable.
+/// The text as a JSON string, which is also YAML, with ${ escaped.
 std::string yaml_text(std::string text) {
   for (size_t at = 0; (at = text.find("${", at)) != std::string::npos; at += 3) text.insert(at, "$$").erase(at + 2, 1);
   return is_plain(text) ? text : Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -43,7 +43,7 @@ std::string yaml_value(const Json& value) {
   return value.dump();
 }
 
-/// true and false of a choice are written bare, as a person would.
+/// A value as YAML. The choices true and false are not quoted.
 std::string key_value(const KeySpec& key, const Json& value) {
   if (value == "true" || value == "false") return value.get<std::string>();
   if (key.type != KeyType::kDatasets || value.empty()) return yaml_value(value);

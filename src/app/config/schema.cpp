@@ -54,7 +54,7 @@ std::string number_range(const KeySpec& key, std::string noun) {
 
 }  // namespace
 
-/// What an entry of type code says besides.
+/// Further keys of an entry of type code.
 constexpr const char* kCodeKeys[] = {"languages",  "kinds",         "max_tokens",       "overlap",
                                      "min_tokens", "include_tests", "exclude_patterns", "max_file_size"};
 

@@ -1,5 +1,5 @@
-// The schema: one table of every configuration key. Parsing (resolve.h), docs/config.md and the JSON Schema
-// (schema_docs.h) and config.resolved.yaml (resolved_yaml.h) are all read off it.
+// The schema: one table of all configuration keys. Parsing (resolve.h), docs/config.md and the JSON Schema
+// (schema_docs.h), and config.resolved.yaml (resolved_yaml.h) use it.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@
 
 namespace hone {
 
-/// kNamed: a name, or a mapping that says the same at length.
+/// kNamed: a name, or the mapping that the name abbreviates.
 enum class KeyType {
   kBool,
   kInteger,
@@ -38,25 +38,25 @@ enum class KeyStatus {
   kNoEffect,  ///< accepted with an info line, because it cannot change the mathematics
 };
 
-/// How much a statement about a key says when there are several. Two of the same emphasis must agree.
+/// The precedence of a statement among several about one key. Two of the same emphasis must agree.
 enum class Emphasis {
-  kNothing,  ///< says nothing ("adapter: null")
+  kNothing,  ///< states nothing ("adapter: null")
   kWeak,     ///< yields to any other ("assistant_only_loss: false")
   kPlain,
-  kDecisive,  ///< wins ("use_auxiliary_loss: false" beside a weight)
+  kDecisive,  ///< has precedence ("use_auxiliary_loss: false" with a weight)
 };
 
-/// What another spelling means for its key.
+/// The meaning of an alias's value for its key.
 struct Rewritten {
   ConfigNode value;
   Emphasis emphasis = Emphasis::kPlain;
 };
 
-/// A rule that rewrites values; none where it is empty.
+/// A rule that rewrites values; empty: no rewriting.
 class Rewrite {
  public:
   Rewrite() = default;
-  /// `of_switch`: the values that are rewritten are true and false.
+  /// `of_switch`: the rule rewrites true and false.
   template <class Rule>
   requires(!std::same_as<Rule, Rewrite>) Rewrite(Rule rule, bool of_switch = false)
       : rule_(std::move(rule)), of_switch_(of_switch) {}
@@ -74,7 +74,7 @@ class Rewrite {
 struct Alias {
   std::string name;
   Rewrite rewrite;            ///< empty: the value means the same under both names
-  std::string also_key = {};  ///< a second key that the value says something about; "": none
+  std::string also_key = {};  ///< a second key that the value states; "": none
   Rewrite also = {};
 };
 
@@ -89,12 +89,12 @@ struct KeySpec {
   std::string group;
   KeyType type = KeyType::kString;
   KeyStatus status = KeyStatus::kSupported;
-  std::string help;          ///< one sentence; for kNoEffect: why it cannot matter
-  std::string instead;       ///< what to do where the value is not in this version; "" = remove it
+  std::string help;          ///< one sentence; for kNoEffect: why it has no effect
+  std::string instead;       ///< the hint if the value is not in this version; "" = remove it
   Json default_value;        ///< null: unset
-  std::string default_note;  ///< says a default that depends on other keys, the model or the data
+  std::string default_note;  ///< describes a default that depends on other keys, the model or the data
   bool nullable = false;     ///< null is a value of its own
-  bool adds_up = false;      ///< of a kStringList: several statements of a file mean all their items
+  bool adds_up = false;      ///< kStringList: the items of several statements in a file are combined
   std::vector<Alias> aliases;
   Range range;
   std::vector<std::string> choices;                   ///< kChoice, and the items of a kStringList if not empty
@@ -103,7 +103,7 @@ struct KeySpec {
   std::map<std::string, std::string> choice_aliases;  ///< other spellings of choices
   std::vector<std::string> unset_texts;               ///< values that mean "not stated", such as -1 or auto
   Rewrite rewrite;                                    ///< applied to the value under any name
-  /// The canonical name of the key that such a value belongs to instead, or "" (warmup_steps: 0.1 is a ratio).
+  /// The canonical name of another key to which the value belongs, or "" (warmup_steps: 0.1 is a ratio).
   std::function<std::string(const ConfigNode&)> redirect;
 
   /// Moves the value in and out of RunConfig; empty for keys that are not kSupported.
@@ -123,16 +123,16 @@ const std::vector<KeySpec>& dataset_schema();
 const std::vector<std::string>& section_names();
 bool is_section(std::string_view name);
 
-/// A name as the schema writes it: dashes are underscores, and an environment variable's capitals are small.
+/// A name in the schema's spelling: dashes become underscores, and an environment variable's name lower case.
 std::string config_name(std::string name);
 
 /// Whether a mapping under this key is its value, not a section of the same name.
 bool takes_mapping(const KeySpec& key, const ConfigNode& value);
 
-/// Keys that say the same thing in other units: an override of one replaces what the file says by any of them.
+/// Keys with the same meaning in other units: an override of one replaces the file's statements of all of them.
 const std::vector<std::vector<std::string>>& key_families();
 
-/// A name that means different things in different tools, and the question to answer with it.
+/// A name with different meanings in different tools, and the question for the user.
 struct AmbiguousName {
   std::string name, question, fix;
 };
@@ -144,16 +144,16 @@ struct FoundKey {
   const Alias* alias = nullptr;
 };
 
-/// Finds `name` (underscores) written inside `section` ("" at the top); key is nullptr if it is unknown.
+/// Finds `name` (with underscores) inside `section` ("" at the top level); key is nullptr if it is unknown.
 FoundKey find_key(const std::vector<KeySpec>& table, std::string_view section, std::string_view name);
 
 /// The row called `name`. It must exist.
 const KeySpec& key_spec(std::string_view name);
 
-/// Every name that can be written, for suggestions: canonical names first, then aliases.
+/// All accepted names, for suggestions: canonical names first, then aliases.
 std::vector<std::string> writable_names(const std::vector<KeySpec>& table);
 
-/// A phrase for what the key takes: "an integer of at least 1", "one of full, lora".
+/// A phrase for the values that the key takes: "an integer of at least 1", "one of full, lora".
 std::string expectation(const KeySpec& key);
 
 }  // namespace hone

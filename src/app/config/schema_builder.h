@@ -1,4 +1,4 @@
-// The small language in which the schema's table is written (schema_table_*.cpp).
+// Builders with which schema_table_*.cpp describe the rows of the schema.
 #pragma once
 
 #include <type_traits>
@@ -9,17 +9,17 @@
 
 namespace hone {
 
-// The parts of the schema's table, one file each; schema.cpp puts them together.
+// The parts of the schema's table, one file each. schema.cpp combines them.
 
 void add_model_keys(std::vector<KeySpec>& table);    ///< model, method, LoRA, router, precision, parallelism
 void add_data_keys(std::vector<KeySpec>& table);     ///< data sets, length, packing, templates
 void add_train_keys(std::vector<KeySpec>& table);    ///< schedule, batch, optimizer, machine
 void add_run_keys(std::vector<KeySpec>& table);      ///< output, checkpoints, evaluation, generation
-void add_foreign_keys(std::vector<KeySpec>& table);  ///< what only other systems have
+void add_foreign_keys(std::vector<KeySpec>& table);  ///< keys that only other tools have
 void add_ignored_keys(std::vector<KeySpec>& table);  ///< recognised, no effect
 void add_dataset_keys(std::vector<KeySpec>& table);  ///< one entry of datasets
 
-/// How a field of RunConfig is held as Json: an unset optional and an empty string are null.
+/// Converts a field of RunConfig to Json and back: an unset optional and an empty string are null.
 template <class Field>
 struct FieldCodec {
   static constexpr bool kNullable = false;
@@ -68,7 +68,7 @@ class KeyBuilder {
  public:
   explicit KeyBuilder(KeySpec& spec) : spec_(spec) {}
 
-  /// Binds the key to a field of RunConfig, whose type and initial value it takes.
+  /// Binds the key to a field of RunConfig, and takes type and default from it.
   template <class Section, class Field>
   KeyBuilder& field(Section RunConfig::*section, Field Section::*member) {
     using Codec = FieldCodec<Field>;
@@ -79,17 +79,17 @@ class KeyBuilder {
     spec_.default_value = spec_.load(RunConfig());
     return *this;
   }
-  /// Other names with the same meaning of the value.
+  /// Other names whose values have the same meaning.
   KeyBuilder& alias(std::initializer_list<const char*> names) {
     for (const char* name : names) spec_.aliases.push_back({name, {}});
     return *this;
   }
-  /// Another name whose value is to be rewritten.
+  /// Another name whose value is rewritten.
   KeyBuilder& alias(const char* name, Rewrite rewrite) {
     spec_.aliases.push_back({name, std::move(rewrite)});
     return *this;
   }
-  /// The same, where the value says something about a second key, too.
+  /// The same, if the value also states a second key.
   KeyBuilder& alias(const char* name, Rewrite rewrite, const char* also_key, Rewrite also) {
     spec_.aliases.push_back({name, std::move(rewrite), also_key, std::move(also)});
     return *this;
@@ -152,7 +152,7 @@ class KeyBuilder {
     spec_.default_note = std::move(note);
     return *this;
   }
-  /// What to do instead of what is not in this version.
+  /// The hint for a feature that is not in this version.
   KeyBuilder& instead(std::string what) {
     spec_.instead = std::move(what);
     return *this;
@@ -171,15 +171,15 @@ class GroupBuilder {
  public:
   GroupBuilder(std::vector<KeySpec>& table, std::string group) : table_(table), group_(std::move(group)) {}
 
-  /// A key this version runs; bind it with field().
+  /// A supported key; bind it with field().
   KeyBuilder key(const char* name, const char* help) { return row(name, KeyStatus::kSupported, help); }
 
-  /// A key known, not in this version. Besides `neutral`, null, false, 0, "none" and empty values are accepted.
+  /// A known key that is not in this version. Accepts only `neutral`, null, false, 0, "none" and empty values.
   KeyBuilder later(const char* name, KeyType type, const char* help) {
     return row(name, KeyStatus::kLater, help).type(type);
   }
 
-  /// A key that cannot change the mathematics; `why` says so.
+  /// A key that cannot change the mathematics; `why` is the reason.
   KeyBuilder no_effect(const char* name, const char* why) { return row(name, KeyStatus::kNoEffect, why); }
 
  private:

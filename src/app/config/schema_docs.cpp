@@ -149,7 +149,7 @@ void add_range(Json& property, const Range& range) {
   if (range.maximum) property[range.maximum_open ? "exclusiveMaximum" : "maximum"] = number_json(*range.maximum);
 }
 
-/// The values that say nothing: null, and those such as -1 or auto.
+/// The values that mean unset: null, and texts such as -1 or auto.
 Json unset_values(const KeySpec& key) {
   Json values = Json::array({nullptr});
   double number = 0;
@@ -159,7 +159,7 @@ Json unset_values(const KeySpec& key) {
   return values;
 }
 
-/// A choice under its own and other tools' words; true and false also as booleans.
+/// All spellings of a choice, Hone's and other tools'; true and false also as booleans.
 Json choice_values(const KeySpec& key) {
   Json values = Json::array();
   const auto add = [&](const std::string& word) {

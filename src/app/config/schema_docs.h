@@ -1,4 +1,4 @@
-// What is generated from the schema: docs/config.md and the JSON Schema.
+// Documents generated from the schema: docs/config.md and the JSON Schema.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace hone {
 
-/// docs/config.md, whole.
+/// The text of docs/config.md.
 std::string schema_markdown();
 
 /// A JSON Schema (draft 2020-12) of a configuration file, for editors: flat or sectioned, aliases included.

@@ -129,9 +129,9 @@ TEST(JsonSchema, DescribesEveryName) {
   EXPECT_EQ(json["additionalProperties"], false);
 }
 
-// The examples of docs/data.md are read as it says.
+// The examples of docs/data.md.
 
-/// Writes each block of docs/data.md that names a file ("```csv faq.csv"); gives the names in their order.
+/// Writes each block of docs/data.md that has a file name ("```csv faq.csv"); returns the names in order.
 std::vector<std::string> write_examples(const DataFolder& folder) {
   std::ifstream docs(std::string(HONE_SOURCE_DIR) + "/docs/data.md");
   std::vector<std::string> names;
@@ -223,7 +223,7 @@ TEST_F(DataDocs, AQuestionWithAPromptHasItAsItsSystemMessage) {
       "Sundays?<|im_end|>\n<|im_start|>assistant\nNo, but on Saturdays we do.\nUntil 8 p.m.<|im_end|>\n");
 }
 
-// The configurations in examples/ are ones that this version reads.
+// This version reads the configurations in examples/.
 
 namespace fs = std::filesystem;
 

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kShardedFolder = "pytorch_model_fsdp_";
 
-/// The folder itself, or the only pytorch_model_fsdp_* in it; empty if it has none.
+/// The folder itself, or the only pytorch_model_fsdp_* in it; empty if there is none.
 fs::path sharded_folder(const fs::path& input) {
   if (ShardedCheckpoint::is_one(input)) return input;
   std::vector<fs::path> found;
@@ -52,12 +52,12 @@ void convert_sharded_model(const WeightConversionOptions& options, const Sharded
   copy_model_files(model.directory(), output);
   if (save.dtype) write_config_dtype(output, model.config().json(), *save.dtype);
   write_model(checkpoint, model.store(), model.checkpoint(), model.map(), output, save);
-  // Read again as any other checkpoint is.
+  // Read the result again as a checkpoint.
   const Checkpoint written = Checkpoint::open(output);
   model.map_of(written);
 }
 
-/// The run's adapter_config.json, in the checkpoint or the folder around it.
+/// The run's adapter_config.json, from the checkpoint or its parent folder.
 std::optional<Json> adapter_config_beside(const fs::path& sharded) {
   for (const fs::path& folder : {sharded, sharded / ".."}) {
     std::ifstream file(folder / "adapter_config.json");
@@ -82,8 +82,8 @@ void convert_sharded_adapter(const WeightConversionOptions& options, const Shard
   const bool written_by_run = config.has_value();
   if (!config) {
     if (!rank) {
-      throw UserError("the LoRA weights do not say one rank, and there is no adapter_config.json",
-                      checkpoint.directory().string(), "put the run's adapter_config.json beside the checkpoint");
+      throw UserError("the LoRA weights do not have a common rank, and adapter_config.json is missing",
+                      checkpoint.directory().string(), "copy the run's adapter_config.json next to the checkpoint");
     }
     config = Json{{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", *rank}, {"bias", "none"}};
     (*config)["peft_version"] = "0.21.0";
@@ -92,7 +92,7 @@ void convert_sharded_adapter(const WeightConversionOptions& options, const Shard
   (*config)["base_model_name_or_path"] = options.model;
   (*config)["inference_mode"] = true;
   write_text_file(output / "adapter_config.json", config->dump(2) + "\n");
-  // Every tensor has its place in the model, or this says which has none.
+  // Throws with the name of a tensor that the model does not have.
   model.set_trainable(TrainableOptions::nothing(output));
   if (written_by_run) return;
   std::set<std::string> modules;
@@ -117,13 +117,14 @@ AdapterLayout parse_layout(const std::string& name) {
                   "--to", "use split (PEFT and vLLM), target_parameters (PEFT), kt (KTransformers) or sglang");
 }
 
-/// Refuses per-expert names for a model whose files have none: PEFT could not load them.
+/// Refuses per-expert names for a model whose files do not have them: PEFT could not load the adapter.
 void require_expert_names(const ParameterStore& store, AdapterLayout layout) {
   if (layout != AdapterLayout::kSplit) return;
   for (const Parameter& parameter : store.all()) {
     if (!is_experts(parameter) || parameter.adapters().empty() || has_expert_files(parameter)) continue;
-    throw UserError("the model's files hold all experts of a layer in one tensor, so there are no per-expert names",
-                    parameter.name(), "use --to target_parameters for PEFT, kt or sglang");
+    throw UserError(
+        "the model's files have one tensor for all experts of a layer, so they do not have per-expert names",
+        parameter.name(), "use --to target_parameters for PEFT, kt or sglang");
   }
 }
 
@@ -149,7 +150,7 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
 int run_convert(const WeightConversionOptions& options) {
   const fs::path input = options.input, output = options.output;
   if (!fs::is_directory(input))
-    throw UserError("there is no such folder", input.string(), "give a checkpoint's folder");
+    throw UserError("the folder does not exist", input.string(), "give a checkpoint's folder");
   if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
   const auto require_output_apart = [&] {
     require_apart(output, {{input, "the input"}, {options.model, "the base model"}});
@@ -199,7 +200,7 @@ void check(const ExportOptions& options) {
   if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
 }
 
-/// A format in memory that changes no weight of the files.
+/// A dtype that represents all weights of the files exactly.
 DType exact_dtype(const Checkpoint& checkpoint) {
   const auto& tensors = checkpoint.tensors();
   const bool narrow = std::all_of(tensors.begin(), tensors.end(),
@@ -221,7 +222,7 @@ void export_model(const ExportOptions& options) {
     if (dtype) write_config_dtype(temporary, model.config().json(), *dtype);
     save_parameters(temporary, model.store(), &model.checkpoint(), &model.map(),
                     {.max_shard_size = options.max_shard_size, .dtype = dtype, .checksums = &checksums});
-    model.map_of(Checkpoint::open(temporary));  // it is complete
+    model.map_of(Checkpoint::open(temporary));  // throws if it is incomplete
   });
   print_text(fmt::format("{}: written\n", options.output));
 }

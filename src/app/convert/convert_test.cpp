@@ -144,7 +144,7 @@ std::vector<float> logits_of(const fs::path& model, const fs::path& adapter) {
   return probe.free_logits(loaded);
 }
 
-/// There and back through every layout: the logits of base + adapter stay as they are.
+/// Converts an adapter through all layouts and back: the logits of base + adapter do not change.
 TEST_F(WeightConversion, AdaptersAreTheSameInEveryLayout) {
   const fs::path goldens = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens";
   for (const char* adapter :
@@ -160,7 +160,7 @@ TEST_F(WeightConversion, AdaptersAreTheSameInEveryLayout) {
       one.output = (folder_ / std::to_string(std::distance(fs::directory_iterator(folder_), {}))).string();
       ASSERT_EQ(run_convert(one), 0);
       last = one.output;
-      // Added zeros may group sums otherwise.
+      // Added zeros may change the order of sums.
       EXPECT_LT(relative_difference(logits_of(model, last), expected), 1e-6) << adapter << " as " << layout;
     }
   }
@@ -184,7 +184,7 @@ TEST_F(WeightConversion, SaysWhatDoesNotFit) {
   nothing.input = folder_.string();
   EXPECT_EQ(problem(nothing), "the folder holds no sharded checkpoint");
   nothing.input += "/absent";
-  EXPECT_EQ(problem(nothing), "there is no such folder");
+  EXPECT_EQ(problem(nothing), "the folder does not exist");
   WeightConversionOptions unnamed = options("fsdp2_qwen3_moe");
   unnamed.model.clear();
   EXPECT_EQ(problem(unnamed), "the pretrained model is not named");

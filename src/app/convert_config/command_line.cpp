@@ -19,7 +19,7 @@ bool is_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), inside);
 }
 
-/// Splits a script into commands of words, with variables put in as they are assigned.
+/// Splits a script into commands and words, and expands variables.
 class ShellReader {
  public:
   ShellReader(const std::string& text, const std::string& name) : text_(text), name_(name) {}
@@ -116,7 +116,7 @@ class ShellReader {
     if (at_ < text_.size()) take();
   }
 
-  /// The text up to the bracket that closes the one at the current place.
+  /// The text up to the bracket that closes the one at the current position.
   std::string bracketed(char open, char close) {
     std::string inside;
     int depth = 0;
@@ -168,7 +168,7 @@ class ShellReader {
       word_ += value;
       return;
     }
-    // A bare variable may hold several words.
+    // An unquoted variable may contain several words.
     size_t begin = 0;
     for (size_t space; (space = value.find(' ', begin)) != std::string::npos; begin = space + 1) {
       if (space > begin) words_.push_back({value.substr(begin, space - begin), where_});
@@ -223,7 +223,7 @@ class ShellReader {
 
 std::string file_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-/// How many words make up the program at `i`: a script, a module behind -m, or a tool and its verb. 0: none.
+/// The number of words of the program at `i`: a script, a module after -m, or a tool and its verb. 0: no program.
 size_t program_at(const std::vector<ShellWord>& words, size_t i, std::string& program) {
   const std::string word = file_of(words[i].text);
   const std::string next = i + 1 < words.size() ? words[i + 1].text : "";

@@ -1,4 +1,5 @@
-// Commands of shell scripts: the one that starts a training, with variables put in and its flags as a configuration.
+// Finds the command of a shell script that starts a training, expands its variables, and reads its flags as a
+// configuration.
 #pragma once
 
 #include <string>
@@ -17,22 +18,22 @@ struct ShellWord {
 /// A command that starts a training.
 struct TrainingCommand {
   std::string program;                 ///< "qwen3_sft.py", "llamafactory-cli train", "tuning.sft_trainer"
-  std::vector<ShellWord> launcher;     ///< what stands before: torchrun --nproc_per_node 8
-  std::vector<ShellWord> arguments;    ///< what stands behind
-  int64_t devices = 1;                 ///< that the launcher starts, if it says a number
-  std::vector<ShellWord> environment;  ///< NAME=value of the script, in its order
+  std::vector<ShellWord> launcher;     ///< the words before it: torchrun --nproc_per_node 8
+  std::vector<ShellWord> arguments;    ///< the words after it
+  int64_t devices = 1;                 ///< processes that the launcher starts, if it states a number
+  std::vector<ShellWord> environment;  ///< NAME=value of the script, in order
 };
 
-/// By its ending: .yaml, .yml or .json.
+/// Whether a file name ends in .yaml, .yml or .json.
 bool is_config_file(const std::string& text);
 
 /// Reads the words of a script: quotes, comments, continued lines, `A=b` and `export A=b`, arrays, $A, ${A}, ${A:-b}. A
-/// variable that is not set there stays as ${A}; what a command would print ($(…)) stays as it is written. Returns the
-/// command with the most flags. Throws UserError if there is none with a flag or a configuration file.
+/// variable that the script does not set remains ${A}; a command substitution ($(…)) does not change. Returns the
+/// command with the most flags. Throws UserError if no command has a flag or a configuration file.
 TrainingCommand read_shell_script(const std::string& text, const std::string& name);
 
-/// Flags as a configuration: `--name value`, `--name=value`, `--name a b c` (a list), `--name` alone (true). Words that
-/// belong to no flag and end in .yaml, .yml or .json are put into `files`; others are an error.
+/// Reads flags as a configuration: `--name value`, `--name=value`, `--name a b c` (a list), `--name` (true). Words
+/// without a flag that end in .yaml, .yml or .json are appended to `files`; other words are an error.
 ConfigNode flags_as_config(const std::vector<ShellWord>& words, std::vector<ShellWord>& files);
 
 }  // namespace hone

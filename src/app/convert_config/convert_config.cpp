@@ -20,11 +20,11 @@
 namespace hone {
 namespace {
 
-/// What is read before anything is translated.
+/// The source after reading, before translation.
 struct Source {
   TranslationSource config;
-  std::string name;     ///< in messages
-  std::string program;  ///< of a script
+  std::string name;     ///< its name in messages
+  std::string program;  ///< the program that a script calls
 };
 
 std::string text_of(const std::string& path) {
@@ -34,7 +34,7 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-/// Puts `over` on top of `below`: what it names wins.
+/// Merges two mappings; members of `over` have precedence.
 ConfigNode overlaid(ConfigNode below, const ConfigNode& over) {
   below.kind = ConfigNode::Kind::kMapping;
   for (const auto& [name, value] : over.members) {
@@ -45,7 +45,7 @@ ConfigNode overlaid(ConfigNode below, const ConfigNode& over) {
   return below;
 }
 
-/// The files a command names, with its flags on top.
+/// The configuration of a command's files and flags; flags have precedence.
 ConfigNode with_files(const std::vector<ShellWord>& words, const std::string& folder) {
   std::vector<ShellWord> files;
   const ConfigNode flags = flags_as_config(words, files);
@@ -63,7 +63,7 @@ ConfigNode with_files(const std::vector<ShellWord>& words, const std::string& fo
   return overlaid(root, rest);
 }
 
-/// How many processes accelerate's file starts, unless the launcher said it.
+/// Reads the number of processes from accelerate's file, unless the launcher states it.
 void read_devices(const std::string& name, Source& source) {
   const std::filesystem::path beside = std::filesystem::path(source.config.folder) / name;
   const std::filesystem::path path = std::filesystem::is_regular_file(beside) ? beside : std::filesystem::path(name);
@@ -76,7 +76,7 @@ void read_devices(const std::string& name, Source& source) {
   }
 }
 
-/// accelerate's file, where a script's launcher names one, as the key that the tables know.
+/// Adds accelerate's file, if a script's launcher has one, under the key of the tables.
 void add_launcher_file(const TrainingCommand& command, Source& source) {
   for (size_t i = 0; i + 1 < command.launcher.size(); ++i) {
     if (command.launcher[i].text != "--config_file") continue;
@@ -143,13 +143,13 @@ std::string report(const Translation& translation) {
   return text;
 }
 
-/// The result is read as any configuration: what contradicts itself is found here.
+/// Reads the result as a configuration, which finds contradictions.
 void check(const std::string& text, const ConvertOptions& options) {
   try {
     (void)resolve_config(parse_config_text(text, options.output), ConfigNode{});
   } catch (const UserError& error) {
     if (!options.accept_changes) {
-      throw UserError(fmt::format("what is translated does not fit together: {}", error.message()), error.where(),
+      throw UserError(fmt::format("the translated configuration is invalid: {}", error.message()), error.where(),
                       error.fix());
     }
     print_error(fmt::format("  correct this     {} ({}): {}\n", error.where(), error.fix(), error.message()));

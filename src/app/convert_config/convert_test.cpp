@@ -372,7 +372,7 @@ TEST(Tools, NoNameHasTwoRules) {
   }
 }
 
-// What convert-config makes of data sets, tokens and targets of other tools.
+// Tests of convert-config for data sets, tokens and targets of other tools.
 
 using testing::ElementsAre;
 

@@ -1,4 +1,4 @@
-// What the tests of convert-config share: a folder with files of other tools, and what becomes of them.
+// The fixture of convert-config's tests: a folder with files of other tools, and functions that convert them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class ConvertConfig : public testing::Test {
     return text.str();
   }
 
-  /// Converts a file and resolves what was written.
+  /// Converts a file and resolves the result.
   ResolvedConfig converted(const std::string& input, bool accept = false, int64_t devices = 0) {
     ConvertOptions options;
     options.input = input;
@@ -53,7 +53,7 @@ class ConvertConfig : public testing::Test {
     return resolve_config(read_config_file(options.output), ConfigNode{});
   }
 
-  /// The refusal of a conversion that may not change anything.
+  /// The error of a conversion without accept_changes.
   std::string refused(const std::string& input) {
     ConvertOptions options;
     options.input = input;

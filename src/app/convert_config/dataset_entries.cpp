@@ -33,7 +33,7 @@ ConfigNode mapping(const ConfigNode& place) {
   return node;
 }
 
-/// Axolotl's names of Alpaca's prompt. The part behind the colon is the dress.
+/// Axolotl's names of Alpaca's prompt. The part after the colon is its variant.
 constexpr std::array<std::pair<const char*, const char*>, 5> kPrompts = {{{"alpaca", "alpaca"},
                                                                           {"alpaca:instruct", "alpaca"},
                                                                           {"alpaca:chat", "alpaca_chat"},
@@ -45,7 +45,7 @@ std::string text_of(const ConfigNode& type, const char* member, const char* othe
   return found && found->kind == Kind::kScalar ? found->text : otherwise;
 }
 
-/// type: {field_instruction: …, format: …}. What is not stated is Axolotl's default.
+/// Converts type: {field_instruction: …, format: …}, with Axolotl's defaults for missing members.
 std::vector<ConfigMember> user_defined(const ConfigNode& type, Translation& result) {
   ConfigNode columns = mapping(type), prompt = mapping(type);
   for (const char* ours : {"instruction", "input", "output", "system"}) {
@@ -91,7 +91,7 @@ std::vector<ConfigMember> members_of_type(const ConfigNode& type, Translation& r
 void add_thinking(const ConfigNode& item, ConfigNode& entry, Translation& result) {
   const std::string field = text_of(item, "field_thinking", "reasoning_content");
   const std::string key = text_of(item, "template_thinking_key", "reasoning_content");
-  if (field == key) return;  // keys of a message reach the template under their own names
+  if (field == key) return;  // the template gets keys of a message under their own names
   if (key != "reasoning_content" && key != "thinking") {
     const ConfigNode* place = item.find("template_thinking_key");
     result.refused.push_back({fmt::format("datasets: template_thinking_key: {}", key), place->where,
@@ -141,7 +141,7 @@ class EntryReader {
   }
 
  private:
-  /// A file of LLaMA-Factory's v1: names, each with path, source, converter and size.
+  /// Adds the entries of a file of LLaMA-Factory's v1: names, each with path, source, converter and size.
   void add_listed(const ConfigNode& file, ConfigNode& list) {
     for (const std::filesystem::path& place :
          {std::filesystem::path(source_.folder) / file.text, std::filesystem::path(file.text)}) {
@@ -179,7 +179,7 @@ class EntryReader {
     return checked(entry);
   }
 
-  /// LLaMA-Factory separates names by commas; elsewhere a text is one path.
+  /// Splits LLaMA-Factory's names at commas; in other tools the text is one path.
   std::vector<std::string> names_in(const std::string& text) const {
     if (!reads_dataset_info(source_.tool)) return {text};
     std::vector<std::string> names;
@@ -214,13 +214,13 @@ class EntryReader {
     if (!result.find("path")) {
       result.members.emplace_back("path", scalar(name, (data / (name.text + ".json")).string()));
       result_.look.push_back({"dataset: " + name.text, name.where,
-                              "there is no dataset_info.json here: put the path and the type of its file"});
+                              "dataset_info.json is missing: state the path and the type of the file"});
     }
     if (most && most->kind == Kind::kScalar && !result.find("samples")) result.members.emplace_back("samples", *most);
     return result;
   }
 
-  /// An entry of dataset_info.json.
+  /// Converts an entry of dataset_info.json.
   ConfigNode from_info(const ConfigNode& info, const std::filesystem::path& folder, const ConfigNode& name) {
     ConfigNode entry;
     entry.kind = Kind::kMapping;
@@ -254,7 +254,7 @@ class EntryReader {
     return checked(entry);
   }
 
-  /// Of stage pt: the column that is a prompt elsewhere is the text.
+  /// Stage pt: uses the prompt's column as the text.
   static void go_on_with_texts(const ConfigNode& info, ConfigNode& entry, const ConfigNode& name) {
     const ConfigNode* columns = info.find("columns");
     const ConfigNode* prompt = columns ? columns->find("prompt") : nullptr;
@@ -309,7 +309,7 @@ class EntryReader {
                                found.alias && found.alias->rewrite ? found.alias->rewrite(value).value : value);
   }
 
-  /// The entry without the members that are refused, each of which is a remark.
+  /// The entry without invalid members; adds a remark for each of them.
   ConfigNode checked(const ConfigNode& entry) {
     ConfigNode kept = entry;
     kept.members.clear();
@@ -333,7 +333,7 @@ class EntryReader {
     std::string file = path.text.substr(0, path.text.rfind('#'));
     if (file.find("${") != std::string::npos || std::filesystem::exists(file)) return;
     result_.look.push_back(
-        {"datasets: " + path.text, path.where, "there is no such file here: put the path of the data"});
+        {"datasets: " + path.text, path.where, "the file does not exist: state the path of the data"});
   }
 
   const DatasetSource& source_;

@@ -1,4 +1,4 @@
-// Data sets as other tools name them → entries of `datasets`, and the form of their rows.
+// Converts data sets of other tools to entries of `datasets`, with the format of their rows.
 #pragma once
 
 #include <string>
@@ -8,25 +8,25 @@
 
 namespace hone {
 
-// What an entry of datasets says about the form of its rows, in Axolotl's words, as keys of ours.
+// The format of rows in Axolotl's entries of datasets.
 
-/// What `type` (a name, or the mapping of a user-defined prompt) is here: members type, prompt_template,
-/// column_mapping. Nothing if it is a name that the schema knows or nobody does: the entry's own check says so.
+/// Converts `type` (a name, or the mapping of a user-defined prompt) to the members type, prompt_template and
+/// column_mapping. Returns nothing for a name of the schema, and for an unknown name, which the entry's check reports.
 std::vector<ConfigMember> members_of_type(const ConfigNode& type, Translation& result);
 
-/// field_thinking and template_thinking_key of an entry: the column_mapping that hands thoughts to the template under
-/// the second name, or a remark where no mapping can.
+/// Converts field_thinking and template_thinking_key of an entry to the column_mapping that passes thoughts to the
+/// template under the second name, or adds a remark if that is impossible.
 void add_thinking(const ConfigNode& item, ConfigNode& entry, Translation& result);
 
-/// Where names of data sets are looked up.
+/// The place where names of data sets are looked up.
 struct DatasetSource {
   const Tool& tool;
-  const ConfigNode& root;     ///< the whole source: LLaMA-Factory's dataset_dir and max_samples stand beside `dataset`
+  const ConfigNode& root;     ///< the whole source, which has LLaMA-Factory's dataset_dir and max_samples
   const std::string& folder;  ///< of the source
 };
 
-/// `value` (a path, paths, entries, or names of LLaMA-Factory's dataset_info.json) as a list of entries with our keys.
-/// What cannot be translated is added to `result`.
+/// Converts `value` (a path, paths, entries, or names of LLaMA-Factory's dataset_info.json) to a list of entries with
+/// Hone's keys. Adds remarks to `result` about what cannot be converted.
 ConfigNode dataset_entries(const DatasetSource& source, const ConfigNode& value, Translation& result);
 
 }  // namespace hone

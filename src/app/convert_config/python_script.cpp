@@ -140,7 +140,7 @@ using Node = ConfigNode;
 
 constexpr int kMaxDepth = 32;
 
-/// What a call of this name says.
+/// The subject of a call.
 enum class Call {
   kNone,
   kArguments,
@@ -183,7 +183,7 @@ Call call_of(const std::string& owner, const std::string& name) {
   return found == calls.end() ? Call::kNone : found->second;
 }
 
-/// Arguments that hand over what other calls have made.
+/// Whether an argument only passes the result of another call.
 bool is_plumbing(const std::string& name) {
   static const std::set<std::string> names = {
       "model",         "tokenizer",    "processing_class", "args",  "peft_config", "quantization_config",
@@ -222,7 +222,7 @@ class Reader {
     script_.look.push_back({said, where(at), why});
   }
 
-  /// NAME = literal, or NAME: type = literal, as one statement.
+  /// Reads a statement NAME = literal, or NAME: type = literal.
   void assignment(size_t at) {
     if (at > 0 && tokens_[at - 1].kind != Kind::kLineEnd) return;
     size_t equals = at + 1;
@@ -256,7 +256,7 @@ class Reader {
     arguments(at + 2, kind);
   }
 
-  /// From behind the bracket on.
+  /// Reads arguments; `at` is after the opening bracket.
   void arguments(size_t at, Call kind) {
     Node data;
     data.kind = Node::Kind::kMapping;
@@ -294,7 +294,7 @@ class Reader {
     if (is_plumbing(name)) return;
     const std::string source = source_of(begin, end);
     if (source.find("bf16_supported") != std::string::npos || source.find("bfloat16_supported") != std::string::npos) {
-      return;  // Hone trains in bfloat16 as they do where it is there
+      return;  // like Hone, they train in bfloat16 if it is supported
     }
     look(fmt::format("{} = {}", name, source), begin,
          name.ends_with("_func") || name.ends_with("collator") || name.starts_with("compute_")
@@ -302,7 +302,7 @@ class Reader {
              : "its value is computed: state it");
   }
 
-  /// load_dataset("json", data_files="x.jsonl", split="train[:500]")
+  /// Reads an argument of load_dataset("json", data_files="x.jsonl", split="train[:500]").
   static void data_argument(const std::string& name, int position, const Node& value, Node& data) {
     if (name.empty() && position == 0) data.put("path", value);
     if (name == "path") data.put("path", value);
@@ -349,7 +349,7 @@ class Reader {
     return node;
   }
 
-  /// A literal, or nothing; `at` moves behind what was read.
+  /// Reads a literal and moves `at` after it; nullopt for other expressions.
   std::optional<Node> expression(size_t& at, int depth) {
     if (depth > kMaxDepth) return std::nullopt;
     std::optional<Node> left = term(at, depth);
@@ -437,7 +437,7 @@ class Reader {
       }
     }
     ++at;
-    if (tuple && !comma && list.items.size() == 1) return list.items[0];  // brackets alone
+    if (tuple && !comma && list.items.size() == 1) return list.items[0];  // brackets around one value
     return list;
   }
 
@@ -457,7 +457,7 @@ class Reader {
     return mapping;
   }
 
-  /// The comma or bracket that ends the argument that begins here.
+  /// The position of the comma or bracket that ends the argument at `at`.
   size_t behind(size_t at) const {
     for (int depth = 0; tokens_[at].kind != Kind::kEnd; ++at) {
       if (is(at, "(") || is(at, "[") || is(at, "{")) ++depth;
@@ -474,7 +474,7 @@ class Reader {
     return text;
   }
 
-  /// FastLanguageModel reads a base in 4 bits unless it is told otherwise.
+  /// FastLanguageModel loads the base in 4 bits by default.
   void state_unsloth_defaults() {
     for (const char* name : {"load_in_4bit", "load_in_8bit", "load_in_16bit", "full_finetuning"}) {
       if (script_.root.find(name)) return;

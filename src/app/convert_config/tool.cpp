@@ -20,7 +20,7 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
 }
 
-/// "key", "key: value" or "key {a: b, c: d}".
+/// Reads a rule's meaning: "key", "key: value" or "key {a: b, c: d}".
 void read_meaning(const std::string& text, ToolRule& rule) {
   const size_t end = text.find_first_of(":{");
   const std::string key = trimmed(std::string_view(text).substr(0, end));
@@ -68,9 +68,9 @@ ToolRule read_rule(const std::string& line) {
   return rule;
 }
 
-/// Several names on one line share their meaning: "a, b ~ why".
+/// Adds the rules of a line. Names separated by commas share a meaning: "a, b ~ why".
 void add_rules(const std::string& line, std::vector<ToolRule>& rules) {
-  // A mark stands between spaces; names have none but those behind commas.
+  // A mark is between spaces; names have spaces only after commas.
   size_t mark = 0;
   while ((mark = line.find(' ', mark)) != std::string::npos) {
     if (line[mark - 1] != ',' && kMarks.find(line[mark + 1]) != std::string_view::npos && line[mark + 2] == ' ') break;
@@ -149,7 +149,7 @@ bool has_member_rules(const Tool& tool, std::string_view path) {
 
 namespace {
 
-/// The marks of `tool` that stand in `root`. One that no other tool has says more than one that several have.
+/// The marks of `tool` in `root`. A mark of one tool has a larger weight than a mark of several.
 struct Score {
   double weight = 0;
   std::vector<std::string> by;
@@ -201,8 +201,8 @@ DetectedTool detect_tool(const ConfigNode& root, const std::string& program, con
   double weight = 0, second = 0;
   for (const Tool& tool : tools()) {
     Score score = score_of(tool, root);
-    if (tool.name == "transformers") score.weight *= 0.5;            // every other tool has its keys too
-    if (tool.name == "kt" && score.weight > 0) score.weight += 100;  // beside LLaMA-Factory's own keys
+    if (tool.name == "transformers") score.weight *= 0.5;            // all other tools have its keys, too
+    if (tool.name == "kt" && score.weight > 0) score.weight += 100;  // its files also have LLaMA-Factory's keys
     if (score.weight > weight) {
       second = weight;
       weight = score.weight;

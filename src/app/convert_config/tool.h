@@ -1,16 +1,17 @@
-// Tools whose configurations are translated: what each of their keys means here, as tables of text (tool_*.cpp).
+// The tools whose configurations convert-config translates. Tables of text (tool_*.cpp) define the meaning of their
+// keys.
 //
-// Keys whose names the schema knows need no rule. The others have one line each:
+// Keys with names of the schema need no rule. Each other key has one line:
 //   name = key              the same under another name
-//   name = key: value       a switch: true says `value`
+//   name = key: value       a switch: true states `value`
 //   name = key.member       a member of a key that takes a mapping
-//   name = key {a: b, …}    values in other words
+//   name = key {a: b, …}    values with other spellings
 //   name @ tool             a mapping, or the path of a file, that another tool's table reads
 //   name ~ why              no effect
-//   name - why              not in this version; what is learnt is the same without
-//   name ? why              what is learnt is the same if what `why` says holds: somebody has to look
-//   name ! why              would change what is learnt, and is not in this version
-// A name may be a path (zero_optimization.stage), end in * and carry the value that says nothing: stage(sft).
+//   name - why              not in this version; training is the same without it
+//   name ? why              training is the same under the condition `why`, which the user must check
+//   name ! why              would change training, and is not in this version
+// A name may be a path (zero_optimization.stage), may end in *, and may have a neutral value in brackets: stage(sft).
 #pragma once
 
 #include <string>
@@ -25,8 +26,8 @@ namespace hone {
 struct ToolRule {
   enum class Kind { kMeans, kFile, kNoEffect, kMissing, kLook, kRefused };
 
-  std::string name;     ///< with underscores; a trailing * stands for any end
-  std::string neutral;  ///< the value that says nothing besides null, false, 0, none and empty ones; may be ""
+  std::string name;     ///< with underscores; a trailing * matches any suffix
+  std::string neutral;  ///< a neutral value in addition to null, false, 0, none and empty values; may be ""
   Kind kind = Kind::kNoEffect;
   const KeySpec* key = nullptr;  ///< kMeans
   Alias alias;                   ///< kMeans
@@ -39,13 +40,13 @@ struct ToolRule {
 struct Tool {
   std::string name;                   ///< --from NAME
   std::string title;                  ///< "LLaMA-Factory"
-  std::string base;                   ///< the tool whose rules hold where this one has none; may be ""
+  std::string base;                   ///< the tool whose rules apply to keys without a rule here; may be ""
   std::vector<std::string> programs;  ///< names of scripts and commands
-  std::vector<std::string> marks;     ///< keys by which its files are known
+  std::vector<std::string> marks;     ///< keys that identify its files
   std::vector<ToolRule> rules;
-  ConfigNode defaults;       ///< what it does where nothing is stated, in our words
-  ConfigNode lora_defaults;  ///< the same, with adapters
-  std::string note;          ///< about its data: what has to hold for the same to be learnt; may be ""
+  ConfigNode defaults;       ///< its defaults, as Hone's keys
+  ConfigNode lora_defaults;  ///< its defaults with adapters
+  std::string note;          ///< a condition on its data under which training is the same; may be ""
 };
 
 /// Every tool, in the order of the documentation.
@@ -54,7 +55,7 @@ const std::vector<Tool>& tools();
 /// The tool called `name`; nullptr if there is none.
 const Tool* find_tool(std::string_view name);
 
-/// The rule of a tool or its base for a path; nullptr if there is none. Exact names win over those with *.
+/// The rule of a tool or its base for a path; nullptr if there is none. Exact names have precedence over names with *.
 const ToolRule* find_rule(const Tool& tool, std::string_view path);
 
 /// Whether there are rules for members of `path`.
@@ -90,18 +91,18 @@ ToolText deepspeed_text();
 ToolText fsdp_text();
 ToolText accelerate_text();
 
-// Which tool a configuration was written for.
+// Detection of the tool that a configuration was written for.
 
 struct DetectedTool {
   const Tool* tool = nullptr;
-  std::vector<std::string> by;  ///< the names that say so
+  std::vector<std::string> by;  ///< the keys that identify it
 };
 
-/// Whether a tool has a key of this name, whatever it becomes here.
+/// Whether a tool has a key of this name.
 bool is_key_of_a_tool(std::string_view name);
 
-/// The tool that `program` (of a script; may be "") belongs to, else the one whose keys are most of those in `root`.
-/// Throws UserError, naming the candidates, if none fits or two fit as well.
+/// The tool of `program` (from a script; may be ""), else the tool with the most keys in `root`. Throws UserError with
+/// the candidates if no tool matches, or if two match equally.
 DetectedTool detect_tool(const ConfigNode& root, const std::string& program, const std::string& where);
 
 }  // namespace hone

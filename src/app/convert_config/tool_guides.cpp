@@ -3,7 +3,7 @@
 namespace hone {
 
 /// The guide to full fine-tuning of Qwen3-32B on several nodes: fine_tune_qwen3.py with config.json (model_args,
-/// data_args, training_args) or flags. Each of its nodes trains a model of its own.
+/// data_args, training_args) or flags. Each node trains its own model.
 ToolText node_guide_text() {
   return {"qwen3-nodes",
           "fine_tune_qwen3.py",

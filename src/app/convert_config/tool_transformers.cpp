@@ -2,7 +2,7 @@
 
 namespace hone {
 
-/// TrainingArguments of Hugging Face's transformers, versions 4 and 5; PEFT's LoraConfig beside them.
+/// TrainingArguments of Hugging Face's transformers, versions 4 and 5, and PEFT's LoraConfig.
 ToolText transformers_text() {
   return {"transformers",
           "Hugging Face TrainingArguments",
@@ -104,7 +104,7 @@ lora_dropout: 0.05
           "and completion the completion"};
 }
 
-/// Unsloth's Python scripts: FastLanguageModel beside TRL's trainer.
+/// Unsloth's Python scripts: FastLanguageModel and TRL's trainer.
 ToolText unsloth_text() {
   return {"unsloth",
           "Unsloth",

@@ -24,7 +24,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// Nothing was chosen: null, false, 0, none, "" or nothing in it.
+/// Whether a value is null, false, 0, none, "", empty or `neutral`.
 bool says_nothing(const ConfigNode& node, const std::string& neutral) {
   if (node.kind != Kind::kScalar) return node.items.empty() && node.members.empty();
   const std::string text = lower(node.text);
@@ -34,7 +34,7 @@ bool says_nothing(const ConfigNode& node, const std::string& neutral) {
          (!neutral.empty() && text == lower(neutral));
 }
 
-/// Keys of these groups decide where things are kept, written or shown: without them the same is learnt.
+/// Whether a key only affects storage, output or display: training is the same without it.
 bool is_beside_the_mathematics(const KeySpec& key) {
   static const std::set<std::string> groups = {"Ranks and placement", "Output and metrics", "Checkpoints", "Generation",
                                                "After training"};
@@ -83,7 +83,8 @@ class Translator {
     by_schema(tool, path, name, raw, value);
   }
 
-  /// enable_thinking: false puts LLaMA-Factory's empty block of thoughts in front of the answer; true learns it.
+  /// Applies a rule. For enable_thinking: false, LLaMA-Factory puts an empty thinking block before the answer; with
+  /// true the model learns it.
   void by_rule(const ToolRule& rule, const std::string& raw, const ConfigNode& value) {
     const Remark remark{said(raw, value), value.where, rule.why};
     if (value.kind == Kind::kNull) return result_.no_effect.push_back({raw, value.where, "it is empty"});
@@ -104,7 +105,7 @@ class Translator {
     remarks_of(rule.kind).push_back(remark);
   }
 
-  /// LLaMA-Factory's stage pt: texts (dataset_entries says so of the data), run together and cut into pieces.
+  /// LLaMA-Factory's stage pt: texts (set in dataset_entries), concatenated and cut into pieces.
   void go_on_with_texts(const std::string& raw, const ConfigNode& value) {
     state_as("packing", "true", raw, value);
     state_as("overlength", "split", raw, value);
@@ -112,7 +113,7 @@ class Translator {
         {said(raw, value), value.where, "texts need not run on from one to the next: they do not see each other here"});
   }
 
-  /// LLaMA-Factory's use_muon: the rates of arXiv:2502.16982, and decay of everything.
+  /// LLaMA-Factory's use_muon: the rates of arXiv:2502.16982, and weight decay of all parameters.
   void step_by_muon(const std::string& raw, const ConfigNode& value) {
     state_as("optim", "muon", raw, value);
     state_as("optim_args", "adjust_lr_fn=match_rms_adamw", raw, value);
@@ -121,7 +122,7 @@ class Translator {
                             "LLaMA-Factory steps routers by Muon, too, and stacked experts (transformers 5) by AdamW"});
   }
 
-  /// States a key of ours, for what the source says in other words.
+  /// States a key of Hone for a statement `raw` of the source.
   void state_as(const char* key, const char* text, const std::string& raw, const ConfigNode& value) {
     ConfigNode node = value;
     node.text = text;
@@ -133,7 +134,7 @@ class Translator {
     return kind == ToolRule::Kind::kMissing ? result_.missing : result_.refused;
   }
 
-  /// A mapping, or a file, about how ranks share the work.
+  /// Translates a mapping or a file about sharding.
   void sharding(const Tool& tool, const ToolRule& rule, const std::string& path, const std::string& raw,
                 const ConfigNode& value) {
     const Tool& table = *find_tool(rule.tool);
@@ -149,7 +150,7 @@ class Translator {
     const std::string name = path.substr(path.rfind('.') + 1);
     const bool is_key = find_key(schema(), "", name).key != nullptr;
     if (value.kind == Kind::kScalar && (!is_key || value.text.ends_with(".json"))) {
-      result_.look.push_back({said(raw, value), value.where, "the file is not here: what it says is not known"});
+      result_.look.push_back({said(raw, value), value.where, "the file does not exist, so its settings are not known"});
     }
     if (is_key) by_schema(tool, path, name, raw, value);
   }
@@ -195,14 +196,14 @@ class Translator {
     }
   }
 
-  /// chatml, llama3: a template of another tool, by name.
+  /// Whether a value is the name of another tool's template, such as chatml or llama3.
   static bool names_a_template(const ConfigNode& value) {
     const bool file = value.text.ends_with(".jinja") || value.text.ends_with(".j2");
     return value.kind == Kind::kScalar && !value.text.empty() && value.text.find('{') == std::string::npos && !file;
   }
 
-  /// Where a tool lets two statements about one key stand: targets of adapters add up, and one of two switches is
-  /// enough to recompute.
+  /// Combines statements about one key that the tool permits: targets of adapters are combined, and one of two switches
+  /// enables recomputation.
   static std::vector<Statement> agreed(const KeySpec& key, std::vector<Statement> all) {
     if (all.size() < 2) return all;
     if (key.name == "lora_target_modules") {
@@ -222,7 +223,7 @@ class Translator {
     return all;
   }
 
-  /// "all" means another set of modules in each version of transformers.
+  /// Adds a remark: "all" means different modules in different versions of transformers.
   void ask_about_experts(const Statement& chosen) {
     if (chosen.key->name != "lora_target_modules") return;
     const auto names = [&](const char* target) {
@@ -234,7 +235,7 @@ class Translator {
     }
   }
 
-  /// Axolotl's is Microsoft's (the dion repository).
+  /// Adds a remark: Axolotl's Muon is Microsoft's (the dion repository).
   void ask_about_muon(const Statement& chosen) {
     if (tool_.name != "axolotl" || chosen.key->name != "optim" || chosen.value != "muon") return;
     result_.look.push_back({chosen.said, chosen.where,
@@ -259,13 +260,13 @@ class Translator {
                        [&](const TranslatedKey& stated) { return stated.key->name == name; });
   }
 
-  /// One of the tool's defaults.
+  /// Whether `name` is one of the tool's defaults.
   bool adds(const std::string& name) const {
     return std::any_of(result_.defaults.begin(), result_.defaults.end(),
                        [&](const TranslatedKey& added) { return added.key->name == name; });
   }
 
-  /// Stated, or something that says the same in other units.
+  /// Whether the key is stated, or a key with the same meaning in other units.
   bool is_decided(const std::string& name) const {
     if (name == "num_train_epochs" && states("max_steps")) return true;
     if (states(name)) return true;
@@ -286,7 +287,7 @@ class Translator {
     return about_lora || (method && method->text == "lora");
   }
 
-  /// A tool's defaults with those of its base below them.
+  /// A tool's defaults merged with those of its base.
   static ConfigNode with_base(const Tool& tool, ConfigNode Tool::*defaults) {
     ConfigNode all = tool.base.empty() ? ConfigNode{} : with_base(*find_tool(tool.base), defaults);
     for (const auto& [name, value] : (tool.*defaults).members) {
@@ -314,7 +315,7 @@ class Translator {
     drop_defaults_that_hone_has();
   }
 
-  /// What Hone does anyway need not be written.
+  /// Removes defaults that are also Hone's.
   void drop_defaults_that_hone_has() {
     std::string text;
     for (const TranslatedKey& stated : result_.stated) text += yaml_line(*stated.key, stated.value);
@@ -324,12 +325,12 @@ class Translator {
     RunConfig run;
     try {
       run = resolve_config(parse_config_text(text, tool_.name), ConfigNode{}).run;
-    } catch (const UserError&) {  // it needs one of the defaults: those that depend on nothing are known all the same
+    } catch (const UserError&) {  // it is incomplete without a default: use Hone's independent defaults
     }
     std::erase_if(result_.defaults, [&](const TranslatedKey& added) { return added.key->load(run) == added.value; });
   }
 
-  /// Hugging Face's constant schedule does not read a warm-up that is stated.
+  /// Removes a warm-up from a constant schedule, as Hugging Face ignores it.
   void leave_out_warmup_of_a_constant_rate() {
     const auto is_constant = [](const TranslatedKey& key) {
       return key.key->name == "lr_scheduler_type" && key.value == "constant";
@@ -342,7 +343,7 @@ class Translator {
     });
   }
 
-  /// Tools find a split to evaluate on by its name; here it has to be stated, or nothing is evaluated.
+  /// Removes evaluation keys if there is no evaluation data: other tools find a split by its name, Hone does not.
   void leave_out_evaluation_of_nothing() {
     if (states("eval_datasets") || states("val_split") || adds("val_split")) return;
     std::erase_if(result_.stated, [&](const TranslatedKey& key) {
@@ -360,7 +361,7 @@ class Translator {
     return key.note.empty() ? fmt::format("{}: {}", key.key->name, key.value.dump()) : key.note;
   }
 
-  /// What is stated or added, or Hone's default.
+  /// The stated or added value of a key, or Hone's default.
   int64_t number(const std::string& name) const {
     for (const auto* list : {&result_.stated, &result_.defaults}) {
       for (const TranslatedKey& found : *list) {
@@ -370,7 +371,7 @@ class Translator {
     return key_spec(name).default_value.get<int64_t>();
   }
 
-  /// A batch that is stated per device, on several devices: their sum is the same on any number of ranks.
+  /// Converts a batch per device on several devices to the global batch, which is valid for any number of ranks.
   void spread_over_devices() {
     if (source_.devices == 1 || states("global_batch_size") || adds("global_batch_size")) return;
     const int64_t each = number("per_device_train_batch_size"), steps = number("gradient_accumulation_steps");
@@ -395,7 +396,7 @@ namespace {
 
 constexpr size_t kColumn = 44;
 
-/// A value's line with `comment` behind it, in one column; behind the first line of a list of data sets.
+/// Appends `comment` to a value's line, in a fixed column; for a list of data sets to its first line.
 std::string commented(std::string text, const std::string& comment) {
   if (comment.empty()) return text;
   const size_t end = text.find('\n');
@@ -403,7 +404,7 @@ std::string commented(std::string text, const std::string& comment) {
   return text.substr(0, end) + std::string(padding, ' ') + "# " + comment + text.substr(end);
 }
 
-/// Scripts name variables that Hone reads from its environment as well.
+/// Unescapes variables of scripts: Hone reads them from its environment.
 std::string with_variables(std::string text) {
   for (size_t at = 0; (at = text.find("$${", at)) != std::string::npos; ++at) text.erase(at, 1);
   return text;
@@ -440,7 +441,7 @@ std::string converted_yaml(const Translation& translation, const Tool& tool, con
                            bool expand) {
   std::string text = fmt::format(
       "# Translated from {} ({}) by hone convert-config. Next: `hone validate` with this file.\n"
-      "# Behind each key is what it was called; a default is written where Hone's is another.\n",
+      "# The comment after a key is its original name. Defaults that differ from Hone's are stated.\n",
       source, tool.title);
   std::vector<TranslatedKey> keys = translation.stated;
   keys.insert(keys.end(), translation.defaults.begin(), translation.defaults.end());

@@ -1,5 +1,5 @@
-// From the keys of another tool to ours: what each of them becomes, what is said about those that become nothing, and
-// the text of the result.
+// Translates the keys of another tool to Hone's, collects remarks about keys that cannot be translated, and writes the
+// result.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace hone {
 
-/// A key of ours and where its value comes from.
+/// A key of Hone and the origin of its value.
 struct TranslatedKey {
   const KeySpec* key = nullptr;
   Json value;
-  std::string note;  ///< "micro_batch_size: 2", as it was written; or whose default it is
+  std::string note;  ///< the source's statement, "micro_batch_size: 2", or the tool whose default it is
 };
 
-/// Something of the source that is not in the result.
+/// A statement of the source that is not in the result.
 struct Remark {
   std::string said;   ///< "dpo_beta: 0.1"
   std::string where;  ///< file:line
@@ -26,27 +26,26 @@ struct Remark {
 
 struct Translation {
   std::vector<TranslatedKey> stated;    ///< in the order of the schema
-  std::vector<TranslatedKey> defaults;  ///< what the tool does without being told, where Hone does something else
-  std::vector<Remark> look;             ///< to be looked at: the same only if `why` holds
+  std::vector<TranslatedKey> defaults;  ///< the tool's defaults that differ from Hone's
+  std::vector<Remark> look;             ///< for the user to check: training is the same only if `why` holds
   std::vector<Remark> no_effect;
-  std::vector<Remark> missing;  ///< not in this version; what is learnt is the same without
-  std::vector<Remark> refused;  ///< would change what is learnt
+  std::vector<Remark> missing;  ///< not in this version; training is the same without it
+  std::vector<Remark> refused;  ///< would change training
 };
 
 struct TranslationSource {
   ConfigNode root;
-  std::vector<Remark> look = {};  ///< what reading it has left to be looked at
-  std::string folder;             ///< where files that it names are looked for, besides the current folder
-  int64_t devices = 1;            ///< on which its batch is stated per device
+  std::vector<Remark> look = {};  ///< remarks from reading it
+  std::string folder;             ///< searched for its files, in addition to the current folder
+  int64_t devices = 1;            ///< the number of devices, for batch sizes per device
 };
 
-/// Translates. Throws UserError only for a source that contradicts itself (a key stated twice with different values, a
-/// broken file that it names); everything else is a Remark.
+/// Translates a source. Throws UserError only for contradictions (a key stated twice with different values) and broken
+/// files; everything else becomes a Remark.
 Translation translate(const Tool& tool, const TranslationSource& source);
 
-/// run.yaml: keys by group with what they were called, then as comments what is to be looked at, what has no effect and
-/// why, and what was left out. `source` and the devices of its batch are named at the top. Variables of a script stay
-/// variables, or plain text (`$${NAME}`) unless `expand`.
+/// The text of run.yaml: keys by group with their original names, then remarks as comments. `source` and the number of
+/// devices are at the top. Variables of a script remain variables, or become plain text (`$${NAME}`) without `expand`.
 std::string converted_yaml(const Translation& translation, const Tool& tool, const std::string& source, int64_t devices,
                            bool expand = true);
 

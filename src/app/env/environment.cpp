@@ -70,7 +70,7 @@ std::string sensors(const GpuReading& reading) {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-/// The GPUs and what runs them; in one line why there is none.
+/// The GPUs and their software, or one line with the reason why there is no GPU.
 Facts gpu_facts() {
   const int count = cuda::device_count();
   if (count == 0) return {{"gpu", "none: " + cuda::why_no_device()}};
@@ -92,7 +92,7 @@ Facts gpu_facts() {
   return rows;
 }
 
-/// "1", or "2 (24 + 24 cores), threads and memory are spread over them".
+/// The NUMA nodes: "1", or "2 (24 + 24 cores), threads and memory are spread over them".
 std::string memory_nodes() {
   const std::vector<NumaNode> nodes = numa_nodes();
   if (nodes.size() < 2) return "1";
@@ -139,8 +139,7 @@ int run_version() {
 
 namespace {
 
-/// What the reference cases of an architecture prove, on a CPU and on a GPU. Whether a model fits is a matter of memory
-/// (docs/fits.md).
+/// The cells of an architecture: what its reference cases verify on a CPU and on a GPU. docs/fits.md is about memory.
 std::vector<std::string> cells_of(const Architecture& architecture) {
   return {architecture.released, architecture.name, architecture.experts ? "full, LoRA, expert LoRA" : "full, LoRA",
           architecture.cases.empty() ? "none" : fmt::format("{}", fmt::join(architecture.cases, ", "))};

@@ -1,4 +1,4 @@
-// hone env, hone version and hone models: what this program and this machine are, and what it trains.
+// hone env, hone version and hone models: print facts about this program and machine, and the supported models.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ int run_env(bool json);
 /// Prints "hone 0.1.0". Returns 0.
 int run_version();
 
-/// The support table in Markdown, as it stands in README.md.
+/// The support table in Markdown, as in README.md.
 std::string models_markdown();
 Json models_json();
 
-/// Prints the table for people, or in one of the forms above. Returns the exit code.
+/// Prints the table as text, Markdown or JSON. Returns the exit code.
 int run_models(bool markdown, bool json);
 
 }  // namespace hone

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSequencesAtOnce = 16;
 
-/// What was measured of one model.
+/// The results of one model.
 struct Measured {
   LossResult loss;
   std::vector<std::string> answers;  ///< to the prompts
@@ -43,18 +43,18 @@ struct Report {
 
 bool is_adapter(const fs::path& folder) { return fs::exists(folder / "adapter_config.json"); }
 
-/// Overrides that put a checkpoint in the place of what the configuration loads.
+/// Overrides that load a checkpoint in place of the configuration's model or adapter.
 std::vector<std::string> checkpoint_overrides(const std::string& checkpoint) {
   if (checkpoint.empty()) return {};
   if (!fs::is_directory(checkpoint)) {
-    throw UserError("there is no such checkpoint", checkpoint, "give a folder that `hone train` wrote");
+    throw UserError("the checkpoint does not exist", checkpoint, "give a folder that `hone train` wrote");
   }
   const std::string path = Json(checkpoint).dump();
   if (!is_adapter(checkpoint)) return {"model_name_or_path=" + path};
   return {"adapter_name_or_path=" + path, "finetuning_type=lora"};
 }
 
-/// What the configuration says of sampling, over what the model's generation_config.json says.
+/// Sampling options of the configuration, then those of the model's generation_config.json.
 SamplingOptions sampling_of(const RunConfig& config, const fs::path& model) {
   const RunConfig::Generation& stated = config.generation;
   SamplingOverrides overrides;
@@ -68,7 +68,7 @@ SamplingOptions sampling_of(const RunConfig& config, const fs::path& model) {
   return overrides.apply(read_sampling_defaults(model).options);
 }
 
-/// Reads prompts and answers them with a model that is loaded for evaluation.
+/// Reads prompts and answers them with the model loaded for evaluation.
 class Answers {
  public:
   Answers(const EvaluationRun& run, const std::string& file) : run_(run), tokenizer_(run.described.tokenizer()) {
@@ -113,15 +113,14 @@ class Answers {
   GenerationRequest request_;
 };
 
-/// The configuration of an evaluation. It needs data, and nothing of training: without `datasets` those to evaluate on
-/// take their place.
+/// The configuration of an evaluation. Without `datasets`, the evaluation data take their place.
 RunConfig load_evaluation(const RunRequest& request, Logger& logger) {
   const ResolvedConfig config = load_config(request.config, request.overrides);
   for (const std::string& note : config.notes) logger.info("{}", note);
   require_keys(config, {"model_name_or_path"});
   RunConfig run = config.run;
   if (run.data.datasets.empty() && run.data.eval_datasets.empty()) {
-    throw UserError("there is no data to evaluate on", "eval_datasets", "state eval_datasets: test.jsonl");
+    throw UserError("the evaluation data are missing", "eval_datasets", "state eval_datasets: test.jsonl");
   }
   if (run.data.datasets.empty()) {
     run.data.datasets = std::exchange(run.data.eval_datasets, {});
@@ -130,7 +129,7 @@ RunConfig load_evaluation(const RunRequest& request, Logger& logger) {
   return run;
 }
 
-/// chat_template_kwargs kept with what is evaluated, and over them what the configuration states.
+/// The configuration's chat_template_kwargs, then those stored with the evaluated model.
 Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
   const std::string& adapter = run.model.adapter_name_or_path;
   Json kwargs = saved_chat_settings(!checkpoint.empty() ? fs::path(checkpoint)
@@ -174,7 +173,7 @@ class Evaluation {
   }
 
  private:
-  /// The results may lie beside the model, and never in place of data.
+  /// Refuses an output that would replace data. It may be in the model's folder.
   void refuse_output_over_data(const RunConfig& config) const {
     if (request_.output.empty()) return;
     for (const auto* sets : {&config.data.datasets, &config.data.eval_datasets}) {
@@ -184,7 +183,7 @@ class Evaluation {
 
   RunRequest with(const std::vector<std::string>& overrides) const {
     RunRequest run = request_.run;
-    run.overrides = without_keys_of(run.overrides, overrides);  // --checkpoint counts, whatever model= says
+    run.overrides = without_keys_of(run.overrides, overrides);  // --checkpoint has precedence over model=
     run.overrides.insert(run.overrides.end(), overrides.begin(), overrides.end());
     return run;
   }
@@ -212,7 +211,7 @@ Json loss_json(const LossResult& result) {
           {"num_tokens", result.tokens}};
 }
 
-/// By how many percent of the base the tuned model's value is lower.
+/// The decrease of the tuned model's value in percent of the base's.
 double improvement(double base, double tuned) { return base == 0 ? 0 : 100 * (base - tuned) / base; }
 
 Json report_json(const EvalRequest& request, const Report& report) {
@@ -258,7 +257,7 @@ std::string comparison_table(const LossResult& base, const LossResult& tuned, bo
   return table.to_string(color);
 }
 
-/// A text below its title, its lines indented.
+/// A title and the indented lines of a text.
 std::string block(const std::string& title, const std::string& text, Style style, bool color) {
   std::string result = "  " + styled(title, style, color) + "\n";
   for (const std::string& line : split_lines(text)) result += "    " + one_line(line) + "\n";
@@ -282,7 +281,7 @@ int run_eval(const EvalRequest& request) {
   if (request.max_samples && *request.max_samples < 1) {
     throw UserError("there is nothing to evaluate", "--max-samples", "give at least 1");
   }
-  Console console(Terminal::of(request.json ? 2 : 1));  // JSON stands alone on standard output
+  Console console(Terminal::of(request.json ? 2 : 1));  // standard output has only JSON
   Logger logger(console, request.run.log_level.value_or(LogLevel::kInfo));
   const Report report = Evaluation(request, logger).run();
   const std::string json = report_json(request, report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

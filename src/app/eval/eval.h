@@ -1,4 +1,4 @@
-// hone eval: how well a model does on data, and how much better than before it was trained.
+// hone eval: evaluates a model on data, and compares it with its base.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace hone {
 
 struct EvalRequest {
   RunRequest run;
-  std::string checkpoint;  ///< a folder that training wrote, in place of the configuration's model or adapter
+  std::string checkpoint;  ///< a folder written by training, in place of the configuration's model or adapter
   bool base = false;       ///< compare with the model that training began with
   std::optional<int64_t> max_samples;  ///< only the first ones of the data
-  std::string prompts;                 ///< file of prompts to answer (.txt: one a line, .jsonl); "" = none
+  std::string prompts;                 ///< file of prompts to answer (.txt: one per line, .jsonl); "" = none
   std::string output;                  ///< JSON file to write; "" = evaluation_results.json of a compared checkpoint
   bool json = false;
 };
 
-/// Loss, perplexity and token accuracy on the evaluation data (without any: on `datasets`), of one model or of two
-/// beside each other with the improvement in percent, and their answers to the prompts. The base of an adapter is the
-/// same loaded model with the adapter switched off. Neither gradients nor optimizer state are allocated. Returns the
-/// exit code: kNumbersLost for a loss that is not finite.
+/// Reports loss, perplexity and token accuracy on the evaluation data (if there are none, on `datasets`), for one model
+/// or for two side by side with the improvement in percent, and their answers to the prompts. The base of an adapter is
+/// the same loaded model with the adapter disabled. Gradients and optimizer state are not allocated. Returns the exit
+/// code: kNumbersLost for a loss that is not finite.
 int run_eval(const EvalRequest& request);
 
 }  // namespace hone

@@ -19,7 +19,7 @@ namespace {
 
 void check(const GenerateOptions& options) {
   if (options.prompt.empty() == options.input.empty()) {
-    throw UserError(options.prompt.empty() ? "there is no prompt" : "both a prompt and a file of prompts are given",
+    throw UserError(options.prompt.empty() ? "the prompt is missing" : "both a prompt and a file of prompts are given",
                     "--prompt", "give a text with --prompt, or a JSONL file with --input");
   }
   if (options.batch_size < 1) throw UserError("the batch has no room", "--batch-size", "give at least 1");
@@ -134,7 +134,7 @@ class Generation {
   }
 
   const GenerateOptions& options_;
-  Console console_{Terminal::of(2)};  // standard output is for the answers
+  Console console_{Terminal::of(2)};  // standard output has the answers
   InferenceModel model_;
   GenerationRequest request_;
   std::vector<PromptRow> prompts_;

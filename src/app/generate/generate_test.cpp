@@ -38,7 +38,7 @@ class Generate : public testing::Test {
     return result;
   }
 
-  /// The rows written for a file of these rows.
+  /// The output rows for a file with these rows.
   std::vector<Json> answers(const std::string& rows, GenerateOptions changed) const {
     write("in.jsonl", rows);
     changed.input = path("in.jsonl");
@@ -103,7 +103,7 @@ TEST_F(Generate, DoesNotShowTheModelTheExpectedAnswer) {
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})";
   const std::vector<Json> rows = answers(asked + "\n" + answered + "\n", options());
   EXPECT_EQ(rows[0]["generated_text"], rows[1]["generated_text"]);
-  EXPECT_EQ(rows[1]["messages"].size(), 2u);  // but the row is kept whole
+  EXPECT_EQ(rows[1]["messages"].size(), 2u);  // the output has the complete row
 }
 
 TEST_F(Generate, PutsTheSystemMessageFirst) {
@@ -295,7 +295,7 @@ TEST_F(Generate, RunsInBfloat16) {
 }
 
 TEST_F(Generate, SaysWhatIsWrongWithItsOptions) {
-  EXPECT_EQ(problem(options()), "--prompt: there is no prompt");
+  EXPECT_EQ(problem(options()), "--prompt: the prompt is missing");
   GenerateOptions both = options();
   both.prompt = both.input = "x";
   EXPECT_EQ(problem(both), "--prompt: both a prompt and a file of prompts are given");

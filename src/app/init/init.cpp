@@ -69,10 +69,10 @@ constexpr const char* kExampleData = "data/chat.jsonl";
 
 struct Line {
   std::string text;     ///< "key: value", or "" for an empty line
-  std::string comment;  ///< behind the text, or on a line of its own
+  std::string comment;  ///< after the text, or on its own line
 };
 
-/// A path as YAML text: quoted where it must be.
+/// A path as YAML text, quoted if necessary.
 std::string yaml_path(const std::string& path) {
   const bool plain = !path.empty() && std::all_of(path.begin(), path.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '/' || c == '.' || c == '_' || c == '-';
@@ -80,7 +80,7 @@ std::string yaml_path(const std::string& path) {
   return plain ? path : Json(path).dump();
 }
 
-/// Comments stand in one column.
+/// The lines as text, with aligned comments.
 std::string laid_out(const std::vector<Line>& lines) {
   constexpr size_t kColumn = 40;
   std::string text;
@@ -113,7 +113,7 @@ std::vector<Line> method_lines(const InitOptions& options, bool sparse) {
   return lines;
 }
 
-/// The preset's line in the place of those that state what it sets.
+/// Replaces the lines of keys that the preset sets by the preset's line.
 void put_preset(std::vector<Line>& lines, const std::string& name) {
   const Preset& preset = preset_called(name);
   const auto is_set = [&](const Line& line) {
@@ -144,7 +144,7 @@ void append(std::vector<Line>& lines, std::vector<Line> more) {
   lines.insert(lines.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-/// What becomes of a template's switch for thoughts.
+/// The lines for a template's switch for thinking.
 std::vector<Line> thinking_lines(const ThinkingRows& thoughts) {
   if (thoughts.switch_name.empty()) return {};
   const std::string off = fmt::format("chat_template_kwargs: {{{}: false}}", thoughts.switch_name);
@@ -216,7 +216,7 @@ int run_init(const InitOptions& stated) {
         "--preset", expectation(key_spec("preset")));
   }
   if (!stated.data.empty() && !std::filesystem::exists(stated.data)) {
-    throw UserError("there is no such data set", stated.data,
+    throw UserError("the data set does not exist", stated.data,
                     "give a file of rows (JSONL, JSON, CSV, TSV, Parquet, text), or a folder of them");
   }
   const ModelSource source = find_model(stated.model);
@@ -274,7 +274,7 @@ DType dtype_of(const NewModelOptions& options, const HfConfig& config) {
                   "use --dtype bfloat16 or --dtype float32");
 }
 
-/// A config may ask for a model of any size.
+/// Throws UserError if the model does not fit in memory: a config may have any sizes.
 void require_memory(const ParameterStore& store, const HfConfig& config) {
   double bytes = 0;
   for (const Parameter& p : store.all()) {
@@ -288,7 +288,7 @@ void require_memory(const ParameterStore& store, const HfConfig& config) {
                   config.file(), "make it smaller, or use a machine with more memory");
 }
 
-/// Copies what belongs to a tokenizer.
+/// Copies the files of a tokenizer.
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
                            "generation_config.json"}) {

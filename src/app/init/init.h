@@ -10,17 +10,17 @@
 
 namespace hone {
 
-// Thoughts in a model's template and in data: what hone init asks before it writes the template's switch.
+// Thinking in a model's template and in data, from which hone init derives the template's switch.
 
 struct ThinkingRows {
-  std::string switch_name;    ///< of the template (text/thinking.h); "" = it has none
+  std::string switch_name;    ///< the template's switch (text/thinking.h); "" = it has none
   int64_t rows = 0;           ///< chats that were read; 0 without data
-  int64_t with_thoughts = 0;  ///< of them
-  std::string problem = {};   ///< why the data were not read to their end
+  int64_t with_thoughts = 0;  ///< chats with thoughts
+  std::string problem = {};   ///< why the data could not be read completely
 };
 
-/// Looks at the template of the model in `directory` (empty: none there), and if it has a switch at all rows of `data`
-/// ("": none). Data that cannot be read are a problem, not an error.
+/// Reads the template of the model in `directory` (empty: no template) and, if it has a switch, all rows of `data` ("":
+/// none). Unreadable data set `problem` and throw nothing.
 ThinkingRows find_thoughts(const std::filesystem::path& directory, const std::string& data);
 
 struct InitOptions {
@@ -30,13 +30,13 @@ struct InitOptions {
   std::string data;                 ///< a data set; "" = a placeholder to be replaced
   std::string output = "run.yaml";  ///< "-" = standard output
   bool force = false;               ///< replace an existing file
-  bool needs_download = false;      ///< the model is a name alone
+  bool needs_download = false;      ///< only the model's name is known
 };
 
-/// The text: every key a first run needs, each with a comment, adapted to the model and its data.
+/// The text of the configuration: all keys that a first run needs, with comments, adapted to the model and its data.
 std::string initial_yaml(const InitOptions& options, const DecoderConfig& model, const ThinkingRows& thoughts = {});
 
-/// Writes it. Returns the exit code; UserError for a model that cannot be trained or a file that exists.
+/// Writes the configuration and returns the exit code. Throws UserError for an unsupported model or an existing file.
 int run_init(const InitOptions& options);
 
 // hone init --new-model: a checkpoint with random weights from a config.json.
@@ -45,17 +45,17 @@ struct NewModelOptions {
   std::string config;     ///< a config.json, or a folder that has one
   std::string output;     ///< the folder to write
   std::string tokenizer;  ///< folder whose tokenizer files are copied; "" = none
-  std::string dtype;      ///< float32 or bfloat16; "" = what the config says, else bfloat16
+  std::string dtype;      ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
   uint64_t seed = 42;
   int threads = 0;     ///< 0: all cores
   bool force = false;  ///< replace the model in `output`
 };
 
-/// As initialise_weights of params/random_weights.h, of weights in host memory; waits.
+/// Like initialise_weights of params/random_weights.h, for weights in host memory. Waits for completion.
 void initialise_weights(ParameterStore& store, double initializer_range, uint64_t seed, ThreadPool& pool);
 
-/// Writes the folder and says what it holds. Returns the exit code. UserError for an unsupported config, a tokenizer
-/// with more tokens than the embedding has rows, an output folder that is not empty.
+/// Writes the folder, prints its contents and returns the exit code. Throws UserError for an unsupported config, a
+/// tokenizer with more tokens than rows of the embedding, or an output folder that is not empty.
 int run_new_model(const NewModelOptions& options);
 
 }  // namespace hone

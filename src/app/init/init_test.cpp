@@ -78,7 +78,7 @@ class InitThinking : public testing::Test {
 
   void write(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  /// What init prints and, in front of it, the file it writes.
+  /// The file that init writes, followed by its output.
   std::string init(const std::string& data) const {
     InitOptions options;
     options.model = path("model");
@@ -132,7 +132,7 @@ std::vector<float> values_of(Parameter& parameter) {
 TEST(NewModel, ValuesDependOnNeitherThreadsNorOtherParameters) {
   ThreadPool one(1), three(3);
   ParameterStore alone, crowded;
-  // Larger than one piece of work, so that pieces must join up.
+  // Larger than one task, so that several tasks fill the tensor.
   const ParameterSpec spec = {"lm_head.weight", {700, 300}, ParameterKind::kHead, -1, {}};
   alone.add(spec, DType::kF32);
   crowded.add({"model.norm.weight", {5}, ParameterKind::kNorm, -1, {}}, DType::kF32);

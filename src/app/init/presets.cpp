@@ -71,7 +71,7 @@ std::vector<Preset> build_presets() {
   };
 }
 
-/// Whether the configuration decides what `value` would: its key, one that says the same in other units, or `unless`.
+/// Whether the configuration states the key of `value`, one with the same meaning in other units, or one of `unless`.
 bool is_decided(const ResolvedConfig& config, const PresetValue& value) {
   const auto stated = [&](const std::string& name) { return config.states(name); };
   if (stated(value.key) || std::any_of(value.unless.begin(), value.unless.end(), stated)) return true;
@@ -102,7 +102,7 @@ void apply_preset(ResolvedConfig& config) {
   const std::string name = config.run.schedule.preset;
   if (name.empty()) return;
   const bool lora = config.run.model.finetuning_type == "lora";
-  // What is decided is found before anything is set: values of a preset do not get in each other's way.
+  // Select all values before any is set, so that values of a preset do not affect each other.
   std::vector<const PresetValue*> chosen;
   for (const PresetValue& value : preset_called(name).values) {
     if (!is_decided(config, value)) chosen.push_back(&value);

@@ -1,4 +1,4 @@
-// Presets: named sets of defaults. Whatever a configuration states wins over them.
+// Presets: named sets of defaults. Statements of a configuration have precedence over them.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace hone {
 /// One default of a preset.
 struct PresetValue {
   std::string key;
-  Json full, lora;                  ///< in full fine-tuning and with adapters
-  std::string why;                  ///< half a sentence, for the documentation
-  std::vector<std::string> unless;  ///< further keys that decide the same when they are stated
+  Json full, lora;                  ///< for full fine-tuning and for adapters
+  std::string why;                  ///< a phrase for the documentation
+  std::vector<std::string> unless;  ///< further keys that replace this default when they are stated
 };
 
 struct Preset {
@@ -28,11 +28,11 @@ const std::vector<Preset>& presets();
 /// The preset called `name`. It must exist.
 const Preset& preset_called(const std::string& name);
 
-/// Fills what the configuration's preset sets and the configuration does not state, and says so in its notes. Part of
-/// apply_rules, once finetuning_type is known.
+/// Sets the values of the configuration's preset for keys that are not stated, and adds notes about them. apply_rules
+/// calls it after it has resolved finetuning_type.
 void apply_preset(ResolvedConfig& config);
 
-/// docs/config.md's part about presets.
+/// The section of docs/config.md about presets.
 std::string presets_markdown();
 
 }  // namespace hone

@@ -140,7 +140,7 @@ void print_files(Page& page, const LoadedModel& model) {
   }
 }
 
-/// A small conversation as the model reads it, with what training on it would learn.
+/// Prints a small conversation as tokens, with its supervised part.
 void print_chat(Page& page, const Tokenizer& tokenizer) {
   if (!tokenizer.chat_template()) {
     page.fact("chat template", "none: state chat_template_file to train on messages");

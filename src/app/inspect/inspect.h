@@ -1,4 +1,4 @@
-// hone inspect: what a model or adapter folder holds, from its headers.
+// hone inspect: prints the contents of a model or adapter folder, from its headers.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct InspectOptions {
 };
 
 /// Prints architecture, sizes, parameters by group, files, tokenizer, a rendered chat, and names that work as patterns.
-/// Reads no weight. Returns the exit code; UserError for a broken or unsupported folder.
+/// Reads no weights. Returns the exit code. Throws UserError for an invalid or unsupported folder.
 int run_inspect(const InspectOptions& options);
 
 }  // namespace hone

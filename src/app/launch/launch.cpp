@@ -27,12 +27,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kFailed = static_cast<int>(ExitCode::kDeviceFailed);
 constexpr auto kPause = std::chrono::milliseconds(50);
-/// After a rank has failed the others find out, save, and end; who has not done so by then is ended.
+/// Time for the other ranks to save and end after a rank has failed; later they are ended.
 constexpr auto kTimeToSave = std::chrono::minutes(10);
 constexpr auto kTimeToDie = std::chrono::seconds(30);
 
-/// What other launchers around this one say is not about these ranks. They get a secret of their own, unless the user
-/// has stated one.
+/// Variables for all ranks: removes those of other launchers, and sets a new secret unless the user has stated one.
 Environment common_environment() {
   const auto variable = [](const char* name) { return std::getenv(name); };
   Environment environment;
@@ -49,7 +48,7 @@ Environment common_environment() {
   return environment;
 }
 
-/// The exit code of a rank, and a line about it if a signal has ended it.
+/// The exit code of a rank. Prints a line if a signal has ended it.
 int code_of(int rank, int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   print_error(
@@ -57,7 +56,7 @@ int code_of(int rank, int status) {
   return kFailed;
 }
 
-/// Ranks under way: children of this process.
+/// Running ranks, which are children of this process.
 class Ranks {
  public:
   Ranks(int count, const std::vector<std::string>& arguments, const Environment& common) {
@@ -73,7 +72,7 @@ class Ranks {
     }
   }
 
-  /// Notes who has ended; true when all have.
+  /// Records ranks that have ended; returns whether all have.
   bool poll() {
     for (size_t rank = 0; rank < processes_.size(); ++rank) {
       int status = 0;
@@ -90,7 +89,8 @@ class Ranks {
     }
   }
 
-  /// Of the first rank that failed, or 0. That others were lost (4) is what ranks say which did not fail themselves.
+  /// The exit code of the first rank that failed, or 0. A rank that exits with 4 (another rank is lost) did not fail
+  /// itself.
   int code() const { return code_; }
 
  private:
@@ -98,7 +98,7 @@ class Ranks {
     if (code_ == 0 || (code_ == kFailed && code > 0 && code < kFailed)) code_ = code;
   }
 
-  std::vector<pid_t> processes_;  // 0: has ended
+  std::vector<pid_t> processes_;  // 0: the process has ended
   int code_ = 0;
 };
 
@@ -113,11 +113,11 @@ bool on_gpus(const std::string& name, int ranks) {
   return gpus >= ranks;
 }
 
-/// A rank for each GPU, where their number is not stated.
+/// The number of visible GPUs, the default number of ranks.
 int visible_gpus(const std::string& device) {
   const int gpus = rank_device_named(device) == RankDevice::kCpu ? 0 : cuda::device_count();
   if (gpus > 0) return gpus;
-  throw UserError("how many ranks to start is not said, and there is no GPU to count",
+  throw UserError("the number of ranks is missing, and this machine has no GPU to derive it from",
                   rank_device_named(device) == RankDevice::kCpu ? "--device" : cuda::why_no_device(),
                   "hone launch -n 2 --device cpu -- train run.yaml");
 }
@@ -167,9 +167,9 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
   const char* const hosts = "On several hosts, over ssh";
   verb->add_option("--hosts", options->ssh.hosts, "names, with commas: -n ranks on each; the first has rank 0")
       ->delimiter(',')
-      ->allow_extra_args(false)  // what follows is another option, or the verb to run
+      ->allow_extra_args(false)  // another option or the verb follows
       ->group(hosts);
-  verb->add_option("--ssh", options->ssh.ssh, "what is called with a host and a command")
+  verb->add_option("--ssh", options->ssh.ssh, "command that is called with a host and a command line")
       ->capture_default_str()
       ->group(hosts);
   verb->add_option("--master", options->ssh.master, "name or address of the first host for the others")->group(hosts);

@@ -1,4 +1,4 @@
-// hone launch: training by several ranks of this machine, or of others.
+// hone launch: starts several ranks on this machine or on others.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,13 +14,13 @@ namespace hone {
 
 struct LaunchOptions {
   std::optional<int> ranks;
-  std::string device = "auto";         ///< cpu, cuda, or auto: GPUs if there is one a rank
-  std::vector<std::string> arguments;  ///< a verb and what follows it
+  std::string device = "auto";         ///< cpu, cuda, or auto: GPUs if there is one per rank
+  std::vector<std::string> arguments;  ///< a verb and its arguments
 };
 
-/// Starts the ranks, which it gives a secret of their own; passes SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 on to
-/// them, if they were not ignored (nohup). Gives the exit code of the first rank that failed, 4 for one that a signal
-/// ended, 0 if all succeeded. Throws UserError: impossible numbers, too few GPUs.
+/// Starts the ranks with a new secret and forwards SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 to them, except signals
+/// that are ignored (nohup). Returns the exit code of the first rank that failed (4 if a signal ended it), or 0. Throws
+/// UserError for impossible numbers or too few GPUs.
 int run_launch(const LaunchOptions& options);
 
 // The options of hone launch that start ranks on other machines.
@@ -33,14 +33,14 @@ struct LaunchElsewhere {
   bool dry_run = false;
   bool replace = false;
 
-  /// Whether something was asked for that the ranks of this machine alone do not have.
+  /// Whether an option was given that ranks of this machine alone do not use.
   bool wanted() const { return slurm || dry_run || !ssh.hosts.empty() || plan.independent.count > 0; }
 };
 
-/// Adds --hosts, --slurm, --independent and what belongs to them.
+/// Adds --hosts, --slurm, --independent and their options.
 std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb);
 
-/// Returns the exit code, or becomes the script that starts the ranks. `ranks`: of each host; default: one.
+/// Returns the exit code, or replaces this process by the script that starts the ranks. `ranks`: per host, default 1.
 int run_launch_elsewhere(LaunchElsewhere elsewhere, std::optional<int> ranks, const std::string& device,
                          const std::vector<std::string>& arguments);
 

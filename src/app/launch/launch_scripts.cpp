@@ -62,7 +62,7 @@ void check_launch_plan(const LaunchPlan& plan) {
                        });
     if (!valid) throw UserError(fmt::format("'{}' is not NAME=VALUE", variable), "--env", "e.g. NCCL_DEBUG=INFO");
     if (variable.starts_with("HONE_RUN_SECRET=")) {
-      throw UserError("the run's secret would stand in a script and on command lines", "--env",
+      throw UserError("the run's secret would be visible in a script and on command lines", "--env",
                       "leave it out: each run gets one of its own; or export HONE_RUN_SECRET before hone launch");
     }
   }
@@ -100,7 +100,8 @@ namespace {
 
 void check_value(const std::string& value, const char* option) {
   if (value.find_first_of(" \t\n#'\"\\$`") != std::string::npos) {
-    throw UserError(fmt::format("'{}' cannot stand in an #SBATCH line", value), option, "give it as sbatch takes it");
+    throw UserError(fmt::format("'{}' is not valid in an #SBATCH line", value), option,
+                    "use a value that sbatch accepts");
   }
 }
 
@@ -140,7 +141,7 @@ std::string slurm_script(const LaunchPlan& plan, const SlurmOptions& options) {
   sbatch.add("time", options.time);
   sbatch.add("partition", options.partition);
   sbatch.add("account", options.account);
-  // An array's jobs are told apart by %a; SLURM makes no folders.
+  // %a is the index in the array; SLURM does not make folders.
   sbatch.add("output", plan.logs + (models > 0 ? "/node_%a.log" : "/slurm_%j.log"));
   std::string script = "#!/bin/bash\n" + sbatch.text + "# Written by hone launch --slurm.\n";
   if (models > 0) {
@@ -154,7 +155,7 @@ std::string slurm_script(const LaunchPlan& plan, const SlurmOptions& options) {
   for (const std::string& variable : plan.environment) script += "export " + shell_word(variable) + "\n";
   script += "# What the ranks of this job know and nobody else does.\n" + secret_lines() + "export HONE_RUN_SECRET\n";
   std::string srun = "srun --kill-on-bad-exit=1";
-  // Since SLURM 22.05 a step does not have it from its job.
+  // Since SLURM 22.05 a step does not inherit it from its job.
   if (options.cpus_per_rank > 0) srun += fmt::format(" --cpus-per-task={}", options.cpus_per_rank);
   if (models == 0) {
     return script +
@@ -178,17 +179,17 @@ std::string slurm_explanation(const LaunchPlan& plan, const SlurmOptions& option
   const std::string logs = shell_word(plan.logs);
   text += fmt::format("submit:           mkdir -p {} && sbatch {}\n", logs, shell_word(options.file));
   text += fmt::format("watch:            squeue --me; tail -f {}/{}\n", logs, models > 0 ? "node_0.log" : "rank_0.log");
-  text += "stop:             scancel --signal=TERM JOB, which saves first; resume=auto goes on from there\n";
+  text += "stop:             scancel --signal=TERM JOB, which saves first; resume=auto continues the run\n";
   return text;
 }
 
 namespace {
 
-/// What is started on a host by one ssh.
+/// A process that one ssh starts on a host.
 struct Remote {
   std::string host, what, log;
   std::vector<std::string> variables;
-  std::string command;  ///< a line for the host's shell, behind variables
+  std::string command;  ///< the command for the host's shell, without variables
 };
 
 /// "user@node1" → "node1"
@@ -237,7 +238,7 @@ std::vector<Remote> remotes_of(const LaunchPlan& plan, const SshHosts& hosts) {
   return remotes;
 }
 
-/// A script's first lines, which say what it does.
+/// The first lines of a script, with comments that explain it.
 std::string heading(const std::string& explanation) {
   std::string text = "#!/bin/bash\n# Written by hone launch.\n";
   for (size_t begin = 0, end = 0; begin < explanation.size(); begin = end + 1) {
@@ -251,8 +252,8 @@ std::string same_everywhere(const LaunchPlan& plan) {
   return fmt::format("{} and {} must be the same on all hosts.\n", plan.program, plan.directory);
 }
 
-// While the script lives it holds the writing end of a pipe that every ssh reads, after the run's secret: a variable
-// that is not exported, in no command line.
+// The script holds the write end of a pipe that every ssh reads until the script ends. The pipe first carries the run's
+// secret, which is in a variable that is not exported, and in no command line.
 constexpr const char* kBegin = R"sh(
 export -n HONE_RUN_SECRET
 mkdir -p "$logs" || exit 1
@@ -265,7 +266,7 @@ trap 'stopped=130; exec 9>&-' INT
 trap 'stopped=143; exec 9>&-' TERM HUP
 )sh";
 
-// A rank sees the end of the pipe as that of its connection.
+// For a rank, the end of the pipe is the end of its connection.
 constexpr const char* kOnHost = R"sh(
 # What the shell of a host runs: a rank, and a watch that ends it with the connection.
 on_host() {  # variables and command, quoted
@@ -318,7 +319,7 @@ echo "all ranks have ended well"
 }  // namespace
 
 void check_hosts(const SshHosts& hosts) {
-  if (hosts.hosts.empty()) throw UserError("there are no hosts", "--hosts", "name them: --hosts node1,node2");
+  if (hosts.hosts.empty()) throw UserError("the hosts are missing", "--hosts", "list them: --hosts node1,node2");
   for (size_t i = 0; i < hosts.hosts.size(); ++i) {
     const std::string& host = hosts.hosts[i];
     if (host.empty() || host.front() == '-' || host.find_first_of(" \t\n'\"\\$`;&|<>") != std::string::npos) {
@@ -354,7 +355,7 @@ std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts) {
   script += "# Ctrl-C ends all ranks. Where one is lost the others say which, and end.\n\n";
   std::string environment;
   for (const std::string& variable : plan.environment) environment += " " + shell_word(variable);
-  // Quoted twice: for this script, and for the shells of the hosts.
+  // Quoted twice: for this script and for the hosts' shells.
   script += fmt::format("ssh={}\ndirectory={}\nenvironment={}\nlogs={}\n", shell_word(hosts.ssh),
                         shell_word(shell_word(plan.directory)), shell_word(environment), shell_word(plan.logs));
   script += secret_lines() + kBegin + kOnHost + "\n";
@@ -383,7 +384,7 @@ std::string mpirun_explanation(const LaunchPlan& plan, const SshHosts& hosts) {
 
 namespace {
 
-// mpirun says a page about a host that it cannot reach, and not which.
+// mpirun's message about an unreachable host does not contain the host.
 constexpr const char* kReachable = R"sh(
 own=" $(hostname) $(hostname -s) $(hostname -I 2> /dev/null) localhost 127.0.0.1 "
 checks=()
@@ -409,8 +410,8 @@ std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts) {
       "--wdir",    plan.directory};
   words.insert(words.end(), {"--mca", "plm_rsh_agent", hosts.ssh});
   words.insert(words.end(), {"-x", "MASTER_ADDR=" + master_of(hosts), "-x", fmt::format("MASTER_PORT={}", plan.port)});
-  words.insert(words.end(), {"-x", "HONE_RUN_SECRET"});  // the name alone: mpirun takes the value from its environment
-  words.insert(words.end(), {"-x", "TERM=dumb"});  // mpirun gives ranks a terminal, but their output is a log, too
+  words.insert(words.end(), {"-x", "HONE_RUN_SECRET"});  // the name only: mpirun takes the value from its environment
+  words.insert(words.end(), {"-x", "TERM=dumb"});  // mpirun gives ranks a terminal, but their output is also a log
   for (const std::string& variable : plan.environment) words.insert(words.end(), {"-x", variable});
   return heading(mpirun_explanation(plan, hosts)) +
          fmt::format("\nssh={}\nhosts=({})", shell_word(hosts.ssh), shell_words(hosts.hosts)) + kReachable + "\n" +
@@ -430,7 +431,7 @@ void write_script(const fs::path& path, const std::string& script) {
   fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec, fs::perm_options::add);
 }
 
-/// The GPUs of other machines are not counted here.
+/// Whether ranks run on CPUs; kAuto checks the GPUs of this machine only.
 bool on_cpu(RankDevice device) {
   return device == RankDevice::kCpu || (device == RankDevice::kAuto && cuda::device_count() == 0);
 }

@@ -1,4 +1,4 @@
-// hone launch on several machines: writes a script, says what it does, and starts it.
+// hone launch on several machines: writes a script, explains it, and starts it.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace hone {
 
-// What hone launch starts on several machines, and what the scripts that start it have in common.
+// The plan of a launch on several machines, and functions that all scripts use.
 
-/// Independent models: one a host (or a task of a job array), each on a shard of its own.
+/// Independent models: one per host (or task of a job array), each with its own shard of the data.
 struct IndependentModels {
   int count = 0;                ///< 0: all ranks train one model
   std::string shards = "data";  ///< folder with training_data_node_{i}.csv or .jsonl of hone prepare --split-nodes
@@ -20,96 +20,96 @@ struct IndependentModels {
 struct LaunchPlan {
   std::string program;               ///< path of hone, the same on all hosts
   std::vector<std::string> command;  ///< its arguments: train run.yaml …
-  std::string directory;             ///< where it runs, the same on all hosts
+  std::string directory;             ///< working directory, the same on all hosts
   std::string logs = "logs";         ///< folder, relative to the directory
   int ranks_per_host = 1;
-  int port = 29500;                      ///< of rank 0; of independent model i: port + i
+  int port = 29500;                      ///< of rank 0; independent model i uses port + i
   std::vector<std::string> environment;  ///< NAME=VALUE, for all ranks
   IndependentModels independent;
 };
 
-/// Throws UserError: no command, or a verb that ranks do not run together.
+/// Throws UserError if there is no command, or if its verb does not support several ranks.
 void check_ranks_command(const std::vector<std::string>& command);
 
-/// What --device of hone launch means. Names of single GPUs are refused: each rank takes one of its own.
+/// The meaning of --device of hone launch. Names of single GPUs are refused: each rank takes its own GPU.
 enum class RankDevice { kCpu, kCuda, kAuto };
 RankDevice rank_device_named(const std::string& name);
 
-/// Variables of CPU ranks: they see no GPU, whatever `device` in their configuration finds.
+/// Variables of CPU ranks, which hide GPUs from them.
 std::vector<std::pair<std::string, std::string>> cpu_rank_variables();
 
-/// Throws UserError: what check_ranks_command does, numbers out of range, NAME=VALUE without a name.
+/// Throws UserError as check_ranks_command does, and for numbers out of range and NAME=VALUE without a name.
 void check_launch_plan(const LaunchPlan& plan);
 
-/// Lines of a script of bash that set HONE_RUN_SECRET when it runs: what the user states, else fresh random digits. The
-/// script itself never has it, nor has a command line.
+/// Lines of a bash script that set HONE_RUN_SECRET at run time: the user's secret, else random digits. Neither the
+/// script nor a command line contains the secret.
 std::string secret_lines();
 
-/// As a shell's word: as it is if it has only harmless characters, else in single quotes.
+/// `text` as a word of a shell: in single quotes unless it has only safe characters.
 std::string shell_word(std::string_view text);
-/// The words of a command.
+/// A command line of these words, quoted.
 std::string shell_words(const std::vector<std::string>& words);
 
 /// "hone train run.yaml", quoted.
 std::string command_line(const LaunchPlan& plan);
 
-/// A warning that these are independent models, as '#' lines of a script or plain lines: none is better for the others.
+/// The lines of a warning that the models are independent: no model learns from the data of another.
 std::vector<std::string> independence_warning(int models);
 
-// A batch script that runs a training on a cluster with SLURM.
+// The batch script of a training on a cluster with SLURM.
 
 struct SlurmOptions {
-  std::string file = "hone.slurm";  ///< that is written
+  std::string file = "hone.slurm";  ///< the file to write
   std::string job_name = "hone";
-  int nodes = 1;           ///< of one run; an independent model has one
-  int gpus_per_node = -1;  ///< -1: as many as ranks; 0: none are asked for
+  int nodes = 1;           ///< of one run; an independent model has one node
+  int gpus_per_node = -1;  ///< -1: one per rank; 0: no GPUs are requested
   int cpus_per_rank = 0;   ///< 0: not stated
-  std::string memory;      ///< of a node, as SLURM writes it (500G); "": not stated
+  std::string memory;      ///< of a node, in SLURM's notation (500G); "": not stated
   std::string time;        ///< D-HH:MM:SS; "": the partition's limit
   std::string partition, account;
 };
 
-/// One run on plan.ranks_per_host × nodes ranks, started by srun, which hone takes its rank from; or, with independent
-/// models, an array of jobs of one node each, with ports, shards and folders of their own. Logs: LOGS/rank_{r}.log, of
-/// models LOGS/node_{i}.log, and the job's own in LOGS/slurm_{job}.log. Throws UserError: text that is no value of an
-/// #SBATCH line, numbers out of range.
+/// One run with plan.ranks_per_host × nodes ranks, started by srun; or, with independent models, an array of one-node
+/// jobs with their own ports, shards and folders. Logs: LOGS/rank_{r}.log, for models LOGS/node_{i}.log, and the job's
+/// log LOGS/slurm_{job}.log. Throws UserError for text that cannot be a value of an #SBATCH line, and for numbers out
+/// of range.
 std::string slurm_script(const LaunchPlan& plan, const SlurmOptions& options);
 
-/// How to submit, watch and stop it; a line each.
+/// Lines that explain how to submit, watch and stop the job.
 std::string slurm_explanation(const LaunchPlan& plan, const SlurmOptions& options);
 
 // A script that starts the ranks of a run over ssh.
 
 struct SshHosts {
-  std::vector<std::string> hosts;            ///< as ssh knows them: name or user@name
-  std::string master;                        ///< name of the first host for the others; "": as ssh knows it
+  std::vector<std::string> hosts;            ///< destinations for ssh: name or user@name
+  std::string master;                        ///< name of the first host for the other hosts; "": ssh's name
   std::string ssh = "ssh -o BatchMode=yes";  ///< called with a host and a command line for its shell
 };
 
-/// Throws UserError: no hosts, one twice, a name that is none.
+/// Throws UserError for an empty list, a host that is listed twice, or an invalid name.
 void check_hosts(const SshHosts& hosts);
 
 /// For GPU ranks, and for independent models. Rank r is process r % n of host r / n (n = plan.ranks_per_host); a model
-/// is hone launch -n n on its host. The script runs in the foreground: each rank's output goes to LOGS/rank_{r}.log, a
-/// model's to LOGS/node_{i}.log, on this machine; whatever ends the script ends the ranks, because each watches its ssh
-/// connection; a minute after a rank has failed the others are ended, too. It exits with the code of the first that
-/// failed.
+/// is hone launch -n n on its host. The script runs in the foreground and writes each rank's output to
+/// LOGS/rank_{r}.log, a model's to LOGS/node_{i}.log, on this machine. Ranks watch their ssh connections and end when
+/// the script ends. One minute after a rank has failed, the script ends the other ranks. It exits with the code of the
+/// first rank that failed.
 std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts);
 
-/// For CPU ranks, whose sums go through MPI: mpirun starts them over ssh. Output goes to the terminal and to
+/// For CPU ranks, whose collectives use MPI: mpirun starts them over ssh. Output goes to the terminal and to
 /// LOGS/ranks.log.
 std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts);
 
-/// Which ranks run where, with which port and log; a line each.
+/// Lines that list each rank's host, port and log.
 std::string ssh_explanation(const LaunchPlan& plan, const SshHosts& hosts);
 std::string mpirun_explanation(const LaunchPlan& plan, const SshHosts& hosts);
 
-/// Writes LOGS/launch.sh, prints which rank runs where, and becomes the script; with `dry_run` prints the script alone.
-/// CPU ranks (with kAuto, where this machine has no GPU) are started by mpirun, where it is installed.
+/// Writes LOGS/launch.sh, prints the hosts of the ranks, and replaces this process by the script; with `dry_run` only
+/// prints the script. mpirun, if installed, starts CPU ranks (with kAuto: if this machine lacks GPUs).
 int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, RankDevice device, bool dry_run);
 
-/// Writes options.file and prints how to submit it; with `dry_run` prints the script alone. A file that is there is
-/// replaced only if `replace` is set.
+/// Writes options.file and prints how to submit it; with `dry_run` only prints the script. Replaces an existing file
+/// only if `replace` is set.
 int run_launch_slurm(const LaunchPlan& plan, const SlurmOptions& options, bool dry_run, bool replace);
 
 }  // namespace hone

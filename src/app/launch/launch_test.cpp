@@ -30,7 +30,7 @@ std::string read(const fs::path& path) {
   return text.str();
 }
 
-/// Hosts that are shells of this machine, and a program that is a script; in a folder whose name needs quotes.
+/// Hosts are shells of this machine, and the program is a script, in a folder whose name needs quotes.
 class SshScript : public ::testing::Test {
  protected:
   SshScript() {
@@ -52,7 +52,7 @@ class SshScript : public ::testing::Test {
   }
   void write_program(const std::string& body) { write("hone", "#!/bin/bash\n" + body); }
 
-  /// Runs the script in the folder; its exit code, or -1 if a signal ended it.
+  /// Runs the script in the folder; returns its exit code, or -1 if a signal ended it.
   int run(const std::string& prefix = "") {
     write("launch.sh", ssh_script(plan_, hosts_));
     const std::string command = "cd " + shell_word(folder_.string()) + " && " + prefix + " bash launch.sh > out 2> err";
@@ -197,7 +197,7 @@ TEST(LaunchPlan, RefusesWhatCannotBeStarted) {
   expect([](LaunchPlan& p) { p.port = 80; }, "80 cannot be the port");
   expect([](LaunchPlan& p) { p.environment = {"=x"}; }, "NAME=VALUE");
   expect([](LaunchPlan& p) { p.environment = {"A B=x"}; }, "NAME=VALUE");
-  expect([](LaunchPlan& p) { p.environment = {"HONE_RUN_SECRET=0123456789abcdef"}; }, "would stand in a script");
+  expect([](LaunchPlan& p) { p.environment = {"HONE_RUN_SECRET=0123456789abcdef"}; }, "would be visible in a script");
 }
 
 TEST(ShellWord, IsOneWordOfAShell) {
@@ -314,7 +314,7 @@ TEST(RankProcesses, SignalsThatWereIgnoredStayIgnored) {
     EXPECT_EQ(shell("kill -HUP $$; exit 7"), 7);
     EXPECT_EQ(shell("kill -TERM $$; exit 7"), 128 + SIGTERM);
   }
-  ::raise(SIGHUP);  // ends the test where it is not ignored any more
+  ::raise(SIGHUP);  // ends the test unless it is still ignored
   ::signal(SIGHUP, SIG_DFL);
 }
 

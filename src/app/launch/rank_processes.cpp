@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A handler can reach nothing but static storage.
+// A signal handler can access static storage only.
 volatile sig_atomic_t caught = 0;
 void remember(int signal) { caught = signal; }
 
@@ -33,7 +33,7 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// What a process has as its environment: this one's with the changes.
+/// This process's environment with the changes applied.
 std::vector<std::string> merged_environment(const Environment& changes) {
   std::map<std::string, std::string> merged;
   for (char** entry = environ; *entry; ++entry) {
@@ -101,7 +101,7 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   }
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != launcher) ::_exit(127);  // it died before it could be watched
+  if (::getppid() != launcher) ::_exit(127);  // the launcher died before prctl took effect
   for (const int signal : kSignals) {
     if (!is_ignored(signal)) ::signal(signal, SIG_DFL);
   }
@@ -117,7 +117,7 @@ CaughtSignals::CaughtSignals() {
     if (is_ignored(number)) continue;
     signals_.push_back(number);
     struct sigaction action {};
-    action.sa_handler = remember;  // without SA_RESTART: sleeps end
+    action.sa_handler = remember;  // without SA_RESTART: signals interrupt sleeps
     ::sigaction(number, &action, nullptr);
   }
 }

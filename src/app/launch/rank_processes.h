@@ -9,33 +9,33 @@
 
 namespace hone {
 
-/// Variables of a process's environment; an empty value takes one away.
+/// Changes of a process's environment; an empty value removes the variable.
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-/// This program's file.
+/// The path of this program.
 std::string own_program();
-/// Where PATH has `program`, or "".
+/// The path of `program` found in PATH, or "".
 std::string find_program(const std::string& program);
-/// A port that no program of this machine listens at.
+/// A port at which no program of this machine listens.
 int free_port();
 
-/// Starts a program in a process group of its own, so that a terminal's Ctrl-C reaches the launcher alone; its input is
-/// empty, and it is told to end if the launcher dies. Throws std::system_error.
+/// Starts a program in its own process group, so that a terminal's Ctrl-C reaches only the launcher. Its input is
+/// empty, and it gets a signal if the launcher dies. Throws std::system_error.
 pid_t start_process(const std::vector<std::string>& command, const Environment& environment);
 
-/// While it lives, SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are kept for take() instead of ending the program;
-/// those that were ignored before (nohup) stay ignored, here and in what start_process starts.
+/// During its lifetime, SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are stored for take() instead of ending the
+/// program. Signals that were ignored before (nohup) stay ignored, here and in started processes.
 class CaughtSignals {
  public:
   CaughtSignals();
   ~CaughtSignals();
   CaughtSignals(const CaughtSignals&) = delete;
   CaughtSignals& operator=(const CaughtSignals&) = delete;
-  /// A signal that has come since, or 0.
+  /// A signal received since the last call, or 0.
   int take();
 
  private:
-  std::vector<int> signals_;  // that are caught
+  std::vector<int> signals_;  // the caught signals
 };
 
 }  // namespace hone

@@ -115,7 +115,7 @@ std::vector<float> Probe::run(LoadedModel& model, Routing routing) {
   TapeMemory memory(stream_.device());
   TapePlan plan;
   const Context context(stream_, memory.scratch);
-  // Two dry passes: the first records what is kept, the second measures the memory.
+  // Two dry passes: the first records which values are kept, the second measures memory.
   for (int pass = 0; pass < 2; ++pass) {
     memory.begin_dry();
     Tape tape(context, memory, plan, {});
@@ -162,7 +162,7 @@ double products_in_a_row(const DecoderConfig& model) { return 4.0 * static_cast<
               "nothing was written; more than rounding is a fault of the program or of memory: please report it");
 }
 
-/// The dtype of the files that rounds most.
+/// The least precise dtype of the files.
 DType coarsest_dtype(const Checkpoint& checkpoint) {
   DType coarsest = DType::kF32;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
@@ -172,7 +172,7 @@ DType coarsest_dtype(const Checkpoint& checkpoint) {
   return coarsest;
 }
 
-/// The logits of a model before and after it was merged and written. Holds one model in float32 at a time.
+/// Compares a model's logits before and after merging and writing. Has one float32 model in memory at a time.
 class LogitComparison {
  public:
   LogitComparison(const MergeOptions& options, const fs::path& base, ThreadPool& pool)
@@ -187,7 +187,7 @@ class LogitComparison {
     merge_in_memory(model, options.tolerance.value_or(merge_tolerance(config_)));
   }
 
-  /// Opens what was written, on its own, and compares.
+  /// Loads the written model and compares its logits.
   void check_written(const fs::path& directory) {
     LoadedModel written(directory, DType::kF32);
     const DType coarsest = coarsest_dtype(written.checkpoint());
@@ -267,7 +267,7 @@ class MergeRun {
         save_merged(directory, model.store(), model.checkpoint(), model.map(), pool_,
                     {.max_shard_size = options_.max_shard_size, .dtype = dtype_, .checksums = &checksums});
     const Checkpoint written = Checkpoint::open(directory);
-    model.map_of(written);  // it is complete
+    model.map_of(written);  // throws if it is incomplete
     show(report, coarsest_dtype(written));
   }
 

@@ -19,7 +19,7 @@ TEST(Merge, TheBoundGrowsWithDepthAndWidthButCatchesALostAdapter) {
   const double tiny = merge_tolerance(model(2, 64)), large = merge_tolerance(model(48, 4096));
   EXPECT_NEAR(tiny, 16 * std::sqrt(64 * 9.0) / 16777216, 1e-9);
   EXPECT_LT(tiny, large);
-  EXPECT_LT(large, 1e-3);  // an adapter that learnt anything moves logits by more
+  EXPECT_LT(large, 1e-3);  // a trained adapter changes logits by more
   EXPECT_GT(rounding_tolerance(model(2, 64), DType::kBF16), rounding_tolerance(model(2, 64), DType::kF16));
   EXPECT_EQ(rounding_tolerance(model(2, 64), DType::kF32), tiny);
 }

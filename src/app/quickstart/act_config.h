@@ -1,4 +1,4 @@
-// What the quickstart's two acts run on: configurations, as files that `hone train` runs, and a tiny model.
+// The inputs of the quickstart's two acts: configurations for `hone train`, and a tiny model.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace hone {
 
-/// How much is drawn, trained and asked; the defaults reach the bars with a margin.
+/// Sizes of data, training and tests. The defaults pass the quickstart's bars with a margin.
 struct QuickstartBudget {
   int64_t english_examples = 40'000, german_examples = 14'000, replay_examples = 6'000;
   int64_t english_steps = 700, german_steps = 350;
   int64_t log_lines = 16;       ///< lines of the console in each act
-  int64_t test_examples = 300;  ///< unseen moments asked in each language
-  int64_t new_examples = 200;   ///< of wordings that training never showed
+  int64_t test_examples = 300;  ///< unseen moments in each language
+  int64_t new_examples = 200;   ///< with wordings that are not in the training data
 };
 
-/// What both acts run with.
+/// Settings of both acts.
 struct RunSettings {
   uint64_t seed = 42;
   std::string device = "cpu";
@@ -29,14 +29,14 @@ struct RunSettings {
 std::string english_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget,
                          const RunSettings& settings);
 
-/// LoRA on what the first act saved: German, with some English replayed.
+/// LoRA on the result of the first act: German, with some English replayed.
 std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget,
                         const RunSettings& settings);
 
 // The quickstart's model: a small Qwen3-MoE with random weights, and a tokenizer made for its data.
 
 /// Writes config.json, tokenizer.json, tokenizer_config.json (with a chat template), generation_config.json and random
-/// float32 weights, as any model folder has them. The vocabulary is learnt from `texts`.
+/// float32 weights. The vocabulary is learnt from `texts`.
 void write_tiny_model(const std::filesystem::path& directory, const std::vector<std::string>& texts, uint64_t seed,
                       ThreadPool& pool);
 

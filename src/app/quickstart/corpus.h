@@ -1,5 +1,4 @@
-// The quickstart's data: moments, sentences that say them, and questions and answers drawn from a seed and written as
-// chat data.
+// The quickstart's data: random moments, sentences that describe them, and questions with answers as chat data.
 #pragma once
 
 #include <compare>
@@ -13,7 +12,7 @@
 
 namespace hone {
 
-// DateTime: a date with a time of day, the value that the quickstart's sentences say.
+// DateTime: a date with a time of day, the value described by the quickstart's sentences.
 
 /// A minute of the Gregorian calendar.
 struct DateTime {
@@ -32,11 +31,11 @@ int days_in_month(int year, int month);
 /// "2031-03-03T14:45" (ISO 8601)
 std::string iso(const DateTime& moment);
 
-/// A moment of the years 2020 to 2059. Every day is as likely as any other; a quarter are full hours, and of these some
-/// are noon or midnight, which have words of their own.
+/// A moment of the years 2020 to 2059. All days have the same probability; a quarter of the moments are full hours,
+/// some of them noon or midnight, which have their own words.
 DateTime draw_moment(PhiloxSequence& random);
 
-/// Whether a moment is kept for tests: one in ten, by a hash of the moment alone, so that no seed trains on it.
+/// Whether a moment is reserved for tests: one in ten, by a hash of the moment, so that no seed trains on it.
 bool is_held_out(const DateTime& moment);
 
 // Calendar sentences: a DateTime in the words of a language.
@@ -44,12 +43,12 @@ bool is_held_out(const DateTime& moment);
 enum class Language { kEnglish, kGerman };
 
 enum class Phrasing {
-  kTaught,  ///< wordings that training shows
-  kNew,     ///< wordings that it never shows, of the same words for dates and times
+  kTaught,  ///< wordings of the training data
+  kNew,     ///< wordings that are not in the training data, with the same words for dates and times
 };
 
-/// One calendar entry that says the moment exactly: "lunch March 3, 2031 at 2:45 pm", "Mittagessen am 3. März 2031 um
-/// 14:45 Uhr". Event and wording are drawn from `random`.
+/// A calendar entry that describes the moment exactly: "lunch March 3, 2031 at 2:45 pm", "Mittagessen am 3. März 2031
+/// um 14:45 Uhr". Event and wording are random.
 std::string calendar_sentence(const DateTime& moment, Language language, Phrasing phrasing, PhiloxSequence& random);
 
 /// A calendar sentence and its moment in ISO 8601.
@@ -60,17 +59,17 @@ struct Example {
 struct ExampleRequest {
   Language language = Language::kEnglish;
   Phrasing phrasing = Phrasing::kTaught;
-  bool held_out = false;  ///< of moments kept for tests; false: of all others
+  bool held_out = false;  ///< use only moments reserved for tests; false: only the others
   int64_t count = 0;
 };
 
-/// Examples of distinct moments; a function of the request and the seed.
+/// Examples of distinct moments, determined by the request and the seed.
 std::vector<Example> draw_examples(const ExampleRequest& request, uint64_t seed);
 
 /// The conversation [{"role": "user", …}] that asks an example's question.
 Json question_messages(const Example& example);
 
-/// Writes one {"messages": [user, assistant]} a line.
+/// Writes one {"messages": [user, assistant]} per line.
 void write_chat_data(const std::vector<Example>& examples, const std::filesystem::path& file);
 
 }  // namespace hone

@@ -25,10 +25,10 @@ namespace fs = std::filesystem;
 constexpr double kEnglishBar = 0.95, kGermanBar = 0.85, kEnglishKeptBar = 0.90;
 constexpr size_t kShownAnswers = 4;
 constexpr int64_t kLoadSamples = 400;
-/// Stands in the folder from the first file on, so that a stopped quickstart can be replaced too.
+/// The first file written to the folder, so that a stopped quickstart can be replaced, too.
 constexpr const char* kMarker = ".hone-quickstart";
 
-/// Removes an earlier quickstart; refuses what is something else.
+/// Removes an earlier quickstart. Throws for other contents.
 void clear_output(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error))) {
@@ -43,7 +43,7 @@ void clear_output(const fs::path& folder) {
   write_text_file(folder / kMarker, "made by hone quickstart; the next one replaces this folder\n");
 }
 
-/// How this program is called from here: "build/hone".
+/// The command that runs this program from the current folder: "build/hone".
 std::string program_name() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
@@ -152,7 +152,7 @@ class Quickstart {
   ExitCode german() {
     story_.act("Act 2", "LoRA on attention and experts: the same in German");
     story_.say(
-        fmt::format("{} train {}\n\nThe weights of act 1 stay as they are; small adapters beside them learn, "
+        fmt::format("{} train {}\n\nThe weights of act 1 do not change; small adapters learn, "
                     "with some English replayed:",
                     program_name(), (folder_ / "act2.yaml").generic_string()));
     const ModelPath base{folder_ / "act1"}, adapted{folder_ / "act1", folder_ / "act2"};
@@ -170,7 +170,7 @@ class Quickstart {
   void merge() {
     const std::string model = (folder_ / "act1").string(), adapter = (folder_ / "act2").string(),
                       output = (folder_ / "merged").string();
-    story_.act("Merge", "the adapter becomes part of the weights, and what was written is checked");
+    story_.act("Merge", "the adapter becomes part of the weights, and the written files are checked");
     story_.say(
         fmt::format("{} merge --model {} --adapter {} --output {} --force", program_name(), model, adapter, output));
     MergeOptions options;

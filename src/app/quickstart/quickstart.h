@@ -1,4 +1,4 @@
-// hone quickstart: fine-tuning shown in two acts, on data and a model made on the spot.
+// hone quickstart: demonstrates fine-tuning in two acts, on generated data and a generated model.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace hone {
 struct QuickstartOptions {
   std::string output = "quickstart";  ///< folder; an earlier quickstart in it is replaced
   uint64_t seed = 42;
-  std::string device = "cpu";  ///< as the key of a configuration; the CPU, so that it is seen to need nothing
+  std::string device = "cpu";  ///< as the configuration key
   QuickstartBudget budget = {};
 };
 
-/// Act 1: full fine-tuning on English calendar sentences. Act 2: LoRA on German ones, then merge. Writes data, model,
-/// configurations and both runs as a user would have them, and report.json with
+/// Act 1: full fine-tuning on English calendar sentences. Act 2: LoRA on German sentences, then merge. Writes data,
+/// model, configurations and both runs, and report.json with
 ///   act1: {exact_match_before, exact_match_after, seconds}
 ///   act2: {german_before, german_after, english_after, seconds}
-/// Returns kCheckFailed where a bar is missed: act 1 at least 95 % of unseen moments, act 2 German 85 % and English
-/// 90 %. UserError for an output folder that holds something else. kResumable where a signal stopped it.
+/// Returns kCheckFailed if a bar is missed (act 1: 95 % of unseen moments; act 2: German 85 % and English 90 %), and
+/// kResumable if a signal stopped it. Throws UserError if the output folder has other contents.
 int run_quickstart(const QuickstartOptions& options);
 
 }  // namespace hone

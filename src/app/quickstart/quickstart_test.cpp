@@ -1,4 +1,4 @@
-// The quickstart on a budget too small to learn anything: that every part runs and writes what it should.
+// Runs the quickstart with a budget too small to learn anything, and checks that all parts run and write their files.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -113,7 +113,7 @@ TEST(Quickstart, RefusesAFolderThatIsNotItsOwn) {
   EXPECT_EQ(read_text(folder / "mine/thesis.txt"), "years of work");
 }
 
-// Moments, sentences and the data drawn from them.
+// Tests of moments, sentences and data.
 
 ExampleRequest request(Language language, bool held_out, int64_t count) {
   return {.language = language, .phrasing = Phrasing::kTaught, .held_out = held_out, .count = count};

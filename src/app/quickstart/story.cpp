@@ -19,7 +19,7 @@
 namespace hone {
 namespace {
 
-/// An ISO moment and the end of the turn, with room for a model that does not know yet when to stop.
+/// Enough for an ISO moment and the end of the turn, and for an untrained model.
 constexpr int64_t kMaxNewTokens = 20;
 constexpr int64_t kMaxSequences = 64;
 
@@ -76,7 +76,7 @@ RoutingLoad measure_expert_load(const std::filesystem::path& directory, const st
   model.load(stream.device(), stream.pool(), 0);
   Engine engine(model.decoder(), model.store(), stream, options);
   engine.reserve();
-  // A training step that is measured and not taken: routers count what they choose.
+  // Measures a training step without an update: routers count their choices.
   StepData step;
   step.micro_batches = loader.all_in_order();
   engine.accumulate(step, 0);

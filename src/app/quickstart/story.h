@@ -1,4 +1,4 @@
-// What the quickstart measures of its models, and tells on the console.
+// The quickstart's measurements of its models, and its console output.
 #pragma once
 
 #include <filesystem>
@@ -13,10 +13,9 @@
 
 namespace hone {
 
-// What a model does with examples: its answers, how many are right to the last character, and the experts that
-// sentences go to.
+// Measurements of a model on examples: answers, exact matches, and the load of experts.
 
-/// A model folder, with an adapter beside it or alone.
+/// A model folder and an optional adapter.
 struct ModelPath {
   std::filesystem::path model, adapter = {};  ///< adapter empty: none
 };
@@ -30,7 +29,7 @@ struct Answers {
   double accuracy() const;
 };
 
-/// Asks every question as a chat, greedily, many at once.
+/// Answers every question as a chat, greedily and in batches.
 Answers ask(const ModelPath& path, const std::vector<Example>& examples, Stream& stream);
 
 /// Expert choices of the first `samples` chats of a data file, by layer and expert.
@@ -43,12 +42,12 @@ struct AnswerPair {
   std::string before, after;
 };
 
-/// A measure, and what it has to reach.
+/// A measure and its bar.
 struct Measure {
   std::string what;
   double before = 0;  ///< fraction
   double after = 0;   ///< fraction
-  double bar = -1;    ///< fraction; negative: reported without one
+  double bar = -1;    ///< fraction; negative: no bar
 
   bool reached() const { return after >= bar; }
 };
@@ -59,17 +58,17 @@ class Story {
 
   void title(std::string_view text, std::string_view right);
   void act(std::string_view name, std::string_view what);
-  /// A paragraph; its lines are laid out already.
+  /// Prints a paragraph without changing its line breaks.
   void say(std::string_view text);
   void answers(const std::vector<AnswerPair>& pairs);
-  /// A table; all of the measures have a bar, or none. `before` and `after` head the columns.
+  /// Prints a table. Either all measures have a bar, or none. `before` and `after` are the headings of columns.
   void measures(const std::vector<Measure>& measures, const std::string& before = "before",
                 const std::string& after = "after");
-  /// Loss and evaluation loss of a run, from its metrics.jsonl.
+  /// Prints a chart of loss and evaluation loss of a run, from its metrics.jsonl.
   void loss_curve(const std::filesystem::path& run);
-  /// Share of each expert, English and German beside each other, layer by layer.
+  /// Prints the share of each expert by layer, for English and German side by side.
   void expert_load(const RoutingLoad& english, const RoutingLoad& german);
-  /// Commands with what each does.
+  /// Prints commands with their descriptions.
   void commands(const std::vector<std::pair<std::string, std::string>>& commands);
 
  private:

@@ -35,7 +35,7 @@ namespace {
 
 constexpr size_t kMostNotes = 5;  // lines of the console
 
-/// Of a configuration as it was read: what the user is told of it.
+/// Logs the notes of a configuration and returns it.
 ResolvedConfig checked(ResolvedConfig config, Logger& logger) {
   const size_t shown = config.notes.size() <= kMostNotes ? kMostNotes : kMostNotes - 1;
   for (size_t i = 0; i < config.notes.size(); ++i) {
@@ -48,7 +48,7 @@ ResolvedConfig checked(ResolvedConfig config, Logger& logger) {
   return config;
 }
 
-/// Says in the output folder which merged model this run has written, so that a resumed run may write it again.
+/// A file in the output folder that records the merged model written by this run, so that a resumed run may replace it.
 constexpr const char* kMergedRecord = "merged_by_run.json";
 
 uint32_t manifest_sum(const std::filesystem::path& folder) {
@@ -61,7 +61,7 @@ void record_merge(const std::filesystem::path& output_dir, const std::filesystem
   write_text_file(output_dir / kMergedRecord, record.dump(1) + "\n");
 }
 
-/// Whether the model in `merged` is the one that the run in `output_dir` wrote there.
+/// Whether the run in `output_dir` wrote the model in `merged`.
 bool merged_by_run(const std::filesystem::path& output_dir, const std::filesystem::path& merged) {
   std::ifstream file(output_dir / kMergedRecord);
   const Json record = parse_json(file);
@@ -70,7 +70,7 @@ bool merged_by_run(const std::filesystem::path& output_dir, const std::filesyste
          whole_number<uint32_t>(record.value("manifest", Json())) == manifest_sum(merged);
 }
 
-/// What merge_after_training asks for. A folder that cannot be taken is refused before the run, not after it.
+/// The options of merge_after_training. Refuses a folder that cannot be written before the run starts.
 std::optional<MergeOptions> merge_of(const RunConfig& run) {
   if (!run.checkpoint.merge_after_training || run.model.finetuning_type != "lora") return std::nullopt;
   const std::string& stated = run.checkpoint.export_dir;
@@ -95,7 +95,7 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
   return options;
 }
 
-/// Trains, or `tries` one step. `read`: the configuration, if the ranks needed it to find each other.
+/// Trains, or runs one step if `tries` is set. `read`: the configuration, if the rendezvous has already read it.
 int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launched, std::optional<ResolvedConfig> read) {
   const TrainerRanks ranks = launched.for_trainer();
   Console console(terminal_of(ranks));
@@ -116,7 +116,7 @@ int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launche
     }
     if (const ExitCode code = train(config.run, context); code != ExitCode::kOk || !merge)
       return static_cast<int>(code);
-  }  // two models need not fit in memory at once
+  }  // free the model before the merge loads another
   if (ranks.rank > 0) return 0;
   const int code = run_merge(*merge);
   record_merge(merge->adapter, merge->output);
@@ -150,12 +150,12 @@ int run_validate(const RunRequest& request) {
 
 namespace {
 
-/// The seed that the shards of one data set have had everywhere.
+/// The fixed seed of shards, so that all nodes get the same division.
 constexpr uint64_t kShardSeed = 42;
 
 int split_over_nodes(const PrepareOptions& options, const ResolvedConfig& config, Logger& logger) {
   if (options.output.empty()) {
-    throw UserError("there is no folder to write the shards to", "--output", "state --output DIR");
+    throw UserError("the folder for the shards is missing", "--output", "state --output DIR");
   }
   if (*options.split_nodes < 1) throw UserError("there must be at least one node", "--split-nodes");
   require_keys(config, {"datasets"});
@@ -172,7 +172,7 @@ int split_over_nodes(const PrepareOptions& options, const ResolvedConfig& config
   return 0;
 }
 
-/// The samples of repositories as a data set of their own.
+/// Writes the samples of data sets of type code as a data set.
 int write_code(const PrepareOptions& options, const RunConfig& run, const std::filesystem::path& tokenizer,
                Logger& logger) {
   const bool code = std::all_of(run.data.datasets.begin(), run.data.datasets.end(),

@@ -12,12 +12,12 @@ namespace hone {
 namespace {
 
 constexpr size_t kWorst = 10;
-/// A gradient smaller than this share of all gradients together is compared with that share.
+/// The error of a gradient is relative to at least this share of the norm of all gradients.
 constexpr double kSmallGradient = 1e-4;
-/// Ours and the reference each move by the noise of the reference, perhaps in opposite directions.
+/// Both sides may deviate by the reference's noise, in opposite directions.
 constexpr double kNoiseFactor = 2;
 
-/// Larger of two errors; one that is not a number is the largest.
+/// The larger of two errors; NaN is the largest.
 double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 double norm_of_all(const ReferenceTensors& tensors) {
@@ -26,7 +26,7 @@ double norm_of_all(const ReferenceTensors& tensors) {
   return std::sqrt(sum);
 }
 
-/// a / b, where nothing over nothing is no error.
+/// a / b, with 0 / 0 = 0.
 double ratio(double a, double b) { return a == 0 ? 0 : a / b; }
 
 void sort_worst(std::vector<TensorError>& errors) {
@@ -36,7 +36,7 @@ void sort_worst(std::vector<TensorError>& errors) {
   });
 }
 
-/// Takes up one of the numbers of a row, which has the `bound` of the row and the `noise` of its own.
+/// Adds one number to a row, with the row's `bound` and its own `noise`.
 void hold(Check& check, double error, double bound, double noise = 0) {
   Check one;
   one.error = error;
@@ -57,7 +57,7 @@ void keep_worst(Check& check, std::vector<TensorError> errors) {
   check.worst = std::move(errors);
 }
 
-/// The same, each tensor within the larger of `bound` and twice its noise.
+/// The same with the larger of `bound` and twice its noise as the bound of each tensor.
 void keep_worst(Check& check, std::vector<TensorError> errors, double bound, const ChangeNoise& noise) {
   std::vector<Check> tensors;
   for (TensorError& error : errors) {
@@ -72,7 +72,7 @@ void keep_worst(Check& check, std::vector<TensorError> errors, double bound, con
   for (Check& tensor : tensors) check.worst.push_back({std::move(tensor.name), tensor.error});
 }
 
-/// Both have the same tensors, or the case does not belong to this model.
+/// Throws UserError unless both have the same tensors: otherwise the case belongs to another model.
 void expect_same_tensors(const HostTensors& ours, const ReferenceTensors& reference, const std::string& file) {
   for (const auto& [name, tensor] : ours) {
     if (!reference.contains(name)) throw UserError("the case lacks the tensor '" + name + "'", file);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kRemake = "make the case again with tools/make_case.py";
 
-/// Reads one JSON object field by field; errors name the file and the field.
+/// Reads one JSON object field by field; errors contain the file and the field.
 class Fields {
  public:
   Fields(const Json& json, std::string file, std::string path)
@@ -70,7 +70,7 @@ Json read_expected(const std::filesystem::path& path) {
   return std::move(*json);
 }
 
-/// A number that is not finite fails the comparison, as one below zero does.
+/// Whether `value` is in [0, most]; false for NaN.
 bool is_noise(double value, double most) { return value >= 0 && value <= most; }
 
 std::string noise_text(double most) {

@@ -1,4 +1,4 @@
-// Bounds that the reference's own noise widens.
+// Tests of bounds that the reference's noise widens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ TEST(ReferenceNoise, TwiceOfItIsTheBoundOfItsNumber) {
 
 TEST(ReferenceNoise, WidensNoOtherBoundOfTheRow) {
   EXPECT_FALSE(three_steps({0, 5e-4, 0}, {0, 0, 3e-4}).ok());
-  // The row shows the number that is furthest over its own bound, not the largest error.
+  // The row has the number with the largest error / bound, not the largest error.
   const Check check = three_steps({0, 3e-5, 5e-4}, {0, 0, 3e-4});
   EXPECT_FALSE(check.ok());
   EXPECT_NEAR(check.error, 3e-5, 1e-12);
@@ -53,7 +53,7 @@ TEST(ReferenceNoise, ARowFailsAboveTwiceOfIt) {
   EXPECT_FALSE(three_steps({0, 5e-4, 0}, {0, nan, 0}).ok());
 }
 
-/// Two tensors that training moved by 1 in each element.
+/// Compares two tensors whose elements training changed by 1, with these errors.
 std::vector<Check> changes(float first, float second, const ChangeNoise& noise) {
   const ReferenceTensors reference = {{"first", HostTensor{{2}, {1, 1}}}, {"second", HostTensor{{2}, {1, 1}}}};
   const HostTensors ours = {{"first", {{2}, {1 + first, 1}}}, {"second", {{2}, {1 + second, 1}}}};

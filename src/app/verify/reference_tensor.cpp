@@ -16,7 +16,7 @@ namespace hone {
 namespace {
 
 constexpr size_t kHashes = 4;  // words of one philox counter
-/// Sums of fewer buckets vary too much: the distance that 4 x 64 of them tell has a standard deviation of 4 %.
+/// Fewer buckets have too much variance: a distance from 4 x 64 buckets has a standard deviation of 4 %.
 constexpr size_t kLeastBuckets = 64;
 constexpr size_t kElementsPerBucket = 64;
 constexpr uint64_t kSketchKey = 0x736b65746368;  // "sketch"

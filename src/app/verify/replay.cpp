@@ -102,7 +102,7 @@ std::vector<float> Replay::logits(const MicroBatch& host, ExpertChoices* choices
   TapeMemory memory(device);
   TapePlan plan;
   const Context context(stream_, memory.scratch);
-  // Two dry passes measure: the first records what is kept, the second the memory; then the real one.
+  // Two dry passes: the first records which values are kept, the second measures memory. Then the real pass.
   for (int pass = 0; pass < 2; ++pass) {
     memory.begin_dry();
     Tape tape(context, memory, plan, {});
@@ -146,7 +146,7 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-/// Values of a parameter as the tensor with its name in files and in transformers has them.
+/// Reorders a parameter's values to the layout of files and of transformers.
 HostTensor in_file_order(const Parameter& parameter, std::vector<float> values) {
   const std::vector<int64_t> dims = dims_of(file_shape(parameter.order(), parameter.shape()));
   if (parameter.order() == FileOrder::kSame) return {dims, std::move(values)};

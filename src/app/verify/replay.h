@@ -1,4 +1,4 @@
-// Replay: a case's model on our side, and the runs that a case asks for.
+// Replay: runs a reference case's model in Hone.
 #pragma once
 
 #include <functional>
@@ -24,42 +24,42 @@ struct ExpertChoices {
 
 struct ReplayOptions {
   DType dtype = DType::kF32;
-  std::filesystem::path adapter = {};  ///< trained alone if given; else the whole model is
-  Communicator* ranks = nullptr;       ///< that train together; null: one alone
+  std::filesystem::path adapter = {};  ///< if given, only the adapter is trained; else the whole model
+  Communicator* ranks = nullptr;       ///< the ranks that train together; null: one rank
   ZeroStage stage = ZeroStage::kNone;
-  int64_t least_sharded_elements = 0;  ///< RankShare's, as the next: models of cases are small
+  int64_t least_sharded_elements = 0;  ///< as in RankShare, like the next one; small, since models of cases are small
   int64_t least_bucket_bytes = 0;
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
   bool offload_activations = false;
   bool optimizer_in_backward = false;
-  OptimizerOptions optimizer = {};  ///< whose state is kept
+  OptimizerOptions optimizer = {};  ///< the optimizer whose state is allocated
 };
 
 class Replay {
  public:
-  /// Loads <case>/model; no micro-batch will be larger than `capacity`.
+  /// Loads <case>/model. `capacity` is an upper bound of all micro-batches.
   Replay(const std::filesystem::path& model, Stream& stream, const BatchCapacity& capacity,
          const ReplayOptions& options);
 
   const DecoderConfig& config() const { return model_.decoder().config(); }
-  /// The auxiliary loss counts with this coefficient; 0: not at all.
+  /// An engine with this coefficient of the auxiliary loss; 0: no auxiliary loss.
   std::unique_ptr<Engine> make_engine(double router_aux_loss_coef, const OptimizerOptions& optimizer = {});
 
-  /// Logits [T, V] of every token. `choices`, if given, receives the experts that were chosen.
+  /// The logits [T, V] of all tokens. `choices`, if given, receives the chosen experts.
   std::vector<float> logits(const MicroBatch& batch, ExpertChoices* choices = nullptr);
 
-  /// Losses of the supervised tokens of a micro-batch.
+  /// The losses of the supervised tokens of a micro-batch.
   std::vector<double> token_losses(Engine& engine, const MicroBatch& batch);
 
   /// Greedy continuation of a prompt by `count` tokens, through the key-value cache.
   std::vector<int32_t> generate(const std::vector<int32_t>& prompt, int64_t count);
 
-  /// Trainable values and their gradients under the names of a case: parameters by canonical name, adapters as PEFT
-  /// files name them (experts by their in-memory module).
+  /// Trainable values with the names of a case: canonical names of parameters, and PEFT's names of adapters (experts by
+  /// their in-memory module).
   HostTensors values() const;
-  /// The bytes of a dense value. Ranks that keep parts of it call this together.
+  /// The bytes of a dense value. All ranks that keep parts of it must call it.
   std::vector<std::byte> whole_value(const Parameter& parameter) const;
   HostTensors gradients() const;
   ParameterStore& store() { return model_.store(); }

@@ -1,4 +1,4 @@
-// What verify prints.
+// The reports of verify: a table and JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@ namespace {
 
 const char* verdict(const Check& check) { return !check.required ? "shown" : check.ok() ? "ok" : "FAILED"; }
 
-/// JSON has no NaN or infinity: those become null.
+/// A number, or null for NaN and infinity, which JSON does not have.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// What set the bounds of a row, where it was not the format alone; else nothing.
+/// A note about bounds that the reference's noise set; "" if there are none.
 std::string noise_text(const NoiseBounds& noise) {
   if (noise.count == 0) return "";
   if (noise.of == 1) return fmt::format("; bound: twice the reference's own noise {:.2g}", noise.largest);
@@ -68,7 +68,7 @@ Json report_json(const VerifyReport& report) {
 int run_verify(const VerifyOptions& options, const TrainerRanks& ranks) {
   const VerifyReport report = verify_case(options, ranks);
   const std::string text = options.json ? report_json(report).dump(2) + "\n" : report_table(report);
-  // A rank other than the first speaks up where its own numbers do not hold.
+  // The other ranks print only if one of their rows does not hold.
   if (ranks.rank == 0 || !report.ok()) std::fwrite(text.data(), 1, text.size(), stdout);
   return static_cast<int>(report.ok() ? ExitCode::kOk : ExitCode::kCheckFailed);
 }

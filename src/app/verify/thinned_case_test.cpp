@@ -1,5 +1,5 @@
-// Thinned cases reject what full ones reject: errors planted at ten times the bound in each tensor of ours, and in each
-// number of the files.
+// Thinned cases reject the same errors as full cases: errors of ten times the bound, planted in each computed tensor
+// and in each number of the files.
 #include "app/verify/thinned_case.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ StepData step_of(const std::vector<MicroBatch>& batches) {
   return data;
 }
 
-/// What we compute where a case has tensors.
+/// The computed values of the tensors in a case.
 struct Ours {
   std::map<std::string, HostTensors> gradients;  ///< by name of file
   HostTensors initial, final;
@@ -80,13 +80,13 @@ ReferenceTensors thinned_all(const HostTensors& tensors) {
   return result;
 }
 
-// -- Errors of ours
+// -- Errors in computed values
 
 using Direction = std::vector<double>;
 
 struct Plant {
   const char* name;
-  /// What it adds to a tensor, of any length.
+  /// The error to add to a tensor, before scaling.
   Direction (*of)(const HostTensor&, PhiloxSequence&);
 };
 
@@ -170,7 +170,7 @@ const Plant kPlants[] = {
        return e;
      }}};
 
-/// Adds an error of the size; false if the plant has no effect on this tensor (two equal rows swapped).
+/// Adds an error of norm `size`; false if it has no effect on this tensor (two equal rows swapped).
 bool plant(HostTensor& tensor, const Plant& kind, double size, PhiloxSequence& random) {
   const Direction e = kind.of(tensor, random);
   const double length = std::sqrt(std::inner_product(e.begin(), e.end(), e.begin(), 0.0));
@@ -183,10 +183,10 @@ bool plant(HostTensor& tensor, const Plant& kind, double size, PhiloxSequence& r
 
 struct Planted {
   int64_t count = 0;
-  double least_seen = INFINITY;  ///< of an error's size, what the sketch tells
+  double least_seen = INFINITY;  ///< the smallest ratio of the sketch's estimate to the error's size
 };
 
-/// Plants every kind of error in every tensor, each ten times what `bound_of` says. `check` gives the row of the
+/// Plants every kind of error in every tensor, with a size of ten times `bound_of`. `check` returns the row of the
 /// planted tensors.
 Planted plant_everywhere(const HostTensors& ours, const std::function<double(const HostTensor&)>& bound_of,
                          const std::function<Check(const HostTensors&)>& check) {
@@ -222,8 +222,8 @@ double norm_of_all(const HostTensors& tensors) {
 
 class ThinnedCase : public ::testing::TestWithParam<std::string> {};
 
-// A sketch sees √(3 / 4) of two opposite errors that share a bucket of one hash function; of many it sees 1 with a
-// standard deviation of 4 % at most.
+// A sketch's estimate for two opposite errors that share a bucket of one hash function is √(3 / 4) of their norm; for
+// many errors the ratio is 1 with a standard deviation of at most 4 %.
 constexpr double kLeastSeen = 0.8;
 
 TEST_P(ThinnedCase, RejectsAnErrorAnywhereInOurGradients) {
@@ -308,9 +308,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, ThinnedCase,
                          ::testing::Values("qwen3_moe", "gpt_oss", "qwen3_next", "deepseek_v3", "granitemoe"),
                          [](const auto& test) { return test.param; });
 
-// -- Making one
+// -- Making a thinned case
 
-/// A full case, with our numbers where a thinned one has fewer than the reference had.
+/// A full case: a thinned case with computed tensors in place of sketches.
 class FullCase : public ::testing::Test {
  protected:
   FullCase() : ours_(compute("qwen3_moe")) {

@@ -15,13 +15,13 @@ namespace hone {
 
 namespace {
 
-// The bounds of the format: float32 differs from float32 by the order of sums only, and each case was accepted only if
-// the reference's own float32 and float64 runs agree within a fifth of them.
+// The bounds of the format. Two float32 results differ only by the order of sums; a case is accepted only if the
+// reference's float32 and float64 runs agree within a fifth of the bounds.
 constexpr double kLogits = 2e-5;
 constexpr double kLoss = 1e-5;
 constexpr double kGradient = 1e-4;
 constexpr double kTokenLoss = 1e-4;
-/// bfloat16: how much worse than the reference in bfloat16 the median tensor may be.
+/// bfloat16: the permitted ratio of the median tensor's error to that of the reference in bfloat16.
 constexpr double kBFloat16Factor = 1.5;
 
 struct RunBounds {
@@ -31,11 +31,11 @@ constexpr RunBounds kFull = {5e-5, 5e-4, 2e-2};
 constexpr RunBounds kLoraAttention = {2e-5, 2e-4, 2e-3};
 constexpr RunBounds kLoraExperts = {2e-5, 2e-4, 2e-2};
 
-/// On a GPU sums run over more and shorter parts and its functions (exp, rsqrt) are a few units off, so the errors of
-/// float32 are larger there.
+/// Factor of float32 bounds on a GPU, which has larger errors: it splits sums into more parts, and its functions (exp,
+/// rsqrt) have errors of a few ulps.
 constexpr double kGpuFactor = 5;
 
-/// The replay of one case.
+/// The checks of one case.
 class Verification {
  public:
   Verification(const VerifyOptions& options, Stream& stream, Communicator* ranks = nullptr)
@@ -68,7 +68,7 @@ class Verification {
 
   std::vector<Check> bfloat16_rows();
 
-  /// What ranks do together: gradients of several micro-batches, and the runs.
+  /// The rows of several ranks: gradients of several micro-batches, and the training runs.
   std::vector<Check> ranks_rows() {
     {
       Replay replay(model_path(), stream_, capacity_, {.ranks = ranks_});
@@ -120,8 +120,8 @@ class Verification {
 
   const VerifyOptions& options_;
   Stream& stream_;
-  Communicator* ranks_;  // that train together, or null
-  double factor_;        // of every float32 bound
+  Communicator* ranks_;  // the ranks that train together, or null
+  double factor_;        // multiplies all float32 bounds
   GoldenCase golden_;
   std::vector<MicroBatch> batches_;
   MicroBatch packed_documents_;
@@ -175,7 +175,7 @@ void Verification::check_full(Replay& replay) {
     return;
   }
   HostTensors final = read_host_tensors(file);
-  std::erase_if(final, [&](const auto& tensor) {  // a vision tower: not trained, so not ours
+  std::erase_if(final, [&](const auto& tensor) {  // a vision tower, which is not trained
     const std::vector<std::string>& prefixes = replay.config().carried_prefixes;
     return std::any_of(prefixes.begin(), prefixes.end(),
                        [&](const std::string& prefix) { return tensor.first.starts_with(prefix); });
@@ -251,8 +251,8 @@ void Verification::check_greedy(Replay& replay) {
   add(compare_tokens("greedy tokens", replay.generate(greedy.prompt, count), greedy.tokens));
 }
 
-/// A batch of the case is one micro-batch; ranks share its documents. The auxiliary loss is not linear: where there is
-/// one, the first rank has them all, and the others nothing.
+/// The data of a step: a batch of the case as one micro-batch, whose documents are divided among the ranks. With an
+/// auxiliary loss, which is not linear, the first rank has all documents.
 StepData Verification::data_of_step(size_t step) const {
   if (ranks_ == nullptr || golden_.aux) return step_of({batches_[step]});
   std::vector<MicroBatch> micro_batches;
@@ -344,7 +344,7 @@ std::vector<Check> Verification::bfloat16_rows() {
   for (const auto& [name, error] : golden_.bfloat16_gradient_error) reference.push_back(error);
   check.error = median(std::move(ours));
   check.bound = kBFloat16Factor * median(std::move(reference));
-  // The reference's router chose again in bfloat16, ours did not: where there are routers the bound is a loose one.
+  // The reference's router chose experts in bfloat16, Hone uses fixed choices: with routers the bound is loose.
   check.worst.resize(std::min<size_t>(check.worst.size(), 10));
   add(check);
   return std::move(checks_);
@@ -366,7 +366,7 @@ VerifyReport report_of(const VerifyOptions& options) {
   return report;
 }
 
-/// Every rank makes every check of its own copy of the run; the report has those of the worst.
+/// Each rank checks its own copy of the run; the report has the worst results.
 VerifyReport verify_ranks(const VerifyOptions& options) {
   if (options.device != "cpu" || options.dtype != "float32") {
     throw UserError("ranks that are threads run on the CPU, in float32", "--ranks", "leave --device and --dtype out");
@@ -400,7 +400,7 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
                          : choose_device(options.device, "--device"),
                 pool);
   const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
-  // Float32 is the proof of the mathematics, by the kernels that run everywhere; bfloat16 is how training runs.
+  // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
   stream.use_general_kernels(options.dtype == "float32");
   Verification verification(options, stream, communicator.get());
   VerifyReport report = report_of(options);

@@ -1,4 +1,4 @@
-// hone verify: replays a reference case and holds every number of it against a bound.
+// hone verify: replays a reference case and checks each number of it against a bound.
 #pragma once
 
 #include <filesystem>
@@ -19,9 +19,9 @@ struct VerifyOptions {
   std::string dtype = "float32";  ///< float32: every row; bfloat16: the gradients of batch 0
   bool json = false;              ///< print JSON instead of a table
   int threads = 0;                ///< 0: all cores
-  int ranks = 1;                  ///< of several: the runs alone, by as many threads that train together
-  int zero_stage = 0;             ///< what of the training state these share (params/bucket.h)
-  /// Tests plant errors in the optimizer with this.
+  int ranks = 1;                  ///< more than 1: the training runs only, by as many threads as ranks
+  int zero_stage = 0;             ///< their ZeRO stage (params/bucket.h)
+  /// Changes the optimizer, for tests with planted errors.
   std::function<void(ReferenceOptimizer&)> change_optimizer = {};
 };
 
@@ -33,15 +33,15 @@ struct VerifyReport {
   bool ok() const;
 };
 
-/// Replays the case. UserError if files are missing or broken, or belong to another model. By several `ranks` that a
-/// launcher has started: what this one finds of what they do together.
+/// Replays the case. Throws UserError if files are missing or invalid, or belong to another model. With `ranks` from a
+/// launcher: this rank's report of the checks that ranks make together.
 VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks = {});
 
-/// The table for people: a row for each check, the worst tensors below rows that compare tensors.
+/// The report as a table: one row per check, with the worst tensors below rows that compare tensors.
 std::string report_table(const VerifyReport& report);
 Json report_json(const VerifyReport& report);
 
-/// verify_case, printed to standard output. Returns the exit code: 0 if every row holds, else 1.
+/// Calls verify_case and prints the report. Returns the exit code: 0 if every required row holds, else 1.
 int run_verify(const VerifyOptions& options, const TrainerRanks& ranks = {});
 
 }  // namespace hone

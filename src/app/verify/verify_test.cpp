@@ -27,7 +27,7 @@ std::vector<std::string> failed_rows(const VerifyReport& report) {
   return names;
 }
 
-/// A copy of the case in which a test changes numbers; each change is taken back by the next restore().
+/// A copy of the case whose numbers a test changes; restore() undoes the changes.
 class PlantedCase : public ::testing::Test {
  protected:
   PlantedCase()
@@ -51,7 +51,7 @@ class PlantedCase : public ::testing::Test {
     fs::copy_file(kCase / file, path(file), fs::copy_options::overwrite_existing);
   }
 
-  /// Adds to one number of a tensor, in place.
+  /// Adds `amount` to one element of a tensor in a file.
   void add(const std::string& file, const std::string& tensor, int64_t element, double amount) {
     const SafetensorsFile tensors(path(file));
     const SafetensorsEntry& entry = tensors.at(tensor);
@@ -75,7 +75,7 @@ class PlantedCase : public ::testing::Test {
     return Json::parse(file);
   }
 
-  /// Ten times the bound of a gradient: 1e-4 of the tensor's norm, or of 1e-4 of the norm of all.
+  /// Ten times the bound of a gradient: 1e-4 of the larger of the tensor's norm and 1e-4 of the norm of all.
   double ten_gradient_bounds(const std::string& file, const std::string& tensor) const {
     double all = 0;
     const ReferenceTensors tensors = read_reference_tensors(path(file));
@@ -83,7 +83,7 @@ class PlantedCase : public ::testing::Test {
     return 10 * 1e-4 * std::max(norm(tensors.at(tensor)), 1e-4 * std::sqrt(all));
   }
 
-  /// Ten times the bound of what training changed in one tensor of an adapter.
+  /// Ten times the bound of the change of one tensor of an adapter.
   double ten_change_bounds(const std::string& run, const std::string& tensor, double bound) const {
     const std::string file = "adapter_model.safetensors";
     const HostTensors change =
@@ -125,7 +125,7 @@ TEST_F(PlantedCase, OneWrongGradientIsNoticedInEveryFileOfGradients) {
 }
 
 TEST_F(PlantedCase, AGradientThatIsZeroInTheCaseMustBeZero) {
-  // The case's expert is made one without tokens, so that our gradient is the one that should not be there.
+  // The case's expert becomes one without tokens, so that the computed gradient is wrong.
   const std::string norms = "model.layers.0.mlp.experts.gate_up_proj.row_norms";
   const HostTensors gradients = read_host_tensors(path("grads.safetensors"));
   add("grads.safetensors", norms, 0, -static_cast<double>(gradients.at(norms).values[0]));
@@ -184,7 +184,7 @@ TEST_F(PlantedCase, AWrongTokenOfAnInputIsNoticed) {
                                                           "documents packed, gradients", "greedy, prompt is batch 0"}));
 }
 
-/// Errors that a trainer could make, planted in ours.
+/// Planted errors that a trainer could make.
 class PlantedOptimizer : public ::testing::TestWithParam<std::pair<const char*, void (*)(ReferenceOptimizer&)>> {};
 
 TEST_P(PlantedOptimizer, IsNoticed) {
@@ -205,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"NoClipping", +[](ReferenceOptimizer& o) { o.max_grad_norm = 0; }}),
     [](const auto& test) { return test.param.first; });
 
-/// The same errors in a run whose bounds are those of a tie of two experts.
+/// The same errors in a run whose bounds come from nearly tied experts.
 class PlantedOptimizerAtATie : public PlantedOptimizer {};
 
 TEST_P(PlantedOptimizerAtATie, IsNoticed) {
@@ -253,7 +253,7 @@ TEST_F(PlantedCase, MissingAndBrokenFilesAreTheUsersMistakes) {
   EXPECT_THAT(complaint(), ::testing::HasSubstr("has no expected.json"));
 }
 
-/// A run of the case with noise: of the last step's loss, of one tensor.
+/// Adds noise to a run of the case: of the last step's loss, and of one tensor's change.
 void add_noise(Json& run, double loss, double change) {
   std::vector<double> none(run["steps"].size(), 0.0), last = none;
   last.back() = loss;
@@ -303,7 +303,7 @@ TEST_F(PlantedCase, NoiseThatNoErrorCouldExceedIsRefused) {
               HasSubstr("'full.noise.change_of_tensors.lm_head.weight'"));
   EXPECT_THAT(complaint([](Json& noise) { noise["aux_loss"].get_ref<Json::array_t&>().pop_back(); }),
               HasSubstr("a list of 20 numbers"));
-  // JSON has no number that is not finite: those are null.
+  // NaN and infinity are null in JSON.
   EXPECT_THAT(complaint([](Json& noise) { noise["loss"][0] = std::nan(""); }), HasSubstr("'full.noise.loss'"));
   EXPECT_THAT(complaint([](Json& noise) { noise["change"] = nullptr; }), HasSubstr("'full.noise.change'"));
   EXPECT_THAT(complaint([](Json& noise) { noise["change"] = "0.1"; }), HasSubstr("'full.noise.change'"));
