@@ -6,7 +6,7 @@
 #   make fuzz                  readers of foreign files on damaged input, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench                 time of every op, as hone bench ops prints it
 #   make format | lint         clang-format | clang-format check and clang-tidy
-#   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
+#   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz, for all GPUs from compute capability 8.0 on
 #   make op OP=rms_norm        tests and benchmark of one op
 #   make new-op NAME=rms_norm  a folder for a new op, whose tests fail until it is filled in
 #   make tsan                  tests of threads, ranks and the kernels that share work, under ThreadSanitizer
@@ -20,6 +20,8 @@ TEST_JOBS ?= 2
 CUDA ?= AUTO
 WERROR ?= OFF
 BUILD ?= build
+# A release runs on GPUs of compute capability 8.0 and later: machine code, and PTX for those to come.
+RELEASE_ARCHITECTURES ?= 80;90a;100;120;compute_80
 CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA) -DHONE_WERROR=$(WERROR)
 SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
@@ -105,8 +107,10 @@ lint:
 	@clang-format --dry-run --Werror $(SOURCES)
 	@tools/lint.sh $(BUILD)-lint
 
-dist: build
-	@tools/dist.sh $(BUILD)
+dist: setup
+	@cmake -S . -B $(BUILD)-dist -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA) -DHONE_TESTS=OFF "-DHONE_CUDA_ARCHITECTURES=$(RELEASE_ARCHITECTURES)" | grep 'GPU kernels'
+	@cmake --build $(BUILD)-dist --target hone -j $(JOBS)
+	@tools/dist.sh $(BUILD)-dist
 
 clean:
-	rm -rf $(BUILD) dist
+	rm -rf $(BUILD) $(BUILD)-dist dist

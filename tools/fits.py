@@ -16,7 +16,9 @@ MODELS = ["granite-3b-a800m", "olmoe-7b-a1b", "qwen3-8b", "deepseek-v2-lite", "g
           "qwen3-235b-a22b", "deepseek-v3"]
 MACHINES = [("1 × 24 GB", 1, 24), ("1 × 80 GB", 1, 80), ("2 × 80 GB", 2, 80), ("8 × 80 GB", 8, 80), ("1 × 141 GB", 1, 141),
             ("2 × 141 GB", 2, 141), ("8 × 141 GB", 8, 141)]
+CARDS = [(f"1 × {memory} GB", 1, memory) for memory in (12, 16, 24, 32, 48, 80, 141)] + [("8 × 80 GB", 8, 80)]
 DENSE = ["qwen3-8b", "qwen3-32b"]
+PACKED = {"gpt-oss-20b": "auto", "gpt-oss-120b": "auto"}  # MXFP4 checkpoints; of others the base is rounded to nf4
 HOST_GB_PER_GPU = 256  # of host memory, that offloading may use
 
 CHECKPOINTING = ["gradient_checkpointing=true"]
@@ -35,16 +37,20 @@ FULL = {"a": (["zero_stage=1"], "any"), "b": (CHECKPOINTING + ["zero_stage=1"], 
         "l": (CHECKPOINTING + FEW_BITS + ["zero_stage=3", "cpu_offload=[params,optimizer]"], "several"),
         "m": (CHECKPOINTING + FEW_BITS + IN_BACKWARD + ["cpu_offload=[optimizer]"], "one"),
         "n": (CHECKPOINTING + FEW_BITS + IN_BACKWARD + ["cpu_offload=[params,optimizer]"], "one")}
-METHODS = [("LoRA r16 on attention", ["finetuning_type=lora", "lora_target_modules=attention"], LORA),
-           ("LoRA r16 on attention and every expert or MLP", ["finetuning_type=lora"], LORA),
-           ("full", ["finetuning_type=full"], FULL)]
+ATTENTION, ALL = ["finetuning_type=lora", "lora_target_modules=attention"], ["finetuning_type=lora"]
+FOUR_BITS = ", base of 4 bits"
+METHODS = [("LoRA r16 on attention", ATTENTION, LORA, MACHINES),
+           ("LoRA r16 on attention" + FOUR_BITS, ATTENTION, LORA, CARDS),
+           ("LoRA r16 on attention and every expert or MLP", ALL, LORA, MACHINES),
+           ("LoRA r16 on attention and every expert or MLP" + FOUR_BITS, ALL, LORA, CARDS),
+           ("full", ["finetuning_type=full"], FULL, MACHINES)]
 
 HEAD = """# Which model fits where
 
 Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=cuda --ranks N` with the keys of its letter, for
 documents of 4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU,
-and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version; 4-bit and
-8-bit bases on GPUs are not in it. Tokens a second are measured, on one H200 of 141 GB, with the settings in
+and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version.
+A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are measured, on one H200 of 141 GB, with the settings in
 [benchmarks.md](benchmarks.md) and [memory.md](memory.md#host-memory-as-room); where a cell has none, nothing was measured. Plans
 have been within 1 % of what the driver shows on an H200, which is the only GPU that Hone has run on so far; `zero_stage: 3` has been
 run on CPU ranks and on ranks that share one GPU, not yet on several.
@@ -75,6 +81,15 @@ MEASURED = {
     ("qwen3-30b-a3b", "LoRA r16 on attention", "1 × 24 GB"): "7,714 tok/s",
     ("qwen3-30b-a3b", "full", "1 × 141 GB"): "9,435 tok/s",
     ("mixtral-8x7b", "LoRA r16 on attention", "1 × 141 GB"): "9,003 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention" + FOUR_BITS, "1 × 12 GB"): "7,379 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention" + FOUR_BITS, "1 × 24 GB"): "14,320 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention and every expert or MLP" + FOUR_BITS, "1 × 141 GB"): "22,378 tok/s",
+    ("gpt-oss-20b", "LoRA r16 on attention" + FOUR_BITS, "1 × 12 GB"): "9,969 tok/s",
+    ("gpt-oss-20b", "LoRA r16 on attention" + FOUR_BITS, "1 × 24 GB"): "16,558 tok/s",
+    ("mixtral-8x7b", "LoRA r16 on attention" + FOUR_BITS, "1 × 48 GB"): "6,813 tok/s",
+    ("mixtral-8x7b", "LoRA r16 on attention" + FOUR_BITS, "1 × 80 GB"): "8,970 tok/s",
+    ("mixtral-8x22b", "LoRA r16 on attention" + FOUR_BITS, "1 × 141 GB"): "2,381 tok/s",
+    ("qwen3-235b-a22b", "LoRA r16 on attention" + FOUR_BITS, "1 × 141 GB"): "3,011 tok/s",
 }
 
 
@@ -99,9 +114,10 @@ def main():
             key = (model, method, letter, ranks)
             if key not in plans:
                 targets = []
-                if method.endswith("MLP"):
+                if " every expert or MLP" in method:
                     targets = ["lora_target_modules=" + ("all-linear" if model in DENSE else "[attention,all-experts]")]
-                plans[key] = plan(hone, model, keys + targets + setting, ranks)
+                base = ["base_weight_dtype=" + PACKED.get(model, "nf4")] if method.endswith(FOUR_BITS) else []
+                plans[key] = plan(hone, model, keys + targets + base + setting, ranks)
             entry = plans[key]
             if entry["total"] <= memory * 1e9 and entry["host"] <= HOST_GB_PER_GPU * 1e9:
                 host = f" + {entry['host'] / 1e9:.0f}" if entry["host"] > 0 else ""
@@ -110,12 +126,12 @@ def main():
         return "–"
 
     print(HEAD)
-    for method, keys, ladder in METHODS:
+    for method, keys, ladder, machines in METHODS:
         print(f"\n## {method[0].upper()}{method[1:]}\n")
-        print("| model | " + " | ".join(name for name, _, _ in MACHINES) + " |")
-        print("|---" * (len(MACHINES) + 1) + "|")
+        print("| model | " + " | ".join(name for name, _, _ in machines) + " |")
+        print("|---" * (len(machines) + 1) + "|")
         for model in MODELS:
-            print(f"| {model} | " + " | ".join(cell(model, method, keys, ladder, machine) for machine in MACHINES) + " |")
+            print(f"| {model} | " + " | ".join(cell(model, method, keys, ladder, machine) for machine in machines) + " |")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
   learning.py hone FOLDER MODE PROGRAM  Hone on the same
   learning.py verdict FOLDER            compares the means of the last 50 losses
   learning.py all FOLDER PROGRAM        everything above; the peer's runs share the GPU
+  learning.py bases FOLDER PROGRAM      Hone alone: full, then LoRA of its result on each base_weight_dtype
 
 --steps N tries the script with fewer steps; no verdict of fewer than 300 counts.
 
@@ -33,6 +34,7 @@ KERNELS = {"fast": ("grouped_mm", "cudnn"), "other": ("grouped_mm", "flash")}
 STATES, SUCCESSORS = 256, 4
 # Full fine-tuning begins with random weights, LoRA with what transformers' full fine-tuning made of them.
 BASE = {"full": "model", "lora": "trained"}
+BASES = ("dtype", "nf4", "int4", "mxfp4", "int8", "fp8")
 
 
 def documents(seed):
@@ -136,19 +138,20 @@ def peer(folder, mode, kernels):
         save(model, folder / BASE["lora"])
 
 
-def hone(folder, mode, program):
-    settings = dict(model_name_or_path=folder / BASE[mode], datasets=folder / f"{mode}.jsonl", max_length=SEQ, packing="false",
+def hone(folder, mode, program, base="dtype", model=None):
+    name = f"hone-{mode}" + ("" if base == "dtype" else f"-{base}")
+    settings = dict(model_name_or_path=model or folder / BASE[mode], datasets=folder / f"{mode}.jsonl", max_length=SEQ, packing="false",
                     shuffle="false", train_on="all", per_device_train_batch_size=BATCH, max_steps=STEPS,
                     learning_rate=RATE[mode], lr_scheduler_type="constant_with_warmup", warmup_steps=WARM_UP,
                     router_aux_loss_coef=0, weight_decay=0, dtype="bfloat16", finetuning_type=mode, device="cuda",
-                    save_strategy="no", report_to="jsonl", output_dir=folder / f"hone-{mode}", overwrite_output_dir="true")
+                    save_strategy="no", report_to="jsonl", output_dir=folder / name, overwrite_output_dir="true")
     if mode == "lora":
-        settings["adapter_name_or_path"] = folder / "adapter"
+        settings |= dict(adapter_name_or_path=folder / "adapter", base_weight_dtype=base)
     begin = time.time()
     subprocess.run([program, "train", *(f"{key}={value}" for key, value in settings.items())], check=True,
-                   stdout=open(folder / f"hone-{mode}.log", "w"), stderr=subprocess.STDOUT)
-    metrics = [json.loads(line) for line in open(folder / f"hone-{mode}" / "metrics.jsonl")]
-    write(folder, f"hone-{mode}", [m["loss"] for m in metrics if "loss" in m], time.time() - begin)
+                   stdout=open(folder / f"{name}.log", "w"), stderr=subprocess.STDOUT)
+    metrics = [json.loads(line) for line in open(folder / name / "metrics.jsonl")]
+    write(folder, name, [m["loss"] for m in metrics if "loss" in m], time.time() - begin)
 
 
 def write(folder, name, losses, seconds):
@@ -193,17 +196,36 @@ def everything(folder, program):
     return verdict(folder)
 
 
+def bases(folder, program):
+    """A base passes if the mean of the last 50 losses is within 1.5 % of that of the base in bfloat16."""
+    prepare(folder)
+    hone(folder, "full", program)
+    result = {"steps": STEPS, "last": 50, "bases": {}}
+    for base in BASES:
+        hone(folder, "lora", program, base, folder / "hone-full")
+        name = "hone-lora" + ("" if base == "dtype" else f"-{base}")
+        losses = json.loads((folder / f"{name}.json").read_text())["losses"]
+        result["bases"][base] = {"first": losses[0], "mean": mean(losses)}
+    dense = result["bases"]["dtype"]["mean"]
+    for entry in result["bases"].values():
+        entry["ratio"] = entry["mean"] / dense
+    result["same"] = all(abs(entry["ratio"] - 1) <= 0.015 for entry in result["bases"].values())
+    (folder / "bases.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+    return 0 if result["same"] else 1
+
+
 def main():
     global STEPS
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=("prepare", "peer", "hone", "verdict", "all"))
+    p.add_argument("part", choices=("prepare", "peer", "hone", "verdict", "all", "bases"))
     p.add_argument("folder", type=pathlib.Path)
     p.add_argument("rest", nargs="*")
     p.add_argument("--steps", type=int, default=STEPS)
     a = p.parse_args()
     STEPS = a.steps
     a.folder.mkdir(parents=True, exist_ok=True)
-    parts = {"prepare": prepare, "peer": peer, "hone": hone, "verdict": verdict, "all": everything}
+    parts = {"prepare": prepare, "peer": peer, "hone": hone, "verdict": verdict, "all": everything, "bases": bases}
     return parts[a.part](a.folder, *a.rest)
 
 

@@ -19,6 +19,8 @@ CLI::App* add_verb(CLI::App& parent, const char* name, const char* what, const c
 
 /// Adds --threads.
 void add_threads(CLI::App* verb, int& threads);
+/// Adds --tier, which limits the GPU kernels of the process.
+void add_tier(CLI::App* verb);
 /// Adds --json, for verbs that print their result.
 void add_json(CLI::App* verb, bool& json);
 

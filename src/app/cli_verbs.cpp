@@ -1,5 +1,8 @@
 #include "app/cli.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <memory>
 
 #include "app/bench/bench_verbs.h"
@@ -21,6 +24,7 @@
 #include "app/train/train_verbs.h"
 #include "app/verify/verify.h"
 #include "core/error.h"
+#include "core/process_kernels.h"
 
 namespace hone {
 
@@ -33,6 +37,12 @@ CLI::App* add_verb(CLI::App& parent, const char* name, const char* what, const c
 
 void add_threads(CLI::App* verb, int& threads) {
   verb->add_option("--threads", threads, "0: all cores")->capture_default_str();
+}
+
+void add_tier(CLI::App* verb) {
+  verb->add_option_function<std::string>(
+      "--tier", [](const std::string& name) { limit_kernels_of_process({.tier = parse_kernel_tier(name, "--tier")}); },
+      "GPU kernels of at most this tier, for tests: general, sm80, sm90 or sm100");
 }
 
 void add_json(CLI::App* verb, bool& json) { verb->add_flag("--json", json, "print JSON"); }
@@ -95,6 +105,7 @@ void add_train(CLI::App& app, Action& action) {
   auto options = add_config(verb);
   auto dry_run = options_of<bool>();
   verb->add_flag("--dry-run", *dry_run, "load, show a sample and the memory plan, run one step, estimate the time");
+  add_tier(verb);
   verb->callback(
       [=, &action] { action = [=] { return run_train(request_of(*options, verb->remaining()), *dry_run); }; });
 }
@@ -140,6 +151,7 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_option("--output", request->output,
                    "JSON file to write; default with --base: evaluation_results.json in the checkpoint's folder");
   add_json(verb, request->json);
+  add_tier(verb);
   verb->callback([=, &action] {
     action = [=] {
       request->run = request_of(*options, verb->remaining());
@@ -181,7 +193,7 @@ void add_estimate(CLI::App& app, Action& action) {
                             "  hone estimate run.yaml\n"
                             "  hone estimate ./Qwen3-30B-A3B --method lora max_length=8192\n"
                             "  hone estimate qwen3-30b-a3b device=cuda --memory 80GB    before the download\n"
-                            "  hone estimate run.yaml device=cuda --memory 80GB   a GPU that need not be there\n"
+                            "  hone estimate run.yaml --gpu rtx-4090              a GPU that need not be there\n"
                             "  hone estimate run.yaml --ranks 8 zero_stage=3\n"
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
@@ -195,6 +207,7 @@ void add_estimate(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--memory", options->memory, "memory of the device, such as 80GB; default: its free memory")
       ->transform(CLI::AsSizeValue(true));
+  verb->add_option("--gpu", options->gpu, "a GPU that need not be there: a100-80gb, rtx-4090, h200, …");
   add_json(verb, options->json);
   verb->callback([=, &action] {
     action = [=] {
@@ -280,6 +293,13 @@ void add_inspect(CLI::App& app, Action& action) {
   verb->callback([=, &action] { action = [=] { return run_inspect(*options); }; });
 }
 
+void add_base_rounding(CLI::App* verb, std::string& dtype, std::vector<std::string>& keep) {
+  verb->add_option("--base-weight-dtype", dtype,
+                   "round the base as a run with that key did before the adapter is added: nf4, int4, …; default: the "
+                   "weights of the files");
+  verb->add_option("--base-weight-keep", keep, "patterns of weights that are not rounded")->delimiter(',');
+}
+
 void add_merge(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "merge", "Merge an adapter into its base model, with a check of the result",
                             "  hone merge --model ./Qwen3-30B-A3B --adapter out/run1 --output merged");
@@ -288,6 +308,7 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_option("--adapter", options->adapter, "folder of the adapter")->required();
   verb->add_option("--output", options->output, "folder to write")->required();
   verb->add_option("--dtype", options->dtype, "of the written weights: float32 or bfloat16; default: the base's");
+  add_base_rounding(verb, options->base_weight_dtype, options->base_weight_keep);
   verb->add_flag("--compare-logits", options->compare_logits,
                  "also compare the logits of base + adapter and of the result on a few prompts: takes memory for the "
                  "model in float32");
@@ -301,13 +322,17 @@ void add_merge(CLI::App& app, Action& action) {
 void add_export(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "export", "A trained model as one folder: adapters merged, in files of a chosen size",
                             "  hone export out/run1 released\n"
-                            "  hone export out/full1/checkpoint-500 released --dtype bfloat16 --max-shard-size 2GB");
+                            "  hone export out/full1/checkpoint-500 released --dtype bfloat16 --max-shard-size 2GB\n"
+                            "  hone export out/run1 released --weights fp8");
   auto options = options_of<ExportOptions>();
   verb->add_option("INPUT", options->input, "folder of a model or an adapter")->required();
   verb->add_option("OUTPUT", options->output, "folder to write")->required();
   verb->add_option("--model", options->model, "base of an adapter; default: the one that it names");
   verb->add_option("--format", options->format, "safetensors")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "of the weights: float32 or bfloat16; default: each as it is");
+  verb->add_option("--weights", options->weights,
+                   "fp8 or mxfp4: round matrices of layers to FP8 blocks, or experts of gpt-oss to MXFP4");
+  add_base_rounding(verb, options->base_weight_dtype, options->base_weight_keep);
   verb->add_option("--max-shard-size", options->max_shard_size, "of the files, such as 5GB")
       ->transform(CLI::AsSizeValue(true));
   add_threads(verb, options->threads);
@@ -356,8 +381,12 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--device", options.device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
       ->capture_default_str();
   verb->add_option("--dtype", options.dtype, "float32 or bfloat16; default: what the model's config says");
+  verb->add_option("--base-weight-dtype", options.base_weight_dtype,
+                   fmt::format("of weights of layers: {}", fmt::join(base_format_names(), ", ")))
+      ->capture_default_str();
   verb->add_option("--expert-weight-dtype", options.expert_weight_dtype, "auto (as --dtype), or int8 on a CPU")
       ->capture_default_str();
+  add_tier(verb);
   add_threads(verb, options.threads);
 }
 
@@ -414,6 +443,7 @@ void add_verify(CLI::App& app, Action& action) {
                    "of ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")
       ->capture_default_str()
       ->check(CLI::Range(0, 3));
+  add_tier(verb);
   add_threads(verb, options->threads);
   add_json(verb, options->json);
   verb->callback([=, &action] { action = [=] { return run_verify(*options, launched_ranks()); }; });

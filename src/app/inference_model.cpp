@@ -182,7 +182,9 @@ int64_t context_length(const RopeParameters& rope) {
 }
 
 Generator& InferenceModel::load(const GeneratorOptions& options) {
-  model_.set_trainable(TrainableOptions::nothing(options_.adapter));
+  TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
+  hold_base_as(nothing, options_.base_weight_dtype);
+  model_.set_trainable(nothing);
   model_.load(stream_.device(), pool_, 0, true);
   order_frozen_experts(model_.store(), pool_);
   model_.decoder().prepare(stream_, options.max_length);

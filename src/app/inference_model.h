@@ -32,6 +32,7 @@ struct InferenceOptions {
   SamplingOverrides sampling;
   std::string device = "auto";
   std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
+  std::string base_weight_dtype = "dtype";   ///< of frozen weights of layers: base_format_names()
   std::string expert_weight_dtype = "auto";  ///< or int8, on a CPU
   int threads = 0;                           ///< 0: all cores
 };

@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "core/process_kernels.h"
+
 namespace hone {
 
-Stream::Stream(Device device, ThreadPool& pool) : device_(device), pool_(pool) {
+Stream::Stream(Device device, ThreadPool& pool)
+    : device_(device), pool_(pool), kernel_limit_(kernel_limit_of_process()) {
   if (device.kind == DeviceKind::kCuda) {
     cuda_ = std::make_unique<CudaQueue>(device.index);
   } else {

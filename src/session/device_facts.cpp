@@ -112,20 +112,28 @@ void check_device_name(const std::string& name, const std::string& where) {
 
 namespace {
 
+/// bfloat16 products on tensor cores, which all GPU kernels of training need, begin here: V100 and T4 have none.
+constexpr int kLeastMajor = 8;
+
 bool has_code_for_gpu(int index) {
   const cuda::DeviceInfo info = cuda::device_info(index);
-  return cuda::has_code_for(cuda::built_architectures(), info.major, info.minor);
+  return info.major >= kLeastMajor && cuda::has_code_for(cuda::built_architectures(), info.major, info.minor);
 }
 
 /// "this build has no code for cuda:0 (NVIDIA A100, compute capability 8.0); it has code for 90a"
 std::string without_code(int index) {
   const cuda::DeviceInfo info = cuda::device_info(index);
+  if (info.major < kLeastMajor) {
+    return fmt::format("cuda:{} ({}, compute capability {}.{}) has no bfloat16 arithmetic, which Hone needs", index,
+                       info.name, info.major, info.minor);
+  }
   return fmt::format("this build has no code for cuda:{} ({}, compute capability {}.{}): it has code for {}", index,
                      info.name, info.major, info.minor, cuda::built_architectures());
 }
 
 std::string build_with_code(int index) {
   const cuda::DeviceInfo info = cuda::device_info(index);
+  if (info.major < kLeastMajor) return "use a GPU of compute capability 8.0 or later (A100, RTX 30 series)";
   return fmt::format("build Hone with cmake -DHONE_CUDA_ARCHITECTURES={}{}{}", info.major, info.minor,
                      info.major == 9 ? "a" : "");  // Hopper's own instructions
 }

@@ -48,6 +48,26 @@ void hold_base_as(TrainableOptions& options, const std::string& name, std::vecto
   if (format != nullptr) options.base_format = [format](const Parameter&) { return format; };
 }
 
+namespace {
+
+bool can_be_packed(const Parameter& p) { return is_base_weight(p) && !p.trainable() && p.format().dense(); }
+
+}  // namespace
+
+std::map<const Parameter*, const PackedFormat*> packed_formats(
+    ParameterStore& store, const std::function<const PackedFormat*(const Parameter&)>& format,
+    const std::vector<std::string>& keep) {
+  std::set<const Parameter*> kept;
+  for (const Parameter* p : store.select(keep, "base_weight_keep")) kept.insert(p);
+  std::map<const Parameter*, const PackedFormat*> formats;
+  for (const Parameter& p : store.all()) {
+    if (!can_be_packed(p) || kept.contains(&p)) continue;
+    const PackedFormat* of = format(p);
+    if (of != nullptr && of->fits(p.stack())) formats.emplace(&p, of);
+  }
+  return formats;
+}
+
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key) {
   if (name == "auto") return dense_format();
   if (name == "int8") return int8_format();
@@ -103,19 +123,13 @@ void check_whole(const ParameterStore& store) {
 
 /// Sets the formats of frozen weights of layers.
 void pack_base(ParameterStore& store, const TrainableOptions& options) {
-  std::set<const Parameter*> kept;
-  for (const Parameter* p : store.select(options.base_keep, "base_weight_keep")) kept.insert(p);
-  bool any = false, any_frozen = false;
+  const auto formats = packed_formats(store, options.base_format, options.base_keep);
   for (Parameter& p : store.all()) {
-    if (!is_base_weight(p) || p.trainable() || !p.format().dense()) continue;
-    any_frozen = true;
-    const PackedFormat* format = options.base_format(p);
-    if (format == nullptr || kept.contains(&p) || !format->fits(p.stack())) continue;
-    p.hold_in(*format);
-    any = true;
+    const auto format = formats.find(&p);
+    if (format != formats.end()) p.hold_in(*format->second);
   }
-  if (any || options.base_as_stored) return;
-  if (!any_frozen) {
+  if (!formats.empty() || options.base_as_stored) return;
+  if (std::none_of(store.all().begin(), store.all().end(), can_be_packed)) {
     throw UserError("no matrix of a layer is frozen, and frozen weights alone are packed", kBaseWeightKey,
                     "write finetuning_type: lora, which trains adapters beside them, or leave it out");
   }

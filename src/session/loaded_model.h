@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -51,6 +52,11 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
 const PackedFormat* parse_base_format(const std::string& name, const std::string& key);
 /// The names that it takes.
 const std::vector<std::string>& base_format_names();
+/// The frozen matrices of layers that are packed, with their formats: those for which `format` gives one that fits, and
+/// which no pattern of `keep` (base_weight_keep) matches. UserError if a pattern matches nothing.
+std::map<const Parameter*, const PackedFormat*> packed_formats(
+    ParameterStore& store, const std::function<const PackedFormat*(const Parameter&)>& format,
+    const std::vector<std::string>& keep);
 /// Sets base_format, base_as_stored and base_keep for a value of base_weight_dtype.
 void hold_base_as(TrainableOptions& options, const std::string& name, std::vector<std::string> keep = {});
 

@@ -58,8 +58,10 @@ class MergedModelWriter {
   MergedModelWriter(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint& base,
                     const CheckpointMap& map, const MergeSaveOptions& options)
       : directory_(directory), progress_(options.progress) {
-    for (SavedSlice& slice : saved_slices(store, &base, &map, options.dtype))
-      tensors_.emplace_back(std::move(slice), base);
+    for (SavedSlice& slice : saved_slices(store, &base, &map, options.dtype)) {
+      const PackedFormat* rounding = options.rounding ? options.rounding(*slice.parameter) : nullptr;
+      tensors_.emplace_back(std::move(slice), base, rounding);
+    }
     for (CarriedTensor& carried : carried_slices(base, map)) tensors_.emplace_back(std::move(carried));
     for (const MergedTensor& tensor : tensors_) announced_.push_back(tensor.announced());
     for (ShardRange& range : plan_shards(announced_, options.max_shard_size)) {
@@ -204,7 +206,8 @@ class MergedModelWriter {
       report.bytes += tensor.announced().bytes();
       report.replaced += tensor.source() == MergedTensor::Source::kReplaced;
       if (tensor.source() != MergedTensor::Source::kMerged) continue;
-      ++report.merged;
+      report.merged += tensor.adapted();
+      report.rounded += tensor.rounds();
       HONE_ASSERT(sampled[t] == sampled_rows(tensor.rows()), tensor.name());
       report.rows += tensor.rows();
       report.sampled_rows += sampled[t];
@@ -215,6 +218,12 @@ class MergedModelWriter {
     report.tensors = static_cast<int64_t>(tensors_.size());
     report.files = static_cast<int64_t>(shards_.size());
     report.lost = change > 0 ? std::sqrt(rounding / change) : 0;
+    double base_change = 0, base_norm = 0;
+    for (const ThreadState& state : states_) {
+      base_change += state.merge.base_change;
+      base_norm += state.merge.base_norm;
+    }
+    report.base_change = base_norm > 0 ? std::sqrt(base_change / base_norm) : 0;
     return report;
   }
 

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "params/adapter.h"
+#include "params/frozen_weights.h"
 #include "params/store_testing.h"
 #include "weights/adapter.h"
 #include "weights/merged_tensor.h"
@@ -157,7 +158,8 @@ class MergedModel : public ::testing::Test {
   }
 
   /// Compares with merging the full model in memory.
-  void expect_from_memory(const AddModel& add, std::optional<DType> dtype = {}) {
+  void expect_from_memory(const AddModel& add, std::optional<DType> dtype = {},
+                          const PackedFormat* rounding = nullptr) {
     ThreadPool pool(1);
     ParameterStore store;
     describe(store, add);
@@ -165,9 +167,23 @@ class MergedModel : public ::testing::Test {
     const Checkpoint base = Checkpoint::open(root_ / "base");
     const CheckpointMap map = map_checkpoint(base, store, {"mtp."});
     load_parameters(base, map, store, pool);
+    for (const Parameter& p : store.all()) {
+      if (rounding != nullptr && is_base_weight(p)) round_matrices(*rounding, p);
+    }
     load_adapter(root_ / "adapter", store);
     merge_adapters(store);
     save_parameters(root_ / "expected", store, &base, &map, {.dtype = dtype});
+  }
+
+  /// Rounds each matrix of a dense value.
+  static void round_matrices(const PackedFormat& format, const Parameter& p) {
+    const PackedLayout layout = format.layout(p.stack()[-2], p.stack()[-1]);
+    std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
+    for (int64_t at = 0; at < p.shape().numel(); at += layout.elements()) {
+      float* values = p.value().as<float>() + at;
+      format.pack(layout, values, chunk.data());
+      unpack(layout, chunk.data(), 0, layout.elements(), values);
+    }
   }
 
   /// Compares both models: same tensors, whose numbers differ by at most two roundings.
@@ -262,6 +278,29 @@ TEST_F(MergedModel, OfQuantisedFilesIsWrittenInBFloat16) {
       for (const auto& [tensor, found] : merged.tensors()) {
         const bool dequantised = !tensor.ends_with("norm.weight") && !tensor.ends_with("_bias");
         EXPECT_TRUE(!dequantised || found.entry->dtype == DType::kBF16) << tensor;
+      }
+    }
+  }
+}
+
+TEST_F(MergedModel, RoundsTheBaseFirstIfAsked) {
+  for (const AddModel& add :
+       {AddModel(add_dense_and_experts), AddModel(add_fused_experts), AddModel(add_turned_experts)}) {
+    for (const PackedFormat* format : {&nf4_format(), &packed_int8_format(), &fp8_format()}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        SCOPED_TRACE(std::string(format->name()) + " " + std::string(name_of(dtype)));
+        SetUp();
+        LoraOptions lora = lora_of(ExpertLora::kSplit);
+        lora.target_modules = {"all-experts"};
+        make_base(add, dtype);
+        make_adapter(add, lora);
+        expect_from_memory(add, {}, format);
+        const auto rounding = [&](const Parameter& p) { return is_base_weight(p) ? format : nullptr; };
+        const MergeReport report = merge(add, {.rounding = rounding});
+        compare(unit_of(dtype));
+        EXPECT_GE(report.rounded, report.merged) << "also those without an adapter";
+        EXPECT_GT(report.base_change, 0.001);
+        EXPECT_LT(report.base_change, 0.15);
       }
     }
   }

@@ -135,7 +135,7 @@ int64_t sampled_row(const std::string& name, int64_t group, int64_t rows) {
   return begin + words[0] % std::min(kRowsPerSample, rows - begin);
 }
 
-MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base)
+MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base, const PackedFormat* rounding)
     : announced_(std::move(slice.announced)),
       parameter_(slice.parameter),
       slice_(std::move(slice.slice)),
@@ -155,6 +155,10 @@ MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base)
     HONE_ASSERT(slice_.order == FileOrder::kSame && parameter_->dtype() == DType::kF32, announced_.name);
     source_ = Source::kReplaced;
     return;
+  }
+  if (rounding != nullptr && rows_ > 0) {
+    rounding_ = rounding;
+    source_ = Source::kMerged;
   }
   const Place first = rows_ > 0 ? place_of(0) : Place{};
   for (const auto& attached : parameter_->adapters()) {
@@ -239,12 +243,25 @@ std::vector<MergedTensor::Product> MergedTensor::products(MergeScratch& scratch,
 
 void MergedTensor::read_floats(MergeScratch& scratch, int64_t first_row, int64_t rows, float* floats) const {
   const int64_t count = rows * columns_;
+  if (rounds()) {
+    const int64_t matrix = first_row / matrix_rows_;
+    round(scratch, matrix);
+    const float* from = scratch.rounded.file.data() + (first_row - matrix * matrix_rows_) * columns_;
+    std::copy(from, from + count, floats);
+    return;
+  }
   if (stored_->format() != StoredTensor::Format::kPlain || stored_->dtype() != DType::kBF16) {
     return stored_->read(scratch.read, first_row * columns_, count, DType::kF32, reinterpret_cast<std::byte*>(floats));
   }
   std::byte* bytes = grown(scratch.narrow, count * static_cast<int64_t>(sizeof(BFloat16)));
   stored_->read(scratch.read, first_row * columns_, count, DType::kBF16, bytes);
   widen(bytes, DType::kBF16, floats, count);
+}
+
+void MergedTensor::round(MergeScratch& scratch, int64_t matrix) const {
+  MatrixOrder order = order_;
+  if (stored_->format() == StoredTensor::Format::kMxfp4) order.transposed = false;
+  round_matrix(*rounding_, *parameter_, *stored_, order, matrix, scratch.read, scratch.rounded);
 }
 
 void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const {
@@ -254,6 +271,11 @@ void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t
     const int64_t matrix = row / matrix_rows_, begin = row - matrix * matrix_rows_;
     const int64_t part = std::min(matrix_rows_, begin + end - row);  // the end of these rows in the matrix
     const std::vector<Product> of_matrix = products(scratch, matrix, begin, part);
+    if (rounds()) {
+      round(scratch, matrix);
+      scratch.base_change += scratch.rounded.error;
+      scratch.base_norm += scratch.rounded.norm;
+    }
     for (int64_t at = begin; at < part; at += block) {
       const int64_t count = std::min(block, part - at);
       float* floats = grown(scratch.floats, block * columns_);

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/gemm/gemm.h"
 #include "params/adapter.h"
+#include "weights/rounded_base.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
 
@@ -41,32 +42,38 @@ struct MergeScratch {
   std::vector<std::vector<float>> factors;
   std::vector<double> exact, magnitude;
   std::vector<std::vector<float>> largest;
+  RoundedMatrix rounded;
+  double base_change = 0, base_norm = 0;  ///< ‖rounded W − W‖² and ‖W‖² of the matrices that make() has rounded
 };
 
 /// Parameters and files must outlive it. Its functions are thread-safe.
 class MergedTensor {
  public:
   /// A slice of a parameter: with its adapters merged, or with its own values if the adapter has the full weight
-  /// (float32, in host memory), or else as in the base.
-  MergedTensor(SavedSlice slice, const Checkpoint& base);
+  /// (float32, in host memory), or else as in the base. Unless `rounding` is null, a weight of the base is rounded by
+  /// it first.
+  MergedTensor(SavedSlice slice, const Checkpoint& base, const PackedFormat* rounding = nullptr);
   explicit MergedTensor(CarriedTensor carried);
 
   enum class Source {
     kCopied,     ///< the bytes of the base's file
     kConverted,  ///< converted to another dtype, or dequantised
-    kMerged,     ///< W + scale · B A, followed by the adapter's merge_row
+    kMerged,     ///< W + scale · B A, followed by the adapter's merge_row; W rounded, or not
     kReplaced,   ///< the adapter's values of a weight that it has in full
   };
 
   const SafetensorsWriter::Announced& announced() const { return announced_; }
   const std::string& name() const { return announced_.name; }
   Source source() const { return source_; }
+  /// Whether an adapter changes it, and whether a packed format does.
+  bool adapted() const { return !terms_.empty() || finishing_ != nullptr; }
+  bool rounds() const { return rounding_ != nullptr; }
   /// The tensor is viewed as [rows, columns] in the element order of the base's file; a piece of complete rows is a
   /// contiguous run of bytes of the written file.
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
-  /// make() needs multiples of this number of rows: those of a matrix that is transposed on writing.
-  int64_t rows_together() const { return turned_ ? matrix_rows_ : 1; }
+  /// make() needs multiples of this number of rows: those of a matrix that is transposed on writing, or rounded.
+  int64_t rows_together() const { return turned_ || rounds() ? matrix_rows_ : 1; }
   int64_t row_bytes() const { return columns_ * static_cast<int64_t>(size_of(announced_.dtype)); }
 
   /// Starts reading ahead for make().
@@ -102,7 +109,9 @@ class MergedTensor {
   /// The output index in the parameter's expert of output `file_output` of a matrix in the file.
   int64_t output(const Place& place, int64_t file_output) const;
   std::vector<Product> products(MergeScratch& scratch, int64_t matrix, int64_t begin, int64_t end) const;
+  /// Rows of one matrix of the base, rounded or not.
   void read_floats(MergeScratch& scratch, int64_t first_row, int64_t rows, float* floats) const;
+  void round(MergeScratch& scratch, int64_t matrix) const;
   void make_blocks(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
   void expect_finite(const std::byte* written, int64_t count) const;
   void measure_rows(MergeScratch& scratch, int64_t matrix) const;
@@ -119,6 +128,7 @@ class MergedTensor {
   bool rows_are_outputs_ = true;
   bool turned_ = false;  // transposed: the base has [out, in], the written file [in, out] (MXFP4)
   std::vector<Term> terms_;
+  const PackedFormat* rounding_ = nullptr;
   const AttachedAdapter* finishing_ = nullptr;  // has a merge_row, applied to rows of W + scale · B A
 };
 

@@ -89,6 +89,18 @@ std::optional<Quantization> read_quantization(const std::filesystem::path& direc
   return config ? read_quantization(*config, path.string()) : std::nullopt;
 }
 
+Json quantized_config(Json config, QuantMethod method, const std::vector<std::string>& dense) {
+  Json quantization = {{"quant_method", method == QuantMethod::kMxfp4 ? "mxfp4" : "fp8"},
+                       {"modules_to_not_convert", dense}};
+  if (method == QuantMethod::kBlockFp8) {
+    quantization["activation_scheme"] = "dynamic";
+    quantization["fmt"] = "e4m3";
+    quantization["weight_block_size"] = {128, 128};
+  }
+  config[kKey] = quantization;
+  return config;
+}
+
 Json unquantized_config(Json config) {
   if (config.erase(kKey) == 0) return config;
   config.erase("torch_dtype");

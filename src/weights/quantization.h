@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json_fwd.h"
 
@@ -33,6 +34,10 @@ std::optional<Quantization> read_quantization(const Json& config, const std::str
 
 /// The same for the config.json of a checkpoint folder; none without such a file.
 std::optional<Quantization> read_quantization(const std::filesystem::path& directory);
+
+/// config.json of a model that save_quantised (weights/quantised_model.h) writes; `dense` names modules of linear
+/// weights that are not quantised.
+Json quantized_config(Json config, QuantMethod method, const std::vector<std::string>& dense);
 
 /// What config.json says once the weights are saved dequantised: no quantization_config, dtype bfloat16. Others stay.
 Json unquantized_config(Json config);

@@ -67,6 +67,7 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--cuda-graphs", options->cuda_graphs, "as the config key of that name")
       ->check(CLI::IsMember({"auto", "true", "false"}))
       ->capture_default_str();
+  add_tier(verb);
   add_threads(verb, options->threads);
   verb->add_option("--zero-stage", options->zero_stage,
                    "of several ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")

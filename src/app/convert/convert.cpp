@@ -11,6 +11,7 @@
 #include "app/inference_model.h"
 #include "app/merge/merge.h"
 #include "app/output.h"
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
@@ -19,6 +20,7 @@
 #include "report/humanise.h"
 #include "session/loaded_model.h"
 #include "weights/model_folder.h"
+#include "weights/quantised_model.h"
 #include "weights/sharded_conversion.h"
 
 namespace hone {
@@ -198,6 +200,13 @@ void check(const ExportOptions& options) {
     throw UserError(fmt::format("'{}' is not a format of export", options.format), "--format", "use safetensors");
   }
   if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
+  if (!options.weights.empty() && options.weights != "fp8" && options.weights != "mxfp4") {
+    throw UserError(fmt::format("'{}' is not a format of weights in files", options.weights), "--weights",
+                    "use fp8 or mxfp4, or leave it out for bfloat16 or float32");
+  }
+  if (!options.weights.empty() && !options.dtype.empty()) {
+    throw UserError("the format of the weights is given twice", "--weights, --dtype", "leave out one");
+  }
 }
 
 /// A dtype that represents all weights of the files exactly.
@@ -208,11 +217,63 @@ DType exact_dtype(const Checkpoint& checkpoint) {
   return narrow ? DType::kBF16 : DType::kF32;
 }
 
+/// Modules of linear weights that stay dense, as config.json lists them.
+std::vector<std::string> dense_modules(const ParameterStore& store, QuantMethod method) {
+  if (method == QuantMethod::kMxfp4) {
+    return {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"};
+  }
+  std::vector<std::string> modules = {"lm_head"};
+  constexpr std::string_view kWeight = ".weight";
+  for (const Parameter& p : store.all()) {
+    if (p.kind() != ParameterKind::kRouter || !p.name().ends_with(kWeight)) continue;
+    modules.push_back(p.name().substr(0, p.name().size() - kWeight.size()));
+  }
+  return modules;
+}
+
+/// The error of each tensor: all of them in hone_rounding.json, the largest on the terminal.
+void report_rounding(const std::vector<RoundedTensor>& tensors, const std::string& format, const fs::path& directory) {
+  Json errors = Json::object();
+  double sum = 0;
+  const RoundedTensor* worst = &tensors.front();
+  for (const RoundedTensor& tensor : tensors) {
+    errors[tensor.name] = tensor.error;
+    sum += tensor.error;
+    if (tensor.error > worst->error) worst = &tensor;
+  }
+  write_text_file(directory / "hone_rounding.json", Json{{"format", format}, {"error", errors}}.dump(1) + "\n");
+  print_text(fmt::format(
+      "{} tensors rounded to {}: {:.2e} of their norm in the mean, at most {:.2e} ({}); hone_rounding.json has each\n",
+      tensors.size(), format, sum / static_cast<double>(tensors.size()), worst->error, worst->name));
+}
+
+void export_quantised(const ExportOptions& options, const fs::path& directory) {
+  const QuantMethod method = options.weights == "mxfp4" ? QuantMethod::kMxfp4 : QuantMethod::kBlockFp8;
+  LoadedModel model(directory, DType::kBF16);
+  if (model.checkpoint().quantization()) {
+    throw UserError("the model is quantised already", directory.string(),
+                    "export it without --weights first, which writes bfloat16, and then the result");
+  }
+  model.set_trainable(TrainableOptions::nothing());
+  ThreadPool pool(options.threads);
+  write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
+    copy_model_files(directory, temporary);
+    const Json config = quantized_config(model.config().json(), method, dense_modules(model.store(), method));
+    write_text_file(temporary / "config.json", config.dump(2) + "\n");
+    const auto rounded = save_quantised(temporary, model.store(), model.checkpoint(), model.map(), method, pool,
+                                        {.max_shard_size = options.max_shard_size, .checksums = &checksums});
+    model.map_of(Checkpoint::open(temporary));  // throws if it is incomplete
+    report_rounding(rounded, options.weights, temporary);
+  });
+  print_text(fmt::format("{}: written\n", options.output));
+}
+
 void export_model(const ExportOptions& options) {
   const std::optional<DType> dtype = parse_weight_dtype(options.dtype, "export");
   const fs::path directory = resolve_model_path(options.input);
   require_apart(options.output, {{directory, "the model"}});
   require_free_folder(options.output, options.force);
+  if (!options.weights.empty()) return export_quantised(options, directory);
   LoadedModel model(directory, exact_dtype(Checkpoint::open(directory)));
   model.set_trainable(TrainableOptions::nothing());
   ThreadPool pool(options.threads);
@@ -233,6 +294,10 @@ int run_export(const ExportOptions& options) {
   check(options);
   const fs::path input = options.input;
   if (!is_adapter_folder(input)) {
+    if (options.base_weight_dtype != "dtype") {
+      throw UserError("the base is rounded for an adapter, and this is a whole model", "--base-weight-dtype",
+                      "leave it out");
+    }
     export_model(options);
     return 0;
   }
@@ -244,7 +309,16 @@ int run_export(const ExportOptions& options) {
   merge.max_shard_size = options.max_shard_size;
   merge.threads = options.threads;
   merge.force = options.force;
-  return run_merge(merge);
+  merge.base_weight_dtype = options.base_weight_dtype;
+  merge.base_weight_keep = options.base_weight_keep;
+  if (options.weights.empty()) return run_merge(merge);
+  require_free_folder(options.output, options.force);
+  const TemporaryFolder temporary((fs::absolute(options.output) / "").parent_path());
+  const fs::path merged = temporary.path() / "merged";
+  merge.output = merged.string();
+  if (const int code = run_merge(merge); code != 0) return code;
+  export_quantised(options, merged);
+  return 0;
 }
 
 }  // namespace hone

@@ -31,14 +31,18 @@ struct ExportOptions {
   std::string output;  ///< folder to write
   std::string model;   ///< base of an adapter; "" = the base stated in its folder
   std::string format = "safetensors";
-  std::string dtype;  ///< of the weights: float32 or bfloat16; "" = unchanged
+  std::string dtype;                        ///< of the weights: float32 or bfloat16; "" = unchanged
+  std::string base_weight_dtype = "dtype";  ///< as the next, of MergeOptions
+  std::vector<std::string> base_weight_keep;
+  std::string weights;  ///< fp8 or mxfp4: the format of matrices in the files; "" = dtype
   int64_t max_shard_size = 5'000'000'000;
   int threads = 0;     ///< 0: all cores
   bool force = false;  ///< replace the model in `output`
 };
 
 /// Merges an adapter into its base, with the checks of `hone merge`. Writes a model without files that only training
-/// needs, with other shard sizes or another dtype if requested; quantised weights become bfloat16. Returns the exit
+/// needs, with other shard sizes or another dtype if requested; quantised weights become bfloat16, or weights are
+/// rounded to a quantised format, with the error of each tensor. Returns the exit
 /// code.
 int run_export(const ExportOptions& options);
 

@@ -14,7 +14,9 @@
 #include "core/json.h"
 #include "core/numa.h"
 #include "core/nvml.h"
+#include "core/process_kernels.h"
 #include "core/program.h"
+#include "kernels/cuda/tiers.h"
 #include "models/registry.h"
 #include "report/humanise.h"
 #include "report/table.h"
@@ -68,6 +70,18 @@ std::string sensors(const GpuReading& reading) {
   return text;
 }
 
+/// "attention sm90, grouped products sm90, …; 227 KB of shared memory"
+std::string kernels_of(const cuda::DeviceInfo& info) {
+  const cuda::KernelTiers tiers =
+      cuda::kernel_tiers_of({10 * info.major + info.minor, info.shared_memory}, kernel_limit_of_process());
+  return fmt::format(
+      "attention {}, grouped products {}, low-rank products {}, gated delta rule {}, rows of logits {}; {} KB of "
+      "shared "
+      "memory",
+      name_of(tiers.attention), name_of(tiers.grouped_gemm), name_of(tiers.low_rank), name_of(tiers.delta_rule),
+      name_of(tiers.loss_rows), tiers.shared_memory >> 10);
+}
+
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// The GPUs and their software, or one line with the reason why there is no GPU.
@@ -84,11 +98,12 @@ Facts gpu_facts() {
                     human_bytes(static_cast<double>(info.total_bytes)), info.major, info.minor, info.multiprocessors);
     const std::string now = nvml ? sensors(nvml->read(info.pci_bus_id)) : "";
     rows.emplace_back(fmt::format("cuda:{}", i), now.empty() ? text : text + ", " + now);
+    rows.emplace_back(fmt::format("cuda:{}_kernels", i), kernels_of(info));
   }
   const cuda::Versions versions = cuda::versions();
   rows.emplace_back("nvidia_driver", fmt::format("{} (CUDA {})", nvml ? nvml->driver_version() : "version unknown",
                                                  versions.driver_cuda));
-  rows.emplace_back("cuda", versions.runtime);
+  rows.emplace_back("cuda", fmt::format("{}, code for {}", versions.runtime, cuda::built_architectures()));
   return rows;
 }
 

@@ -15,6 +15,7 @@
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/planned_device.h"
+#include "core/process_kernels.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
 #include "params/adapter_kind.h"
@@ -23,6 +24,7 @@
 #include "report/table.h"
 #include "report/terminal.h"
 #include "session/device_facts.h"
+#include "session/gpu_models.h"
 #include "train/memory_fit.h"
 #include "train/planned_run.h"
 #include "train/recompute.h"
@@ -36,11 +38,16 @@ namespace {
 constexpr int64_t kShortDocument = 32;
 constexpr int64_t kShortestLength = 128;
 
+/// A GPU that need not be there.
+Device planned_gpu() {
+  if (!cuda::built()) throw UserError("this program was built without CUDA, so it cannot plan for a GPU", "device");
+  return kPlannedGpu;
+}
+
 /// The device of a name, as training chooses it; but a GPU need not be there.
 Device device_to_plan_for(const std::string& name) {
   if (name == "auto" || name == "cpu" || cuda::device_count() > 0) return choose_device(name);
-  if (!cuda::built()) throw UserError("this program was built without CUDA, so it cannot plan for a GPU", "device");
-  return kPlannedGpu;
+  return planned_gpu();
 }
 
 /// The device that is planned for, and what it has.
@@ -362,14 +369,41 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
   return Engine(model.decoder(), model.store(), stream, options).plan();
 }
 
-int run_estimate(const EstimateOptions& options) {
+namespace {
+
+/// Plans for a GPU by its name: its memory, its kernels, and no GPU of this machine.
+EstimateOptions for_gpu(EstimateOptions options, const GpuModel& gpu) {
+  if (options.memory > 0) {
+    throw UserError("the memory is given twice", "--memory, --gpu", "leave out one: --gpu has the memory of the GPU");
+  }
+  options.memory = gpu.memory;
+  options.overrides.push_back("device=cuda");
+  const KernelTier tier = gpu.compute_capability == 90 ? KernelTier::kSm90 : KernelTier::kSm80;
+  limit_kernels_of_process({.tier = tier, .shared_memory = gpu.shared_memory});
+  return options;
+}
+
+/// "NVIDIA RTX 4090 (compute capability 8.9, kernels of tier sm80, 165.2 TFLOP/s in bfloat16 by its data sheet)"
+std::string gpu_text(const GpuModel& gpu) {
+  return fmt::format(
+      "NVIDIA {} (compute capability {}.{}, kernels of tier {}, {:g} TFLOP/s in bfloat16 by its data sheet)", gpu.name,
+      gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(kernel_limit_of_process().tier),
+      gpu.bf16_tflops);
+}
+
+}  // namespace
+
+int run_estimate(const EstimateOptions& asked) {
+  std::optional<GpuModel> gpu;
+  if (!asked.gpu.empty()) gpu = parse_gpu_model(asked.gpu, "--gpu");
+  const EstimateOptions options = gpu ? for_gpu(asked, *gpu) : asked;
   RunConfig config = read_run(options);
   const ModelSource source = find_model(config.model.model_name_or_path);
   const auto planned = planned_model(source, dtype_of(config), expert_format_of(config));
   LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
-  Target target(device_to_plan_for(config.machine.device), options.memory);
+  Target target(gpu ? planned_gpu() : device_to_plan_for(config.machine.device), options.memory);
   const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
   const Variant chosen = configured(config, target);
   const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), target);
@@ -392,7 +426,8 @@ int run_estimate(const EstimateOptions& options) {
                          human_count(static_cast<double>(total.parameters)),
                          config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));
   print_text(chosen_table(chosen, target, color) + "\n" + variants_table(variants, target, color) + "\n");
-  const std::string where = is_planned(target.device)                 ? "A GPU"
+  const std::string where = gpu                                       ? gpu_text(*gpu)
+                            : is_planned(target.device)               ? "A GPU"
                             : target.device.kind == DeviceKind::kCuda ? device_text(target.device)
                                                                       : "This machine";
   if (target.known) {

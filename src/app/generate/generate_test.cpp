@@ -74,6 +74,19 @@ class Generate : public testing::Test {
   fs::path folder_;
 };
 
+TEST_F(Generate, HoldsTheBaseInAPackedFormat) {
+  for (const char* base : {"dtype", "nf4", "int8"}) {
+    GenerateOptions packed = options();
+    packed.base_weight_dtype = base;
+    EXPECT_EQ(answers(R"({"prompt": "hello"})", packed).size(), 1u) << base;
+  }
+  GenerateOptions unknown = options();
+  unknown.base_weight_dtype = "int3";
+  write("in.jsonl", R"({"prompt": "hello"})");
+  unknown.input = path("in.jsonl");
+  EXPECT_THAT(problem(unknown), HasSubstr("int3"));
+}
+
 TEST_F(Generate, AnswersTheRowsOfAFileInOrder) {
   const std::vector<Json> rows = answers(
       "{\"prompt\": \"hello\", \"id\": 7}\n"

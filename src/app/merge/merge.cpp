@@ -24,6 +24,7 @@
 #include "weights/adapter.h"
 #include "weights/merged_model.h"
 #include "weights/model_folder.h"
+#include "weights/rounded_base.h"
 
 namespace hone {
 namespace {
@@ -162,6 +163,14 @@ double products_in_a_row(const DecoderConfig& model) { return 4.0 * static_cast<
               "nothing was written; more than rounding is a fault of the program or of memory: please report it");
 }
 
+/// The weights that are rounded before they are merged.
+std::map<const Parameter*, const PackedFormat*> rounding_of(ParameterStore& store, const MergeOptions& options) {
+  const PackedFormat* format = parse_base_format(options.base_weight_dtype, "--base-weight-dtype");
+  if (format == nullptr) return {};
+  return packed_formats(
+      store, [=](const Parameter&) { return format; }, options.base_weight_keep);
+}
+
 /// The least precise dtype of the files.
 DType coarsest_dtype(const Checkpoint& checkpoint) {
   DType coarsest = DType::kF32;
@@ -184,6 +193,7 @@ class LogitComparison {
     config_ = model.decoder().config();
     probe_ = std::make_unique<Probe>(probe_prompts(tokenizer ? &*tokenizer : nullptr, config_.vocab_size), stream_);
     model.load(stream_.device(), pool_, 0, true);
+    if (options.base_weight_dtype != "dtype") round_in_memory(model, options);
     merge_in_memory(model, options.tolerance.value_or(merge_tolerance(config_)));
   }
 
@@ -201,6 +211,17 @@ class LogitComparison {
   }
 
  private:
+  /// Rounds the base, and says how far that moves the logits of base + adapter.
+  void round_in_memory(LoadedModel& model, const MergeOptions& options) {
+    const std::vector<float> exact = probe_->free_logits(model);
+    for (const auto& [parameter, format] : rounding_of(model.store(), options)) {
+      round_weight(*format, *parameter, parameter->value().as<float>());
+    }
+    print_text(
+        fmt::format("on a base of {} the adapter's logits differ from those on the weights of the files by {:.2e}\n",
+                    options.base_weight_dtype, relative_difference(probe_->free_logits(model), exact)));
+  }
+
   void merge_in_memory(LoadedModel& model, double bound) {
     const std::vector<float> adapted = probe_->logits(model);
     double effect = 0;
@@ -263,9 +284,18 @@ class MergeRun {
       save_token_choice(directory, chat.tokens, tokenizer);
     }
     if (dtype_) write_config_dtype(directory, model.config().json(), *dtype_);
-    const MergeReport report =
-        save_merged(directory, model.store(), model.checkpoint(), model.map(), pool_,
-                    {.max_shard_size = options_.max_shard_size, .dtype = dtype_, .checksums = &checksums});
+    const auto formats = rounding_of(model.store(), options_);
+    const auto rounding = [&](const Parameter& p) {
+      const auto format = formats.find(&p);
+      return format == formats.end() ? nullptr : format->second;
+    };
+    const MergeReport report = save_merged(
+        directory, model.store(), model.checkpoint(), model.map(), pool_,
+        {.max_shard_size = options_.max_shard_size, .dtype = dtype_, .checksums = &checksums, .rounding = rounding});
+    if (report.rounded > 0) {
+      print_text(fmt::format("{} tensors of the base rounded to {}, which moves them by {:.2e} of their norm\n",
+                             report.rounded, options_.base_weight_dtype, report.base_change));
+    }
     const Checkpoint written = Checkpoint::open(directory);
     model.map_of(written);  // throws if it is incomplete
     show(report, coarsest_dtype(written));

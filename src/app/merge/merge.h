@@ -48,7 +48,9 @@ double relative_difference(std::span<const float> a, std::span<const float> b);
 
 struct MergeOptions {
   std::string model, adapter, output;
-  std::string dtype;                ///< of the written weights: float32 or bfloat16; "" = each as in the base
+  std::string dtype;                        ///< of the written weights: float32 or bfloat16; "" = each as in the base
+  std::string base_weight_dtype = "dtype";  ///< a packed format, or "dtype": how base weights are rounded first
+  std::vector<std::string> base_weight_keep = {};  ///< patterns of those that are not
   bool compare_logits = false;      ///< of base + adapter with the result; needs memory for a model in float32
   std::optional<double> tolerance;  ///< relative, of float32 logits; implies compare_logits. Unset: merge_tolerance()
   int64_t max_shard_size = 5'000'000'000;
@@ -71,11 +73,11 @@ double merge_tolerance(const DecoderConfig& model);
 /// merge_tolerance().
 double rounding_tolerance(const DecoderConfig& model, DType dtype);
 
-/// Writes W + scale · B A, computed in float32, in the base's layout and dtypes, and checks the written files
-/// (weights/merged_model.h): the bytes of every tensor, and the product in 5 % of the rows of each. With
-/// compare_logits, compares the logits of base + adapter on a few prompts with those of a merge in memory and with
-/// those of the written files. If a check fails, throws Error(kCheckFailed) and leaves no output. Returns the exit
-/// code.
+/// Writes W + scale · B A, with W of the base's files or rounded by a packed format, computed in float32, in the base's
+/// layout and dtypes, and checks the written files (weights/merged_model.h): the bytes of every tensor, and the product
+/// in 5 % of the rows of each. With compare_logits, compares the logits of base + adapter on a few prompts with those
+/// of a merge in memory and with those of the written files. If a check fails, throws Error(kCheckFailed) and leaves no
+/// output. Returns the exit code.
 int run_merge(const MergeOptions& options);
 
 }  // namespace hone

@@ -401,7 +401,7 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
                 pool);
   const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
   // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
-  stream.use_general_kernels(options.dtype == "float32");
+  if (options.dtype == "float32") stream.use_general_kernels(true);
   Verification verification(options, stream, communicator.get());
   VerifyReport report = report_of(options);
   report.checks = together                     ? verification.ranks_rows()

@@ -1,0 +1,19 @@
+// The limit on the choice of GPU kernels with which the streams of this process begin.
+#pragma once
+
+#include <string>
+
+#include "core/kernel_tier.h"
+
+namespace hone {
+
+/// Sets it; streams that exist keep theirs. Call it before other threads start.
+void limit_kernels_of_process(const KernelLimit& limit);
+const KernelLimit& kernel_limit_of_process();
+
+/// "general", "sm80", "sm90" or "sm100".
+std::string name_of(KernelTier tier);
+/// The tier of one of these names. UserError, naming `where`, for another.
+KernelTier parse_kernel_tier(const std::string& name, const std::string& where);
+
+}  // namespace hone

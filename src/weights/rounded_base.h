@@ -1,0 +1,34 @@
+// The weights of a base as a packed format rounds them: what a run with base_weight_dtype computed with, and what its
+// adapter may be merged into.
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "formats/packed_weights.h"
+#include "params/parameter.h"
+#include "weights/stored_tensor.h"
+
+namespace hone {
+
+/// The packed format of a frozen weight; null for none.
+using PackedFormatOf = std::function<const PackedFormat*(const Parameter&)>;
+
+/// A matrix in the element order of its file, rounded; each thread has one, which remembers its last matrix.
+struct RoundedMatrix {
+  const void* of = nullptr;
+  int64_t matrix = -1;
+  std::vector<float> file, memory;
+  double error = 0, norm = 0;  ///< ‖rounded − W‖², ‖W‖² of this matrix
+};
+
+/// Rounds a weight of `parameter` in memory order. Returns ‖rounded − W‖² and ‖W‖².
+std::pair<double, double> round_weight(const PackedFormat& format, const Parameter& parameter, float* values);
+
+/// Rounds matrix number `matrix` of a tensor of `parameter`, of order.out x order.in elements in `order`, to
+/// rounded.file, if it is not the one that is there. `stored` reads elements in the file's order.
+void round_matrix(const PackedFormat& format, const Parameter& parameter, const StoredTensor& stored,
+                  const MatrixOrder& order, int64_t matrix, ReadScratch& scratch, RoundedMatrix& rounded);
+
+}  // namespace hone
