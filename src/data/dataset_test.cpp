@@ -386,7 +386,7 @@ TEST_F(DatasetBuilding, WarningsAreCountedOnce) {
   std::erase(row, '\n');
   give(chat_rows(3) + row + "\n" + row + "\n");
   const TrainingData data = build();
-  EXPECT_THAT(data.warnings, ElementsAre(AllOf(HasSubstr("another role than assistant"), HasSubstr("2 rows, first: "),
+  EXPECT_THAT(data.warnings, ElementsAre(AllOf(HasSubstr("other roles than assistant"), HasSubstr("2 rows, first: "),
                                                HasSubstr("chat.jsonl:4"))));
 }
 

@@ -207,7 +207,7 @@ TEST(BlockFile, BelongsToItsPlace) {
     EXPECT_THAT(refusal([&] { read_block(folder / "b", place); }), HasSubstr("it is a block of other data"));
   }
   EXPECT_THAT(refusal([&] { read_block(folder.write("c", "no block at all, but long enough"), {}); }),
-              HasSubstr("no block"));
+              HasSubstr("not a block"));
 }
 
 TEST(ContentHash, SeesEveryByteAndNotTheThreads) {

@@ -319,7 +319,7 @@ TEST(ControlChannel, RankZeroMayNotSayEverythingEither) {
       rank.channel->barrier();
       FAIL() << "not an exchange";
     } catch (const Error& error) {
-      EXPECT_THAT(error.message(), HasSubstr("is not one text of each rank"));
+      EXPECT_THAT(error.message(), HasSubstr("without one text per rank"));
     }
     rank.other.close();
   }

@@ -136,7 +136,7 @@ TEST_F(RunSecret, FileOfAKilledRunIsReplacedAndOneOfOthersRefused) {
 TEST_F(RunSecret, FolderOfThisHostMustBeThisUsersAlone) {
   SecretPlaces places{.stated = "", .folders = {folder_}, .of_this_host = true};
   fs::permissions(folder_, fs::perms::all);
-  EXPECT_THAT(error_of([&] { SecretFile(places, "name"); }), HasSubstr("not this user's alone"));
+  EXPECT_THAT(error_of([&] { SecretFile(places, "name"); }), HasSubstr("other users can access this folder"));
   write("name", std::string(64, 'x') + "\n");
   EXPECT_EQ(read_secret_file(places, "name"), std::nullopt);
 }

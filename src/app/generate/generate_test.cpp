@@ -252,7 +252,7 @@ TEST_F(Generate, TheSettingsOfTheTrainingRunAreUsedUnlessOthersAreStated) {
   stated.enable_thinking = false;
   EXPECT_EQ(tokens(stated), 8);
   write("model/hone_chat.json", "[]");
-  EXPECT_THAT(problem(stated), HasSubstr("no prompt"));
+  EXPECT_THAT(problem(stated), HasSubstr("prompt is missing"));
   stated.prompt = "x";
   EXPECT_THAT(problem(stated), HasSubstr("does not hold the chat settings of a run"));
 }
