@@ -35,6 +35,8 @@ STATES, SUCCESSORS = 256, 4
 # Full fine-tuning begins with random weights, LoRA with what transformers' full fine-tuning made of them.
 BASE = {"full": "model", "lora": "trained"}
 BASES = ("dtype", "nf4", "int4", "mxfp4", "int8", "fp8")
+# At RATE["lora"] one base differs by a quarter with the kernels of another tier: no base can be held to less.
+RATE_OF_BASES = 2e-4
 
 
 def documents(seed):
@@ -138,11 +140,11 @@ def peer(folder, mode, kernels):
         save(model, folder / BASE["lora"])
 
 
-def hone(folder, mode, program, base="dtype", model=None):
+def hone(folder, mode, program, base="dtype", model=None, rate=None):
     name = f"hone-{mode}" + ("" if base == "dtype" else f"-{base}")
     settings = dict(model_name_or_path=model or folder / BASE[mode], datasets=folder / f"{mode}.jsonl", max_length=SEQ, packing="false",
                     shuffle="false", train_on="all", per_device_train_batch_size=BATCH, max_steps=STEPS,
-                    learning_rate=RATE[mode], lr_scheduler_type="constant_with_warmup", warmup_steps=WARM_UP,
+                    learning_rate=rate or RATE[mode], lr_scheduler_type="constant_with_warmup", warmup_steps=WARM_UP,
                     router_aux_loss_coef=0, weight_decay=0, dtype="bfloat16", finetuning_type=mode, device="cuda",
                     save_strategy="no", report_to="jsonl", output_dir=folder / name, overwrite_output_dir="true")
     if mode == "lora":
@@ -202,7 +204,7 @@ def bases(folder, program):
     hone(folder, "full", program)
     result = {"steps": STEPS, "last": 50, "bases": {}}
     for base in BASES:
-        hone(folder, "lora", program, base, folder / "hone-full")
+        hone(folder, "lora", program, base, folder / "hone-full", RATE_OF_BASES)
         name = "hone-lora" + ("" if base == "dtype" else f"-{base}")
         losses = json.loads((folder / f"{name}.json").read_text())["losses"]
         result["bases"][base] = {"first": losses[0], "mean": mean(losses)}

@@ -212,7 +212,8 @@ TEST(BlockFile, BelongsToItsPlace) {
 
 TEST(ContentHash, SeesEveryByteAndNotTheThreads) {
   const DataFolder folder;
-  std::string text(40'000'000, 'x');
+  std::string text;
+  text.resize(40'000'000, 'x');
   ThreadPool one(1), four(4);
   const std::string hash = content_hash(folder.write("a", text), one);
   EXPECT_EQ(content_hash(folder / "a", four), hash);
