@@ -1,6 +1,8 @@
 // GPUs by name: what their data sheets say.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

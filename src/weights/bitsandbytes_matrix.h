@@ -11,6 +11,8 @@
 //   w[n, k] = code[n, k] · (SCB[n] / 127)
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
