@@ -642,25 +642,6 @@ TEST(PackedBase, KeepsEveryBitWhereverItsCodesAre) {
   }
 }
 
-TEST(PackedBase, TakesTheMemoryOfItsCodesAndOfOneLayer) {
-  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
-  json["num_hidden_layers"] = 64;
-  const auto bytes = [&](const std::string& base, Offload offload, int ranks) {
-    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
-    TrainableOptions options = TrainableOptions::nothing();
-    hold_base_as(options, base);
-    options.ranks = {.rank = ranks - 1, .ranks = ranks, .stage = ZeroStage::kValues, .offload = offload};
-    options.ranks.least_sharded_elements = 0;
-    model.set_trainable(options);
-    return model.store().bytes(false);
-  };
-  const int64_t dense = bytes("dtype", {}, 1).weights, nf4 = bytes("nf4", {}, 1).weights;
-  EXPECT_LT(nf4, dense * 2 / 5);
-  EXPECT_GT(nf4, dense / 4);
-  EXPECT_LT(bytes("nf4", {.params = true}, 1).weights, nf4 / 2);
-  EXPECT_LT(bytes("nf4", {}, 4).weights, nf4 / 2);
-}
-
 TEST(Offload, TakesWhatItSaysFromTheDevice) {
   Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
   constexpr int64_t kLayers = 64;

@@ -69,7 +69,7 @@ std::shared_ptr<ConfigOptions> add_config(CLI::App* verb) {
   return options;
 }
 
-/// Whether the first argument is an override; there is no file then.
+/// Whether the first argument is an override, which means that the command line names no file.
 bool is_override(const std::string& argument) { return argument.find('=') != std::string::npos; }
 
 RunRequest request_of(const ConfigOptions& options, std::vector<std::string> overrides) {

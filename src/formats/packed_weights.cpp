@@ -455,4 +455,12 @@ const PackedFormat& mxfp4_format() {
   return format;
 }
 
+const std::vector<const PackedFormat*>& packed_formats() {
+  static const std::vector<const PackedFormat*> formats = {&nf4_format(),         &nf4_float_scales_format(),
+                                                           &packed_int8_format(), &int4_format(32),
+                                                           &int4_format(128),     &fp8_format(),
+                                                           &mxfp4_format()};
+  return formats;
+}
+
 }  // namespace hone

@@ -28,6 +28,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/host_device.h"
 #include "formats/weight_format.h"
@@ -90,6 +91,8 @@ const PackedFormat& packed_int8_format();
 const PackedFormat& int4_format(int64_t block);
 const PackedFormat& fp8_format();
 const PackedFormat& mxfp4_format();
+/// All of them, whose names are values of base_weight_dtype.
+const std::vector<const PackedFormat*>& packed_formats();
 
 // What the codes mean, for the host and for kernels.
 

@@ -15,12 +15,6 @@
 namespace hone {
 namespace {
 
-std::vector<const PackedFormat*> all_formats() {
-  return {&nf4_format(),    &nf4_float_scales_format(), &packed_int8_format(),
-          &int4_format(32), &int4_format(128),          &fp8_format(),
-          &mxfp4_format()};
-}
-
 std::vector<float> normal(int64_t count, float deviation = 0.02f) {
   PhiloxSequence random(11);
   std::vector<float> values(static_cast<size_t>(count));
@@ -45,7 +39,7 @@ struct Packed {
 
 class PackedWeights : public testing::TestWithParam<const PackedFormat*> {};
 
-INSTANTIATE_TEST_SUITE_P(Formats, PackedWeights, testing::ValuesIn(all_formats()),
+INSTANTIATE_TEST_SUITE_P(Formats, PackedWeights, testing::ValuesIn(packed_formats()),
                          [](const auto& format) { return std::string(format.param->name()); });
 
 /// Half of the widest gap between values of a block whose largest magnitude is 1.

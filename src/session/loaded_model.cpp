@@ -26,15 +26,17 @@ constexpr const char* kBaseWeightKey = "base_weight_dtype";
 }  // namespace
 
 const std::vector<std::string>& base_format_names() {
-  static const std::vector<std::string> names = {"dtype",    "auto", "nf4",  "nf4_float_scales", "int8", "int4",
-                                                 "int4_128", "fp8",  "mxfp4"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"dtype", "auto"};
+    for (const PackedFormat* format : packed_formats()) all.emplace_back(format->name());
+    return all;
+  }();
   return names;
 }
 
 const PackedFormat* parse_base_format(const std::string& name, const std::string& key) {
   if (name == "dtype" || name == "auto") return nullptr;
-  for (const PackedFormat* format : {&nf4_format(), &nf4_float_scales_format(), &packed_int8_format(), &int4_format(32),
-                                     &int4_format(128), &fp8_format(), &mxfp4_format()}) {
+  for (const PackedFormat* format : packed_formats()) {
     if (format->name() == name) return format;
   }
   throw UserError(fmt::format("frozen weights are not held in '{}'", name), key,
@@ -54,7 +56,7 @@ bool can_be_packed(const Parameter& p) { return is_base_weight(p) && !p.trainabl
 
 }  // namespace
 
-std::map<const Parameter*, const PackedFormat*> packed_formats(
+std::map<const Parameter*, const PackedFormat*> packed_weights(
     ParameterStore& store, const std::function<const PackedFormat*(const Parameter&)>& format,
     const std::vector<std::string>& keep) {
   std::set<const Parameter*> kept;
@@ -123,7 +125,7 @@ void check_whole(const ParameterStore& store) {
 
 /// Sets the formats of frozen weights of layers.
 void pack_base(ParameterStore& store, const TrainableOptions& options) {
-  const auto formats = packed_formats(store, options.base_format, options.base_keep);
+  const auto formats = packed_weights(store, options.base_format, options.base_keep);
   for (Parameter& p : store.all()) {
     const auto format = formats.find(&p);
     if (format != formats.end()) p.hold_in(*format->second);

@@ -54,7 +54,7 @@ const PackedFormat* parse_base_format(const std::string& name, const std::string
 const std::vector<std::string>& base_format_names();
 /// The frozen matrices of layers that are packed, with their formats: those for which `format` gives one that fits, and
 /// which no pattern of `keep` (base_weight_keep) matches. UserError if a pattern matches nothing.
-std::map<const Parameter*, const PackedFormat*> packed_formats(
+std::map<const Parameter*, const PackedFormat*> packed_weights(
     ParameterStore& store, const std::function<const PackedFormat*(const Parameter&)>& format,
     const std::vector<std::string>& keep);
 /// Sets base_format, base_as_stored and base_keep for a value of base_weight_dtype.

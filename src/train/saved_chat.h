@@ -19,7 +19,7 @@ struct ChatSettings {
 /// `directory`; with empty settings removes that file, so that the base model's does not remain.
 void save_chat_settings(const std::filesystem::path& directory, const ChatSettings& settings);
 
-/// Reads the settings; empty if there is no file. UserError if the file has other contents.
+/// Reads the settings; they are empty if the file does not exist. Throws UserError if its contents are invalid.
 ChatSettings saved_chat_settings(const std::filesystem::path& directory);
 
 }  // namespace hone

@@ -10,6 +10,7 @@
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
+#include "weights/tensor_dims.h"
 #include "weights/tensor_pieces.h"
 
 namespace hone {
@@ -40,12 +41,6 @@ std::vector<NamedState> state_tensors(const Parameter& parameter) {
     if (tensor.kept()) tensors.push_back({parameter.name() + name, part, tensor});
   }
   return tensors;
-}
-
-std::vector<int64_t> dims_of(const Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
 }
 
 /// UserError if a run cannot have written this state.

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "params/adapter_kind.h"
+#include "weights/tensor_dims.h"
 
 namespace hone {
 namespace {
@@ -130,12 +131,6 @@ void scatter(const AdapterTensor& tensor, const std::vector<float>& file_values)
 }
 
 namespace {
-
-std::vector<int64_t> dims_of(const Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
-}
 
 /// Input of a layout's function: a weight with its adapters, or a weight saved in full.
 struct Source {

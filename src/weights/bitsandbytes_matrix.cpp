@@ -104,20 +104,18 @@ void BitsandbytesMatrix::read_state(const Checkpoint::Tensor& tensor, bool neste
     contradict(
         fmt::format("it has {} bytes of codes for a shape of [{}]", codes_.entry->numel(), fmt::join(shape_, ", ")));
   }
-  auto state = std::make_shared<FourBits>();
-  state->block = *block;
+  state_.block = *block;
   if (nested) {
     const std::optional<int64_t> nested_block = size_in(json, "nested_blocksize");
     if (!nested_block || !json.contains("nested_offset") || !json["nested_offset"].is_number()) {
       contradict("its quant_state has no nested_blocksize and nested_offset");
     }
-    state->nested_block = *nested_block;
-    state->nested_offset = json["nested_offset"].get<float>();
+    state_.nested_block = *nested_block;
+    state_.nested_offset = json["nested_offset"].get<float>();
   }
-  state_ = std::move(state);
 }
 
-int64_t BitsandbytesMatrix::blocks() const { return ceil_div(shape_[0] * shape_[1], state_->block); }
+int64_t BitsandbytesMatrix::blocks() const { return ceil_div(shape_[0] * shape_[1], state_.block); }
 
 void BitsandbytesMatrix::find_four_bits(const Checkpoint& checkpoint, std::vector<std::string>& missing) {
   const std::string& name = codes_.entry->name;
@@ -129,8 +127,7 @@ void BitsandbytesMatrix::find_four_bits(const Checkpoint& checkpoint, std::vecto
   if (state == nullptr || map == nullptr || scales == nullptr) return;
   const bool nested = is_unsigned(*scales->entry);
   read_state(*state, nested);
-  auto tables = std::make_shared<FourBits>(*state_);
-  if (!read_map(*map, tables->map)) contradict("its quant_map is not float32 [16]");
+  if (!read_map(*map, state_.map)) contradict("its quant_map is not float32 [16]");
   if (scales->entry->numel() != blocks() || (!nested && scales->entry->dtype != DType::kF32)) {
     contradict(fmt::format("its absmax is not float32 or uint8 [{}]", blocks()));
   }
@@ -139,14 +136,13 @@ void BitsandbytesMatrix::find_four_bits(const Checkpoint& checkpoint, std::vecto
     const Checkpoint::Tensor* nested_scales = find(checkpoint, name + ".nested_absmax", missing);
     const Checkpoint::Tensor* nested_map = find(checkpoint, name + ".nested_quant_map", missing);
     if (nested_scales == nullptr || nested_map == nullptr) return;
-    const int64_t count = ceil_div(blocks(), tables->nested_block);
+    const int64_t count = ceil_div(blocks(), state_.nested_block);
     if (nested_scales->entry->dtype != DType::kF32 || nested_scales->entry->numel() != count) {
       contradict(fmt::format("its nested_absmax is not float32 [{}]", count));
     }
-    if (!read_map(*nested_map, tables->nested_map)) contradict("its nested_quant_map is not float32 [256]");
+    if (!read_map(*nested_map, state_.nested_map)) contradict("its nested_quant_map is not float32 [256]");
     nested_scales_ = *nested_scales;
   }
-  state_ = std::move(tables);
 }
 
 std::vector<std::string> BitsandbytesMatrix::names() const {
@@ -164,15 +160,15 @@ void BitsandbytesMatrix::scales_of_blocks(ReadScratch& scratch, int64_t first, i
   scratch.scale_codes.resize(static_cast<size_t>(count));
   scales_.file->read(*scales_.entry, static_cast<uint64_t>(first), scratch.scale_codes.data(),
                      static_cast<uint64_t>(count));
-  const int64_t first_nested = first / state_->nested_block;
-  const int64_t nested = (first + count - 1) / state_->nested_block - first_nested + 1;
+  const int64_t first_nested = first / state_.nested_block;
+  const int64_t nested = (first + count - 1) / state_.nested_block - first_nested + 1;
   scratch.values.resize(static_cast<size_t>(nested));
   nested_scales_.file->read_floats(*nested_scales_.entry, first_nested, scratch.values.data(), nested);
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
-    const auto group = static_cast<size_t>((first + i) / state_->nested_block - first_nested);
-    const float centred = state_->nested_map[static_cast<size_t>(scratch.scale_codes[at])] * scratch.values[group];
-    scratch.scales[at] = centred + state_->nested_offset;
+    const auto group = static_cast<size_t>((first + i) / state_.nested_block - first_nested);
+    const float centred = state_.nested_map[static_cast<size_t>(scratch.scale_codes[at])] * scratch.values[group];
+    scratch.scales[at] = centred + state_.nested_offset;
   }
 }
 
@@ -185,7 +181,7 @@ void BitsandbytesMatrix::read(ReadScratch& scratch, int64_t first, int64_t count
   codes_.file->read(*codes_.entry, static_cast<uint64_t>(first_byte), scratch.codes.data(),
                     static_cast<uint64_t>(bytes));
   const auto* codes = reinterpret_cast<const uint8_t*>(scratch.codes.data());
-  const int64_t block = four_bits_ ? state_->block : shape_[1];
+  const int64_t block = four_bits_ ? state_.block : shape_[1];
   const int64_t first_block = first / block;
   const int64_t blocks = (first + count - 1) / block - first_block + 1;
   if (four_bits_) {
@@ -198,7 +194,7 @@ void BitsandbytesMatrix::read(ReadScratch& scratch, int64_t first, int64_t count
   const auto value = [&](int64_t i) {
     if (!four_bits_) return static_cast<float>(static_cast<int8_t>(codes[i - first_byte]));
     const uint8_t byte = codes[i / 2 - first_byte];
-    return state_->map[i % 2 == 0 ? byte >> 4 : byte & 15];
+    return state_.map[i % 2 == 0 ? byte >> 4 : byte & 15];
   };
   dequantise(count, dtype, destination, [&](int64_t begin, int64_t n, float* floats) {
     for (int64_t i = first + begin; i < first + begin + n;) {
@@ -212,9 +208,9 @@ void BitsandbytesMatrix::read(ReadScratch& scratch, int64_t first, int64_t count
 
 const PackedFormat* BitsandbytesMatrix::packed_format() const {
   if (!four_bits_) return &packed_int8_format();
-  if (state_->block != kNf4Block || state_->map != kNf4Values) return nullptr;
+  if (state_.block != kNf4Block || state_.map != kNf4Values) return nullptr;
   if (nested_scales_.entry == nullptr) return &nf4_float_scales_format();
-  const bool is_nf4 = state_->nested_block == kNf4NestedBlock && state_->nested_map == kNf4ScaleValues;
+  const bool is_nf4 = state_.nested_block == kNf4NestedBlock && state_.nested_map == kNf4ScaleValues;
   return is_nf4 ? &nf4_format() : nullptr;
 }
 
@@ -229,7 +225,7 @@ void BitsandbytesMatrix::read_chunk(const PackedLayout& layout, std::byte* chunk
   scales_.file->read(*scales_.entry, 0, chunk + layout.scales, scales_.entry->bytes);
   if (nested_scales_.entry == nullptr) return;
   nested_scales_.file->read(*nested_scales_.entry, 0, chunk + layout.nested, nested_scales_.entry->bytes);
-  std::memcpy(chunk + layout.mean, &state_->nested_offset, sizeof(float));
+  std::memcpy(chunk + layout.mean, &state_.nested_offset, sizeof(float));
 }
 
 }  // namespace hone

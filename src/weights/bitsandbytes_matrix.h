@@ -13,7 +13,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -70,7 +69,7 @@ class BitsandbytesMatrix {
   std::vector<std::string> other_names_;
   std::vector<int64_t> shape_;
   bool four_bits_ = false;
-  std::shared_ptr<const FourBits> state_;
+  FourBits state_;
 };
 
 }  // namespace hone

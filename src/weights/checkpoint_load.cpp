@@ -23,7 +23,7 @@ struct Source {
   Parameter* parameter;
   StoredTensor stored;
   int64_t offset;     // elements from the parameter's start
-  MatrixOrder order;  // of a matrix; MXFP4 is never transposed, whatever the tensor that it stands for
+  MatrixOrder order;  // of a matrix, as it is read
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
   bool dense() const { return parameter->format().dense(); }
@@ -242,9 +242,7 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
       std::vector<std::string> missing;
       auto stored = StoredTensor::find(checkpoint, tensor, missing);
       HONE_ASSERT(stored && missing.empty(), tensor.name);
-      MatrixOrder order(tensor.order, tensor.shape);
-      if (stored->format() == StoredTensor::Format::kMxfp4) order.transposed = false;
-      sources.push_back({&parameter, *stored, tensor.offset, order});
+      sources.push_back({&parameter, *stored, tensor.offset, stored->order(tensor)});
       sizes.push_back(tensor.shape.numel());
     }
   }

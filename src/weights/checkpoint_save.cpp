@@ -13,17 +13,12 @@
 #include "weights/manifest.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
+#include "weights/tensor_dims.h"
 #include "weights/tensor_pieces.h"
 
 namespace hone {
 
 namespace {
-
-std::vector<int64_t> dims_of(const Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
-}
 
 /// The dtype in files: float32 for float64 weights, and bfloat16 for quantised ones.
 DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Parameter& parameter) {
@@ -84,17 +79,6 @@ void write_slice(SafetensorsWriter& writer, StateReader& reader, const SavedSlic
   }
 }
 
-void write_carried(SafetensorsWriter& writer, const StoredTensor& carried, int64_t numel) {
-  const DType dtype = carried.dtype();
-  ReadScratch scratch;
-  std::vector<std::byte> bytes(static_cast<size_t>(kPiece) * size_of(dtype));
-  for (int64_t begin = 0; begin < numel; begin += kPiece) {
-    const int64_t count = std::min(kPiece, numel - begin);
-    carried.read(scratch, begin, count, dtype, bytes.data());
-    writer.write(bytes.data(), static_cast<uint64_t>(count) * size_of(dtype));
-  }
-}
-
 }  // namespace
 
 std::vector<SavedSlice> saved_slices(const ParameterStore& store, const Checkpoint* source, const CheckpointMap* map,
@@ -130,11 +114,22 @@ std::vector<CarriedTensor> carried_slices(const Checkpoint& source, const Checkp
   return tensors;
 }
 
+void write_stored(SafetensorsWriter& writer, const StoredTensor& stored, DType dtype, int64_t numel) {
+  ReadScratch scratch;
+  std::vector<std::byte> bytes(static_cast<size_t>(kPiece) * size_of(dtype));
+  for (int64_t begin = 0; begin < numel; begin += kPiece) {
+    const int64_t count = std::min(kPiece, numel - begin);
+    stored.read(scratch, begin, count, dtype, bytes.data());
+    writer.write(bytes.data(), static_cast<uint64_t>(count) * size_of(dtype));
+  }
+}
+
 std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const CheckpointMap& map) {
   std::vector<PlannedTensor> tensors;
   for (const CarriedTensor& carried : carried_slices(source, map)) {
-    tensors.push_back({carried.announced, [stored = carried.stored, numel = carried.announced.numel()](
-                                              SafetensorsWriter& writer) { write_carried(writer, stored, numel); }});
+    tensors.push_back({carried.announced, [carried](SafetensorsWriter& writer) {
+                         write_stored(writer, carried.stored, carried.stored.dtype(), carried.announced.numel());
+                       }});
   }
   return tensors;
 }

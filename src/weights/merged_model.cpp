@@ -218,12 +218,9 @@ class MergedModelWriter {
     report.tensors = static_cast<int64_t>(tensors_.size());
     report.files = static_cast<int64_t>(shards_.size());
     report.lost = change > 0 ? std::sqrt(rounding / change) : 0;
-    double base_change = 0, base_norm = 0;
-    for (const ThreadState& state : states_) {
-      base_change += state.merge.base_change;
-      base_norm += state.merge.base_norm;
-    }
-    report.base_change = base_norm > 0 ? std::sqrt(base_change / base_norm) : 0;
+    RoundingError base;
+    for (const ThreadState& state : states_) base += state.merge.base_error;
+    report.base_change = base.relative();
     return report;
   }
 

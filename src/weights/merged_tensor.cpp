@@ -143,9 +143,8 @@ MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base, const Packe
   std::vector<std::string> missing;
   stored_ = StoredTensor::find(base, slice_, missing);
   HONE_ASSERT(stored_ && missing.empty(), slice_.name);
-  const bool mxfp4 = stored_->format() == StoredTensor::Format::kMxfp4;
-  rows_are_outputs_ = mxfp4 || !order_.transposed;
-  turned_ = mxfp4 && order_.transposed;
+  rows_are_outputs_ = !stored_->order(slice_).transposed;
+  turned_ = rows_are_outputs_ && order_.transposed;
   matrix_rows_ = rows_are_outputs_ ? order_.out : order_.in;
   columns_ = rows_are_outputs_ ? order_.in : order_.out;
   rows_ = columns_ > 0 ? slice_.shape.numel() / columns_ : 0;
@@ -259,9 +258,7 @@ void MergedTensor::read_floats(MergeScratch& scratch, int64_t first_row, int64_t
 }
 
 void MergedTensor::round(MergeScratch& scratch, int64_t matrix) const {
-  MatrixOrder order = order_;
-  if (stored_->format() == StoredTensor::Format::kMxfp4) order.transposed = false;
-  round_matrix(*rounding_, *parameter_, *stored_, order, matrix, scratch.read, scratch.rounded);
+  round_matrix(*rounding_, *parameter_, *stored_, stored_->order(slice_), matrix, scratch.read, scratch.rounded);
 }
 
 void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const {
@@ -273,8 +270,7 @@ void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t
     const std::vector<Product> of_matrix = products(scratch, matrix, begin, part);
     if (rounds()) {
       round(scratch, matrix);
-      scratch.base_change += scratch.rounded.error;
-      scratch.base_norm += scratch.rounded.norm;
+      scratch.base_error += scratch.rounded.error;
     }
     for (int64_t at = begin; at < part; at += block) {
       const int64_t count = std::min(block, part - at);

@@ -57,7 +57,7 @@ class QuantisedModel : public ::testing::Test {
                           {.max_shard_size = 300'000});
   }
 
-  /// The values of what was written, against those of the base rounded by the format.
+  /// Compares the written model with the base after rounding by the format.
   void expect_rounded(void (*add)(ParameterStore&), const PackedFormat& format, size_t rounded) {
     ParameterStore exact, read;
     size_t count = 0;

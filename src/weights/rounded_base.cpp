@@ -1,6 +1,7 @@
 #include "weights/rounded_base.h"
 
-#include <tuple>
+#include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 
@@ -8,32 +9,42 @@ namespace hone {
 
 namespace {
 
-/// Rounds matrices of the stack of `parameter`, one after another; returns the norms of round_weight.
-std::pair<double, double> round_matrices(const PackedFormat& format, const Parameter& parameter, float* values,
-                                         int64_t count) {
+/// Rounds matrices of the stack of `parameter`, one after another.
+RoundingError round_matrices(const PackedFormat& format, const Parameter& parameter, float* values, int64_t count) {
   const Shape stack = parameter.stack();
   const PackedLayout layout = format.layout(stack[-2], stack[-1]);
   HONE_ASSERT(count % layout.elements() == 0, parameter.name());
   std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
   std::vector<float> rounded(static_cast<size_t>(layout.elements()));
-  double error = 0, norm = 0;
+  RoundingError error;
   for (int64_t at = 0; at < count; at += layout.elements()) {
-    float* weights = values + at;
-    format.pack(layout, weights, chunk.data());
+    format.pack(layout, values + at, chunk.data());
     unpack(layout, chunk.data(), 0, layout.elements(), rounded.data());
-    for (size_t i = 0; i < rounded.size(); ++i) {
-      const double w = weights[i], change = double{rounded[i]} - w;
-      error += change * change;
-      norm += w * w;
-      weights[i] = rounded[i];
-    }
+    error.add(values + at, rounded.data(), layout.elements());
+    std::copy(rounded.begin(), rounded.end(), values + at);
   }
-  return {error, norm};
+  return error;
 }
 
 }  // namespace
 
-std::pair<double, double> round_weight(const PackedFormat& format, const Parameter& parameter, float* values) {
+void RoundingError::add(const float* weights, const float* rounded, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double w = weights[i], moved = double{rounded[i]} - w;
+    change += moved * moved;
+    norm += w * w;
+  }
+}
+
+RoundingError& RoundingError::operator+=(const RoundingError& other) {
+  change += other.change;
+  norm += other.norm;
+  return *this;
+}
+
+double RoundingError::relative() const { return norm > 0 ? std::sqrt(change / norm) : 0; }
+
+RoundingError round_weight(const PackedFormat& format, const Parameter& parameter, float* values) {
   return round_matrices(format, parameter, values, parameter.shape().numel());
 }
 
@@ -47,7 +58,7 @@ void round_matrix(const PackedFormat& format, const Parameter& parameter, const 
               reinterpret_cast<std::byte*>(rounded.file.data()));
   order.rows_from_file(rounded.file.data(), 0, order.out, rounded.memory.data());
   // A tensor of a file has whole matrices of the stack: gate and up, or one of them.
-  std::tie(rounded.error, rounded.norm) = round_matrices(format, parameter, rounded.memory.data(), order.numel());
+  rounded.error = round_matrices(format, parameter, rounded.memory.data(), order.numel());
   order.to_file(rounded.memory.data(), rounded.file.data());
   rounded.of = &stored;
   rounded.matrix = matrix;

@@ -72,6 +72,9 @@ struct PlannedTensor {
 void write_shards(const std::filesystem::path& directory, const std::vector<PlannedTensor>& tensors,
                   int64_t max_shard_size, FileChecksums* checksums);
 
+/// Writes all `numel` elements of a tensor of a checkpoint as `dtype`, a piece at a time.
+void write_stored(SafetensorsWriter& writer, const StoredTensor& stored, DType dtype, int64_t numel);
+
 /// carried_slices() with functions that write them. `source` must outlive the result.
 std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const CheckpointMap& map);
 

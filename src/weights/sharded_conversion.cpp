@@ -12,6 +12,7 @@
 #include "params/expert_parts.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
+#include "weights/tensor_dims.h"
 
 namespace hone {
 
@@ -31,12 +32,6 @@ struct Piece {
 };
 
 using Pieces = std::vector<Piece>;
-
-std::vector<int64_t> dims_of(const Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
-}
 
 DType file_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF32 : dtype; }
 

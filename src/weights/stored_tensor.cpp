@@ -9,16 +9,11 @@
 #include "formats/packed_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "weights/dequantise.h"
+#include "weights/tensor_dims.h"
 
 namespace hone {
 
 namespace {
-
-std::vector<int64_t> dims_of(const Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
-}
 
 int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
@@ -182,6 +177,12 @@ std::vector<std::string> StoredTensor::names() const {
     if (tensor.entry) names.push_back(tensor.entry->name);
   }
   return names;
+}
+
+MatrixOrder StoredTensor::order(const FileTensor& tensor) const {
+  MatrixOrder order(tensor.order, tensor.shape);
+  if (format_ == Format::kMxfp4) order.transposed = false;
+  return order;
 }
 
 int64_t StoredTensor::bytes_of(int64_t count) const {

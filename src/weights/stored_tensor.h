@@ -49,6 +49,8 @@ class StoredTensor {
   std::vector<int64_t> shape() const;
   /// The tensors of the checkpoint that it is made of, the one of its name first.
   std::vector<std::string> names() const;
+  /// The order in which read() gives the matrices of `tensor`, as which it was found: MXFP4 is never transposed.
+  MatrixOrder order(const FileTensor& tensor) const;
   /// Bytes that `count` elements take in the file, their scales not counted.
   int64_t bytes_of(int64_t count) const;
 

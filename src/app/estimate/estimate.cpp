@@ -18,6 +18,7 @@
 #include "core/process_kernels.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
+#include "kernels/cuda/tiers.h"
 #include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
@@ -379,7 +380,7 @@ EstimateOptions for_gpu(EstimateOptions options, const GpuModel& gpu) {
   }
   options.memory = gpu.memory;
   options.overrides.push_back("device=cuda");
-  const KernelTier tier = gpu.compute_capability == 90 ? KernelTier::kSm90 : KernelTier::kSm80;
+  const KernelTier tier = cuda::kernel_tiers_of({gpu.compute_capability, gpu.shared_memory}).grouped_gemm;
   limit_kernels_of_process({.tier = tier, .shared_memory = gpu.shared_memory});
   return options;
 }

@@ -9,6 +9,7 @@
 #include "dist/bucket_parts.h"
 #include "infer/generator.h"
 #include "weights/adapter_layout.h"
+#include "weights/tensor_dims.h"
 
 namespace hone {
 
@@ -139,12 +140,6 @@ std::vector<int32_t> Replay::generate(const std::vector<int32_t>& prompt, int64_
 }
 
 namespace {
-
-std::vector<int64_t> dims_of(const Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
-}
 
 /// Reorders a parameter's values to the layout of files and of transformers.
 HostTensor in_file_order(const Parameter& parameter, std::vector<float> values) {

@@ -63,9 +63,7 @@ class UnpackWeights : public ::testing::TestWithParam<const PackedFormat*> {
   Context context_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Formats, UnpackWeights,
-                         ::testing::Values(&nf4_format(), &nf4_float_scales_format(), &packed_int8_format(),
-                                           &int4_format(32), &int4_format(128), &fp8_format(), &mxfp4_format()),
+INSTANTIATE_TEST_SUITE_P(Formats, UnpackWeights, ::testing::ValuesIn(packed_formats()),
                          [](const auto& format) { return std::string(format.param->name()); });
 
 TEST_P(UnpackWeights, GivesTheValuesOfTheFormatInBothDtypes) {
