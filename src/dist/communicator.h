@@ -63,7 +63,7 @@ class Communicator {
   /// the work queued on `stream` so far. join: work queued on `stream` later runs after the first `calls` collectives.
   virtual void fork(Stream& stream) = 0;
   /// Later collectives run after the copies queued on the lane so far.
-  virtual void follow(const CopyLane&) {}
+  virtual void follow(const CopyLane& lane) { lane.hold(nullptr); }
   virtual void join(Stream& stream, int64_t calls) = 0;
   void join(Stream& stream) { join(stream, calls()); }
   /// The host waits until the first `calls` collectives have run. Throws if a rank is lost, so that no work is queued
