@@ -4,12 +4,17 @@
 
 #include "core/profiler.h"
 #include "dist/bucket_parts.h"
-#include "ops/cast/cast.h"
 
 namespace hone {
 
-WeightRing::WeightRing(Communicator* ranks, const ParameterStore& store, const Placement& placement, Device device)
-    : ranks_(ranks), lane_(device), placement_(placement), buckets_(placement.groups().size()) {
+WeightRing::WeightRing(Communicator* ranks, FetchWay way, const ParameterStore& store, const Placement& placement,
+                       Device device)
+    : ranks_(ranks),
+      way_(way),
+      store_(store),
+      lane_(device),
+      placement_(placement),
+      buckets_(placement.groups().size()) {
   for (const Bucket& bucket : store.all_buckets()) {
     if (bucket.brings_values()) buckets_[bucket.parameters.front()->group()->index()].push_back(&bucket);
   }
@@ -37,12 +42,13 @@ void WeightRing::release(const ParameterGroup& group) {
   if (brings(group)) slots_[group.slot()].used = false;
 }
 
-void WeightRing::forget_trained() {
+void WeightRing::end_update(const Context& context) {
   for (auto& [index, slot] : slots_) {
     if (slot.group == nullptr) continue;
     const std::vector<const Bucket*>& buckets = buckets_[slot.group->index()];
     if (std::any_of(buckets.begin(), buckets.end(), [](const Bucket* b) { return b->trained; })) slot.stale = true;
   }
+  if (fetcher_) fetcher_->end_update(context);
 }
 
 void WeightRing::bring(const Context& context, const ParameterGroup& group) {
@@ -59,20 +65,21 @@ void WeightRing::bring(const Context& context, const ParameterGroup& group) {
 
 void WeightRing::bring(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
-  Tensor own = bucket.values;
-  if (bucket.shards_values()) {
-    const Part part = moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())];
-    own = {element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, bucket.values.device};
-  }
   if (bucket.in_host) {
+    Tensor own = bucket.values;
+    if (bucket.shards_values()) {
+      const Part part = moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())];
+      own = {element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, bucket.values.device};
+    }
     lane_.fork(stream);
     const ProfileScope scope(stream, lane_.cuda_stream(), OpGroup::kMemoryBound, "from host", bucket.name,
                              static_cast<double>(own.bytes()));
     lane_.copy(stream, own, bucket.own_values);
-  } else {
-    copy(context, bucket.own_values, own);
   }
-  if (bucket.shards_values()) return gather(context, bucket);
+  if (bucket.shards_values()) {
+    if (!fetcher_) fetcher_ = make_fetcher(way_, *ranks_, store_, stream);
+    return fetcher_->fetch(context, bucket, bucket.in_host ? &lane_ : nullptr);
+  }
   const int64_t call = lane_.calls();
   bucket.arrivals->expect({.on_stream =
                                [this, &stream, call, &bucket] {
@@ -80,24 +87,6 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
                                  lane_.join(stream, call);
                                },
                            .on_host = [this, &stream, call] { lane_.finish(stream, call); }});
-}
-
-void WeightRing::gather(const Context& context, const Bucket& bucket) {
-  Stream& stream = context.stream();
-  ranks_->fork(stream);
-  if (bucket.in_host) ranks_->follow(lane_);
-  {
-    const ProfileScope scope(stream, ranks_->cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
-                             static_cast<double>(bucket.values.bytes()));
-    ranks_->all_gather(stream, bucket.values, moved_parts_of(bucket));
-  }
-  const int64_t call = ranks_->calls();
-  bucket.arrivals->expect({.on_stream =
-                               [this, &stream, call, &bucket] {
-                                 const ProfileScope scope(stream, ProfileKind::kWait, "wait for", bucket.name);
-                                 ranks_->join(stream, call);
-                               },
-                           .on_host = [this, &stream, call] { ranks_->finish(stream, call); }});
 }
 
 }  // namespace hone

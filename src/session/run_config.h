@@ -166,6 +166,7 @@ struct RunConfig {
     /// What ranks share: 0 nothing | 1 the optimizer's state | 2 gradients, too | 3 the values of weights, too
     std::string zero_stage = "0";
     std::vector<std::string> cpu_offload;      ///< optimizer, params, experts, activations
+    std::string weight_fetch = "auto";         ///< auto, peer or collective
     int64_t least_sharded_elements = 100'000;  ///< smaller tensors' gradients and values stay whole on every rank
     std::optional<int64_t> num_gpus;           ///< if stated: the number of ranks
     int64_t ddp_timeout = 1800;                ///< seconds that ranks wait for one that hangs

@@ -176,6 +176,7 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   options.capacity = capacity;
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
   options.offload_activations = offloads_activations(config.machine.cpu_offload);
+  options.weight_fetch = fetch_way_of(config.machine.weight_fetch);
   options.optimizer = optimizer_options(config);
   options.router_aux_loss_coef = config.model.router_aux_loss_coef.value_or(0);
   options.methods = model.methods;

@@ -170,6 +170,11 @@ TrainableOptions trainable_options(const RunConfig& config) {
   return options;
 }
 
+FetchWay fetch_way_of(const std::string& name) {
+  if (name == "peer") return FetchWay::kPeers;
+  return name == "collective" ? FetchWay::kCollectives : FetchWay::kAuto;
+}
+
 std::vector<std::string> offload_names() { return {"optimizer", "params", "experts", "activations"}; }
 
 Offload offload_of(const std::vector<std::string>& names) {

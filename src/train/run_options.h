@@ -45,6 +45,9 @@ OptimizerOptions optimizer_options(const RunConfig& config);
 /// Changes of the run to the model's forward pass and loss. UserError if one concerns routers and the model has none.
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);
 
+/// Parses weight_fetch: auto, peer or collective.
+FetchWay fetch_way_of(const std::string& name);
+
 /// The valid names of cpu_offload.
 std::vector<std::string> offload_names();
 /// Which data of the parameters these names move to host memory.

@@ -70,6 +70,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   if (options.optimizer_in_backward) config.optim.max_grad_norm = 0;
   config.machine.cuda_graphs = options.cuda_graphs;
   config.machine.cpu_offload = options.cpu_offload;
+  config.machine.weight_fetch = options.weight_fetch;
   config.machine.ranks = ranks;
   if (ranks > 1) config.machine.zero_stage = std::to_string(options.zero_stage);
   const Mode mode = mode_of(options);
@@ -131,6 +132,7 @@ class BenchTraining {
   const DecoderConfig& config() const { return described_.model->decoder().config(); }
   double forward_flops(const ForwardWork& work) const { return described_.model->decoder().flops(work); }
   const ParameterStore& store() const { return described_.model->store(); }
+  std::string_view weights_fetched_by() const { return engine_->weights_fetched_by(); }
   uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
   /// Of ranks that train together.
@@ -308,6 +310,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"batch", options.batch},
        {"micro_batches", options.micro_batches},
        {"cpu_offload", options.cpu_offload},
+       {"weights_fetched_by", training.weights_fetched_by()},
        {"warmup", options.warmup},
        {"steps", options.steps},
        {"dtype", options.dtype},

@@ -41,6 +41,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
       capacity_(capacity),
       ranks_(options.ranks),
       offload_activations_(options.offload_activations),
+      weight_fetch_(options.weight_fetch),
       model_(model, options.dtype) {
   TrainableOptions trainable;
   trainable.adapter = options.adapter;
@@ -71,6 +72,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.router_aux_loss_coef = router_aux_loss_coef;
   options.ranks = ranks_;
   options.offload_activations = offload_activations_;
+  options.weight_fetch = weight_fetch_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
   engine->reserve();
   return engine;

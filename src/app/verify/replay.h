@@ -33,6 +33,7 @@ struct ReplayOptions {
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
   bool offload_activations = false;
+  FetchWay weight_fetch = FetchWay::kAuto;
   bool optimizer_in_backward = false;
   OptimizerOptions optimizer = {};  ///< the optimizer whose state is allocated
 };
@@ -71,6 +72,7 @@ class Replay {
   BatchCapacity capacity_;
   Communicator* ranks_;
   bool offload_activations_;
+  FetchWay weight_fetch_;
   mutable LoadedModel model_;
 };
 
