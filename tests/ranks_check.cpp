@@ -147,17 +147,17 @@ class Checks {
       for (int i = 0; i < kProducts; ++i)
         linear(context, {.x = matrix(0), .w = {.payload = matrix(1)}, .y = matrix(2)});
     };
-    const Buffer memory(stream_.device(), static_cast<size_t>(2 * bytes));
-    const Tensor own = memory.tensor({bytes / 4}, DType::kF32),
-                 to = memory.tensor({bytes / 4}, DType::kF32, static_cast<size_t>(bytes));
+    const Buffer memory(stream_.device(), static_cast<size_t>(bytes));
+    const Tensor to = memory.tensor({bytes / 4}, DType::kF32);
+    const MappableMemory own(stream_.device(), static_cast<size_t>(bytes));
     const std::vector<Part> parts = even_parts(bytes / 4, ranks_.size());
     std::string why_not;
-    const auto peers = PeerMemory::connect(ranks_.control(), stream_, {&own, 1}, why_not);
+    const auto peers = PeerMemory::connect(ranks_.control(), stream_, own, {0}, why_not);
     if (!peers && ranks_.rank() == 0) fmt::print("no copies from peers: {}\n", why_not);
     CopyLane lane(stream_.device());
     const int next = (ranks_.rank() + 1) % ranks_.size();
     const auto pull = [&] {
-      Tensor from = own;
+      Tensor from = to;
       from.data = peers->at(next, 0);
       lane.fork(stream_);
       lane.copy(stream_, to, from);

@@ -60,6 +60,7 @@ struct Job {
   Offload offload = {};
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
+  bool map_values = true;
   bool uneven = false;     ///< the first rank is late before each update, the others before each pass
   bool recompute = false;  ///< at level kEverything
   bool optimizer_in_backward = false;
@@ -155,6 +156,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .offload = job.offload,
                  .offload_activations = job.offload_activations,
                  .weight_fetch = job.weight_fetch,
+                 .map_values = job.map_values,
                  .optimizer_in_backward = job.optimizer_in_backward,
                  .optimizer = optimizer});
   if (job.unpacked) round_base(replay.store(), directory / "model", *parse_base_format(job.base, "base"));
@@ -395,7 +397,10 @@ TEST(Ranks, CopyWeightsFromPeersAsTheyGatherThem) {
       SCOPED_TRACE("job " + std::to_string(i) + ", " + std::to_string(count) + " ranks");
       Job job = jobs[i];
       job.weight_fetch = FetchWay::kCollectives;
+      job.map_values = false;
       const Outcome gathered = train_by(count, job, ZeroStage::kValues);
+      job.map_values = true;
+      expect_same_bits(train_by(count, job, ZeroStage::kValues), gathered);
       job.weight_fetch = FetchWay::kPeers;
       expect_same_bits(train_by(count, job, ZeroStage::kValues), gathered);
       if (on_gpu()) continue;  // what is late on a GPU is not for a test to say

@@ -2,12 +2,11 @@
 // rank that owns the memory, and on a GPU no multiprocessor: copy engines read over NVLink or PCIe.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "core/mapped_memory.h"
 #include "core/stream.h"
 #include "dist/control.h"
 
@@ -15,29 +14,21 @@ namespace hone {
 
 class PeerMemory {
  public:
-  /// Collective: lets all ranks read the tensors `own` of every rank, as many on each, at least one. Returns once the
-  /// work queued on every rank's stream has run, so that what it wrote can be read. GPUs of one host are read over
-  /// CUDA's interprocess handles, ranks that are threads directly. Returns null on all ranks, with a reason, if one
-  /// cannot read another's memory: other hosts, GPUs without access to each other, CPU ranks in processes of their own.
-  ///
-  /// No rank may free the tensors while another copies from them: end with a collective after the last copy.
-  static std::unique_ptr<PeerMemory> connect(Control& control, Stream& stream, std::span<const Tensor> own,
-                                             std::string& why_not);
-  ~PeerMemory();
-  PeerMemory(const PeerMemory&) = delete;
-  PeerMemory& operator=(const PeerMemory&) = delete;
+  /// Collective: lets all ranks read `own` of every rank, on the stream's device. Returns once the work queued on every
+  /// rank's stream has run, so that what it wrote can be read. `offsets`, as many on every rank, are places in `own`.
+  /// Returns null on all ranks, with a reason, if one cannot read another's memory: other hosts, GPUs without access to
+  /// each other.
+  static std::unique_ptr<PeerMemory> connect(Control& control, Stream& stream, const MappableMemory& own,
+                                             const std::vector<size_t>& offsets, std::string& why_not);
 
-  /// The first byte of tensor number `index` of a rank, for copies.
-  std::byte* at(int rank, size_t index) const { return addresses_[static_cast<size_t>(rank)][index]; }
+  /// The address of place number `index` of a rank, for copies.
+  std::byte* at(int rank, size_t index) const {
+    return ranges_[static_cast<size_t>(rank)].data() + offsets_[static_cast<size_t>(rank)][index];
+  }
 
  private:
-  explicit PeerMemory(Device device) : device_(device) {}
-  /// Fills the addresses of a rank from its description; "" if it could.
-  std::string open(const std::string& description, bool own, std::span<const Tensor> tensors);
-
-  Device device_;
-  std::vector<std::vector<std::byte*>> addresses_;  // [rank][tensor]
-  std::vector<std::byte*> opened_;                  // allocations of other processes
+  std::vector<AddressRange> ranges_;          // of each rank
+  std::vector<std::vector<size_t>> offsets_;  // of each rank
 };
 
 }  // namespace hone

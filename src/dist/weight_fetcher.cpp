@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "core/profiler.h"
@@ -28,7 +29,7 @@ class GatherFetcher final : public WeightFetcher {
     Stream& stream = context.stream();
     const std::vector<Part> parts = moved_parts_of(bucket);
     const Part mine = parts[static_cast<size_t>(ranks_.rank())];
-    if (own == nullptr) copy(context, bucket.own_values, part_of_values(bucket, mine));
+    if (own == nullptr && !bucket.in_place) copy(context, bucket.own_values, part_of_values(bucket, mine));
     ranks_.fork(stream);
     if (own != nullptr) ranks_.follow(*own);
     {
@@ -48,19 +49,17 @@ class GatherFetcher final : public WeightFetcher {
   Communicator& ranks_;
 };
 
-bool is_on_device(const Bucket& bucket) { return bucket.shards_values() && !bucket.in_host; }
-
 /// Copies from peers; parts that are in host memory are gathered.
 class PeerFetcher final : public WeightFetcher {
  public:
   PeerFetcher(Communicator& ranks, const ParameterStore& store, Stream& stream, std::unique_ptr<PeerMemory> memory)
       : ranks_(ranks), others_(ranks), memory_(std::move(memory)), flag_(stream.device(), sizeof(float)) {
     for (const Bucket& bucket : store.all_buckets()) {
-      if (!is_on_device(bucket)) continue;
+      if (!bucket.mapped) continue;
       indices_.emplace(&bucket, indices_.size());
       trains_ |= bucket.trained;
     }
-    const int lanes = std::min(ranks.size(), kLanes);
+    const int lanes = std::min(ranks.size() - 1, kLanes);
     lanes_.reserve(static_cast<size_t>(lanes));
     for (int i = 0; i < lanes; ++i) lanes_.emplace_back(stream.device());
   }
@@ -72,19 +71,23 @@ class PeerFetcher final : public WeightFetcher {
     ranks_.control().check();
     Stream& stream = context.stream();
     const std::vector<Part> parts = moved_parts_of(bucket);
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-      lanes_[lane].fork(stream);
-      const ProfileScope scope(stream, lanes_[lane].cuda_stream(), OpGroup::kCollectives, "peer copy", bucket.name,
-                               static_cast<double>(bucket.values.bytes()) / static_cast<double>(lanes_.size()));
-      // Each rank begins with its own part and goes on with the next rank's, so that no memory is read by all at once.
-      for (size_t step = lane; step < parts.size(); step += lanes_.size()) {
+    // Each rank begins with the next rank's part, so that no memory is read by all at once.
+    const size_t first = bucket.in_place ? 1 : 0;
+    for (size_t lane = 0; lane < lanes_.size() && first + lane < parts.size(); ++lane) {
+      std::vector<std::pair<Tensor, Tensor>> copies;
+      double bytes = 0;
+      for (size_t step = first + lane; step < parts.size(); step += lanes_.size()) {
         const size_t rank = (static_cast<size_t>(ranks_.rank()) + step) % parts.size();
-        if (parts[rank].count == 0) continue;
         const Tensor to = part_of_values(bucket, parts[rank]);
         Tensor from = to;
         from.data = memory_->at(static_cast<int>(rank), indices_.at(&bucket));
-        lanes_[lane].copy(stream, to, from);
+        if (to.numel() > 0) copies.emplace_back(to, from);
+        bytes += static_cast<double>(to.bytes());
       }
+      lanes_[lane].fork(stream);
+      const ProfileScope scope(stream, lanes_[lane].cuda_stream(), OpGroup::kCollectives, "peer copy", bucket.name,
+                               bytes);
+      for (const auto& [to, from] : copies) lanes_[lane].copy(stream, to, from);
     }
     std::vector<int64_t> calls;
     for (const CopyLane& lane : lanes_) calls.push_back(lane.calls());
@@ -116,7 +119,7 @@ class PeerFetcher final : public WeightFetcher {
   }
 
  private:
-  /// Two keep an engine busy in each direction; more let copies from several ranks overlap.
+  /// Copies from several ranks overlap.
   static constexpr int kLanes = 4;
 
   Communicator& ranks_;
@@ -128,27 +131,27 @@ class PeerFetcher final : public WeightFetcher {
   std::vector<CopyLane> lanes_;              // last: their copies use the memory
 };
 
-std::vector<Tensor> own_values(const ParameterStore& store) {
-  std::vector<Tensor> own;
+/// Where the own parts of mapped buckets begin, in the order of the store.
+std::vector<size_t> own_offsets(const ParameterStore& store) {
+  std::vector<size_t> offsets;
   for (const Bucket& bucket : store.all_buckets()) {
-    if (is_on_device(bucket)) own.push_back(bucket.own_values);
+    if (bucket.mapped) offsets.push_back(store.mapped_values()->own_offset(bucket));
   }
-  return own;
+  return offsets;
 }
 
 }  // namespace
 
 std::unique_ptr<WeightFetcher> make_fetcher(FetchWay way, Communicator& ranks, const ParameterStore& store,
                                             Stream& stream) {
-  const std::vector<Tensor> own = own_values(store);
-  const bool tries_peers =
-      way == FetchWay::kPeers || (way == FetchWay::kAuto && stream.device().kind == DeviceKind::kCuda);
-  if (!tries_peers || own.empty()) return std::make_unique<GatherFetcher>(ranks);
-  std::string why_not;
-  if (auto memory = PeerMemory::connect(ranks.control(), stream, own, why_not)) {
-    return std::make_unique<PeerFetcher>(ranks, store, stream, std::move(memory));
+  const MappedValues* values = store.mapped_values();
+  std::string why_not = "their memory is not mapped";
+  if (way != FetchWay::kCollectives && values != nullptr) {
+    if (auto memory = PeerMemory::connect(ranks.control(), stream, values->own(), own_offsets(store), why_not)) {
+      return std::make_unique<PeerFetcher>(ranks, store, stream, std::move(memory));
+    }
   }
-  if (way == FetchWay::kAuto) return std::make_unique<GatherFetcher>(ranks);
+  if (way != FetchWay::kPeers) return std::make_unique<GatherFetcher>(ranks);
   throw UserError("ranks cannot copy weights from each other: " + why_not, "weight_fetch", "use auto or collective");
 }
 

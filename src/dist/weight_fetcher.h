@@ -17,7 +17,7 @@
 namespace hone {
 
 enum class FetchWay {
-  kAuto,  ///< peers among GPUs of one host, else collectives
+  kAuto,  ///< peers where they are possible, else collectives
   kPeers,
   kCollectives,
 };

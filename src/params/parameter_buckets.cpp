@@ -120,6 +120,20 @@ void cut_chunks(Bucket& bucket) {
   bucket.chunk_cuts.resize(bucket.cuts.size(), bytes);
 }
 
+/// Rounds the bucket up so that every rank's part of its values is a multiple of the granularity, unless that would add
+/// much, or matrices stay whole.
+void cut_for_mapping(Bucket& bucket, const RankShare& share) {
+  bucket.mapped = share.mapping_granularity > 0 && bucket.shards_values() && !bucket.in_host;
+  if (!bucket.mapped || bucket.packed) return;
+  const auto granule = static_cast<int64_t>(share.mapping_granularity / size_of(bucket.parameters.front()->dtype()));
+  constexpr int64_t kLeast = 4;
+  if (bucket.elements < kLeast * share.ranks * granule) return;
+  bucket.elements = aligned(bucket.elements, share.ranks * std::lcm(granule, Bucket::kAlignment));
+  bucket.cuts = cuts_of(bucket, share.ranks);
+  bucket.in_place =
+      std::all_of(bucket.cuts.begin(), bucket.cuts.end(), [&](int64_t cut) { return cut % granule == 0; });
+}
+
 }  // namespace
 
 bool ParameterStore::shares(bool (Bucket::*what)() const) const {
@@ -131,6 +145,7 @@ bool ParameterStore::values_arrived() const {
 }
 
 void ParameterStore::share_among(const RankShare& share) {
+  mapped_.reset();
   buckets_.clear();
   trained_buckets_ = 0;
   bool adapters = false;
@@ -174,6 +189,7 @@ void ParameterStore::share_among(const RankShare& share) {
     bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
     bucket.cuts = cuts_of(bucket, share.ranks);
     if (bucket.packed) cut_chunks(bucket);
+    cut_for_mapping(bucket, share);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
       p.bucket_ = &bucket;
@@ -186,6 +202,9 @@ void ParameterStore::share_among(const RankShare& share) {
       p.sharded_ = true;
       p.rank_ = share.rank;
     }
+  }
+  if (share.mapping_granularity > 0 && shards_values()) {
+    mapped_.emplace(buckets_, share.rank, share.mapping_granularity);
   }
 }
 

@@ -99,7 +99,7 @@ DescribedModel describe_model(RunConfig config, RunContext& context) {
         "the losses are wrong: compare one with transformers",
         model->config().file(), fmt::join(unread, ", "));
   }
-  TrainableOptions trainable = trainable_options(config);
+  TrainableOptions trainable = trainable_options(config, context.device());
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
   trainable.ranks.rank = context.ranks.rank;
   model->set_trainable(trainable);

@@ -101,7 +101,7 @@ class Planning {
   /// Plans again with another cpu_offload.
   void offload(const std::vector<std::string>& names) {
     run_.config.machine.cpu_offload = names;
-    RankShare share = trainable_options(run_.config).ranks;
+    RankShare share = trainable_options(run_.config, group_.context().device()).ranks;
     share.rank = group_.context().ranks.rank;
     run_.model->store().share_among(share);
     run_.model->store().allocate_dry(group_.context().device());

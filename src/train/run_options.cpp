@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/mapped_memory.h"
 #include "data/csv_reader.h"
 
 namespace hone {
@@ -145,7 +146,7 @@ RunPrecision precision_of(const RunConfig& config) {
           .ranks = config.machine.ranks};
 }
 
-TrainableOptions trainable_options(const RunConfig& config) {
+TrainableOptions trainable_options(const RunConfig& config, Device device) {
   TrainableOptions options;
   const bool lora = config.model.finetuning_type == "lora";
   options.train_base = !lora;
@@ -167,6 +168,9 @@ TrainableOptions trainable_options(const RunConfig& config) {
                    .stage = zero_stage_of(config),
                    .offload = offload_of(config.machine.cpu_offload),
                    .least_sharded_elements = config.machine.least_sharded_elements};
+  if (config.machine.ranks > 1 && options.ranks.stage == ZeroStage::kValues && device.kind == DeviceKind::kCuda) {
+    options.ranks.mapping_granularity = mapping_granularity(device);
+  }
   return options;
 }
 

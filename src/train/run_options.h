@@ -22,7 +22,8 @@ RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);
-TrainableOptions trainable_options(const RunConfig& config);
+/// Of a run on `device`; the share of ranks is that of the first.
+TrainableOptions trainable_options(const RunConfig& config, Device device);
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs);
 

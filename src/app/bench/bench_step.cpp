@@ -181,7 +181,7 @@ class BenchTraining {
     check_sizes(model->decoder().config());
     hold_experts(model->store());
     RunConfig config = config_of(options, model->decoder().config().num_moe_layers() > 0, ranks.size);
-    TrainableOptions trainable = trainable_options(config);
+    TrainableOptions trainable = trainable_options(config, device());
     trainable.ranks.rank = ranks.rank;
     model->set_trainable(trainable);
     return describe_model(std::move(config), std::move(model));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/mapped_memory.h"
 #include "core/transfer.h"
 #include "data/sample_store.h"
 #include "dist/bucket_parts.h"
@@ -57,6 +58,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
                        .stage = options.stage,
                        .least_bucket_bytes = options.least_bucket_bytes};
   }
+  if (options.map_values) trainable.ranks.mapping_granularity = mapping_granularity(stream.device());
   trainable.ranks.least_sharded_elements = options.least_sharded_elements;
   trainable.ranks.offload = options.offload;
   trainable.optimizer_in_backward = options.optimizer_in_backward;

@@ -34,6 +34,7 @@ struct ReplayOptions {
   Offload offload = {};
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
+  bool map_values = true;  ///< of values that ranks shard: as on a GPU, on a CPU too
   bool optimizer_in_backward = false;
   OptimizerOptions optimizer = {};  ///< the optimizer whose state is allocated
 };
