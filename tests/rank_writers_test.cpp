@@ -13,6 +13,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "device_main.h"
@@ -155,12 +156,12 @@ class RankWriting : public ::testing::Test {
     return travelled;
   }
 
-  /// Checks that 2 and 4 ranks in every stage write the bytes of one rank; returns whether state travelled in stage 3.
-  bool expect_same_bytes(const Saved& saved) {
+  /// Checks that so many ranks write the bytes of one rank in every stage; returns whether state travelled in stage 3.
+  bool expect_same_bytes(const Saved& saved, const std::vector<int>& numbers = {2, 4}) {
     write(saved, {}, "one");
     const auto expected = contents(folder_ / "one");
     bool travelled = false;
-    for (const int ranks : {2, 4}) {
+    for (const int ranks : numbers) {
       for (const ZeroStage stage : kStages) {
         SCOPED_TRACE(saved.model + saved.adapter + ", " + std::to_string(ranks) + " ranks, stage " +
                      std::to_string(static_cast<int>(stage)));
@@ -219,14 +220,18 @@ TEST_F(RankWriting, HasTheBytesOfOneRankForAdaptersInEveryLayout) {
     SCOPED_TRACE(static_cast<int>(layout));
     for (const char* adapter : {"lora_attention_init", "lora_experts_init", "split_adapter"}) {
       const bool fits = layout != kKt || adapter != std::string("lora_attention_init");
-      if (fits) travelled |= expect_same_bytes({.adapter = adapter, .layout = layout});
+      if (fits) travelled |= expect_same_bytes({.adapter = adapter, .layout = layout}, {3});
     }
   }
   EXPECT_TRUE(travelled);
-  expect_same_bytes({.adapter = "lora_dora_init"});
+  const Saved dora{.adapter = "lora_dora_init"};  // not in stage 3
+  write(dora, {}, "one");
+  write(dora, {4, ZeroStage::kGradients}, "several");
+  EXPECT_TRUE(contents(folder_ / "several") == contents(folder_ / "one"));
   // Beside a packed base, which is not saved.
-  expect_same_bytes({.dtype = DType::kBF16, .adapter = "lora_experts_init", .base = "nf4"});
-  expect_same_bytes({.dtype = DType::kBF16, .adapter = "lora_experts_init", .base = "fp8"});
+  for (const char* base : {"nf4", "fp8"}) {
+    expect_same_bytes({.dtype = DType::kBF16, .adapter = "lora_experts_init", .base = base}, {3});
+  }
 }
 
 /// A tensor without state, whose elements rank `failing` cannot make.
@@ -314,7 +319,8 @@ TEST_F(RankWriting, ReadsItsPartOfTheTrainingStateAlone) {
         const auto model = load(saved, {.rank = ranks.rank(), .ranks = 4, .stage = stage}, stream);
         FileLedger ledger;
         load_training_state(folder_ / "one", model->store(), &ledger);
-        for (const auto& [file, runs] : ledger.pieces().items()) {
+        const Json pieces = ledger.pieces();
+        for (const auto& [file, runs] : pieces.items()) {
           for (const Json& run : runs) {
             read[static_cast<size_t>(ranks.rank())] += run.at(1).get<int64_t>() - run.at(0).get<int64_t>();
           }
