@@ -130,8 +130,8 @@ inline constexpr int64_t kWritingMemory = int64_t{128} << 20;
 void for_each_part(std::span<const FilePart> parts, ThreadPool* pool,
                    const std::function<void(const FilePart& part, StateReader& reader)>& write);
 
-/// Writes the files into an existing folder; their state is whole on this rank. `checksums`, unless null, receives
-/// their checksums.
+/// Writes the files into an existing folder; their state is whole on this rank. After an error none of them is left.
+/// `checksums`, unless null, receives their checksums.
 void write_files(const std::filesystem::path& directory, std::span<const TensorFile> files, FileChecksums* checksums,
                  ThreadPool* pool = nullptr);
 
