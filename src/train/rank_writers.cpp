@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/buffer.h"
@@ -81,7 +83,18 @@ void RankWriters::write(const std::filesystem::path& folder, FileChecksums& chec
 void RankWriters::serve() {
   Control& control = communicator_.control();
   PartWriter writer(control.broadcast("", 0), files_);
-  write_parts(writer);
+  try {
+    write_parts(writer);
+  } catch (const UserError&) {
+    // When a rank is lost, the first rank removes its files, perhaps before this rank hears of the loss: then the loss
+    // is the reason, not a file that is missing.
+    constexpr int kTries = 100;
+    for (int i = 0; i < kTries; ++i) {
+      control.check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    throw;
+  }
   control.exchange(writer.ledger().pieces().dump());
 }
 
