@@ -149,7 +149,7 @@ class Checks {
     };
     const Buffer memory(stream_.device(), static_cast<size_t>(bytes));
     const Tensor to = memory.tensor({bytes / 4}, DType::kF32);
-    const MappableMemory own(stream_.device(), static_cast<size_t>(bytes));
+    const MappableMemory own(stream_.device(), {static_cast<size_t>(bytes)});
     const std::vector<Part> parts = even_parts(bytes / 4, ranks_.size());
     std::string why_not;
     const auto peers = PeerMemory::connect(ranks_.control(), stream_, own, {0}, why_not);
