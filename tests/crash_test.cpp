@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
 #include <thread>
 
 #include "core/philox.h"
@@ -158,6 +163,125 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"shards", {"max_shard_size=20KB"}},
                       Kind{"zero_1", {"zero_stage=1", "global_batch_size=4"}, true}),
     [](const auto& kind) { return std::string(kind.param.name); });
+
+// One rank of several is lost.
+
+/// A run of `ranks` ranks that share weights, gradients and the optimizer's state.
+std::vector<std::string> arguments_of_ranks(const Folder& folder, const fs::path& output, int ranks) {
+  const Kind kind{"zero_3",
+                  {"zero_stage=3", "stage3_param_persistence_threshold=0", "global_batch_size=24", "save_steps=1",
+                   "max_shard_size=20KB"},
+                  true};
+  std::vector<std::string> all = kind.arguments(folder, output);
+  all[2] = std::to_string(ranks);
+  return all;
+}
+
+bool is_alive(pid_t process) { return ::kill(process, 0) == 0; }
+
+/// The process of each rank, when all have joined: the launcher's children in the first rank's log; empty if the
+/// launcher ended before.
+std::map<int, pid_t> ranks_of(const Process& launcher, const fs::path& output, size_t ranks) {
+  const std::regex pattern(R"(rank (\d+) \([^,]*, pid (\d+)\))");
+  const std::string id = std::to_string(launcher.id()), children = "/proc/" + id + "/task/" + id + "/children";
+  while (launcher.runs()) {
+    std::ifstream numbers(children);
+    const std::set<pid_t> own{std::istream_iterator<pid_t>(numbers), {}};
+    const std::string log = fs::exists(output / "run.log") ? read_file(output / "run.log") : "";
+    std::map<int, pid_t> found;
+    for (std::sregex_iterator i(log.begin(), log.end(), pattern), end; i != end; ++i) {
+      if (own.contains(std::stoi((*i)[2]))) found[std::stoi((*i)[1])] = std::stoi((*i)[2]);
+    }
+    if (found.size() == ranks) return found;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return {};
+}
+
+/// Waits until `condition` holds; false after `limit`.
+template <class Condition>
+bool holds_within(Clock::duration limit, const Condition& condition) {
+  for (const Clock::time_point end = Clock::now() + limit; !condition();) {
+    if (Clock::now() > end) return false;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return true;
+}
+
+/// With --moments from 20 on, each tenth rank is stopped, which others notice by its silence of 20 s.
+TEST(Crash, ALostRankIsNamedAndTheOthersEndAndTheRunGoesOn) {
+  constexpr std::chrono::seconds kNamed{20}, kSilence{20};
+  const Folder folder;
+  make_inputs(folder);
+  const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  const uint64_t seed = test_run().seed == 0 ? now % 1'000'000 + 1 : test_run().seed;
+  PhiloxSequence random(seed);
+  std::map<int, Clock::duration> whole_times;
+  int lost = 0, stopped = 0, saving = 0, runs = 0;
+  Clock::duration longest{}, longest_stopped{};
+  for (; lost < test_run().moments; ++runs) {
+    const int ranks = 2 + runs % 3;
+    const fs::path output = folder / ("run" + std::to_string(runs)), whole = folder / ("of" + std::to_string(ranks));
+    if (!whole_times.contains(ranks)) {
+      const Clock::time_point begin = Clock::now();
+      const Outcome uninterrupted = run_hone(arguments_of_ranks(folder, whole, ranks));
+      ASSERT_EQ(uninterrupted.code, 0) << uninterrupted.err;
+      whole_times[ranks] = Clock::now() - begin;
+    }
+    const auto most = std::chrono::duration_cast<milliseconds>(whole_times[ranks]).count();
+    for (bool ended = false; !ended;) {
+      Process launcher(arguments_of_ranks(folder, output, ranks));
+      const std::map<int, pid_t> processes = ranks_of(launcher, output, static_cast<size_t>(ranks));
+      pid_t victim = 0;
+      bool stops = false;
+      Clock::time_point when;
+      if (!processes.empty() && lost < test_run().moments) {
+        std::this_thread::sleep_for(milliseconds(random.below(static_cast<uint64_t>(most) * 2 / 3 + 1)));
+        if (random.below(2) == 0) holds_within(std::chrono::seconds(2), [&] { return is_saving(output); });
+        victim = processes.at(static_cast<int>(random.below(static_cast<uint64_t>(ranks))));
+        stops = test_run().moments >= 20 && lost % 10 == 9;
+        const bool saves = is_saving(output);
+        when = Clock::now();
+        if (::kill(victim, stops ? SIGSTOP : SIGKILL) != 0) victim = 0;
+        lost += victim != 0;
+        stopped += victim != 0 && stops;
+        saving += victim != 0 && saves;
+      }
+      bool named = false;
+      if (victim != 0) {
+        // A rank that ends before it is noticed was at its end.
+        const auto is_named = [&] {
+          return launcher.errors().find("pid " + std::to_string(victim) + ") is lost") != std::string::npos;
+        };
+        holds_within(kNamed + (stops ? kSilence : Clock::duration()), [&] { return is_named() || !launcher.runs(); });
+        named = is_named();
+        Clock::duration& most_so_far = stops ? longest_stopped : longest;
+        if (named) most_so_far = std::max(most_so_far, Clock::now() - when);
+      }
+      const Outcome outcome = launcher.wait();
+      ended = outcome.code == 0;
+      if (victim == 0) {
+        ASSERT_TRUE(ended) << outcome.code << outcome.err;
+      } else if (!named) {
+        ASSERT_TRUE(fs::exists(output / ("checkpoint-" + std::to_string(kSteps)))) << outcome.code << outcome.err;
+      } else {
+        ASSERT_EQ(outcome.code, 4) << outcome.err;
+      }
+      for (const auto& [rank, process] : processes) {
+        EXPECT_TRUE(holds_within(kNamed, [&, id = process] { return !is_alive(id); })) << "rank " << rank << " lives";
+      }
+      expect_whole_checkpoints(output);
+    }
+    expect_same_run(whole, output);
+    for (const std::string& name : names_in(output)) EXPECT_EQ(name.find(".hone-"), std::string::npos) << name;
+    fs::remove_all(output);
+  }
+  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+  std::printf(
+      "--seed %llu: %d ranks lost in %d runs, %d while something was saved; named after at most %.1f s; %d of them "
+      "stopped, named after at most %.1f s\n",
+      static_cast<unsigned long long>(seed), lost, runs, saving, seconds(longest), stopped, seconds(longest_stopped));
+}
 
 /// During its lifetime, started programs cannot write files longer than `bytes`.
 class FileSizeLimit {

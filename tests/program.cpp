@@ -57,6 +57,13 @@ Process::~Process() {
   waitpid(id_, nullptr, 0);
 }
 
+bool Process::runs() const {
+  siginfo_t ended{};
+  return waitid(P_PID, static_cast<id_t>(id_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
+}
+
+std::string Process::errors() const { return read_file(folder_ / "err"); }
+
 void Process::send(int signal) const { kill(id_, signal); }
 
 Outcome Process::wait() {

@@ -40,6 +40,11 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  int id() const { return id_; }
+  /// Whether it has not ended.
+  bool runs() const;
+  /// What it has written to standard error so far.
+  std::string errors() const;
   void send(int signal) const;
   Outcome wait();
 

@@ -57,6 +57,7 @@ class Checks {
       parts<T>(name, count, even_parts(count, ranks_.size(), 64), "parts of whole lines");
       parts<T>(name, count, awkward_parts(count), "awkward parts");
       for (int root = 0; root < ranks_.size(); ++root) broadcast<T>(name, count, root);
+      ring<T>(name, count);
     }
   }
 
@@ -283,6 +284,26 @@ class Checks {
     bool right = true;
     for (int64_t i = 0; i < count; ++i) right &= values[static_cast<size_t>(i)] == whole<T>(root, i);
     expect(right, fmt::format("broadcast of {} {} from rank {}", count, name, root));
+  }
+
+  /// Each rank sends the first half of its tensor to the next rank, which receives it as its second half.
+  template <class T>
+  void ring(const char* name, int64_t count) {
+    const int ranks = ranks_.size(), own = ranks_.rank(), before = (own + ranks - 1) % ranks;
+    const int64_t half = count / 2;
+    if (ranks == 1) return;
+    const std::vector<T> values = after(values_of<T>(own, count), [&](Tensor tensor) {
+      const Transfer out{(own + 1) % ranks, {tensor.data, tensor.dtype, {half}, tensor.device}};
+      const Transfer in{before, {element_at(tensor, half), tensor.dtype, {half}, tensor.device}};
+      ranks_.send_receive(stream_, {&out, 1}, {&in, 1});
+      ranks_.send_receive(stream_, {}, {});
+    });
+    bool right = true;
+    for (int64_t i = 0; i < half; ++i) {
+      right &= values[static_cast<size_t>(i)] == whole<T>(own, i);
+      right &= values[static_cast<size_t>(half + i)] == whole<T>(before, i);
+    }
+    expect(right, fmt::format("send and receive of {} {} around a ring", half, name));
   }
 
   /// Unequal parts in reverse order with gaps; the second one is empty.

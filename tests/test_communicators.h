@@ -48,6 +48,15 @@ class LazyCommunicator : public Communicator {
   void broadcast(Stream&, Tensor inout, int root) override {
     queue([&] { inner_.broadcast(beside_, inout, root); });
   }
+  void send_receive(Stream& stream, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
+    stream.enqueue([receives = std::vector(receives.begin(), receives.end())](ThreadPool&) {
+      for (const Transfer& from : receives) {  // all bits set: NaN
+        if (from.tensor.bytes() > 0) std::memset(from.tensor.data, 0xFF, from.tensor.bytes());
+      }
+    });
+    fork(stream);
+    queue([&] { inner_.send_receive(beside_, sends, receives); });
+  }
 
   void fork(Stream& stream) override {
     const auto reached = std::make_shared<std::promise<void>>();
@@ -115,6 +124,25 @@ class HostedCommunicator : public Communicator {
   }
   void broadcast(Stream& stream, Tensor inout, int root) override {
     through_host(stream, inout, [&](const Tensor& here) { inner_.broadcast(host_, here, root); });
+  }
+  void send_receive(Stream& stream, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
+    stream.synchronize();
+    std::vector<Buffer> memory;
+    const auto in_host = [&](std::span<const Transfer> transfers) {
+      std::vector<Transfer> here;
+      for (const Transfer& transfer : transfers) {
+        memory.emplace_back(Device{}, transfer.tensor.bytes());
+        here.push_back({transfer.rank, memory.back().tensor(transfer.tensor.shape, transfer.tensor.dtype)});
+      }
+      return here;
+    };
+    const std::vector<Transfer> sent = in_host(sends), received = in_host(receives);
+    for (size_t i = 0; i < sent.size(); ++i) copy_to_host(sent[i].tensor.data, sends[i].tensor);
+    inner_.send_receive(host_, sent, received);
+    host_.synchronize();
+    for (size_t i = 0; i < received.size(); ++i) {
+      copy_from_host(receives[i].tensor, received[i].tensor.data, received[i].tensor.bytes());
+    }
   }
 
   void fork(Stream&) override {}

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <exception>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "app/launched_ranks.h"
 #include "dist/thread_ranks.h"
 #include "program.h"
+#include "train/rank_group.h"
 #include "train/trainer.h"
 #include "weights/safetensors.h"
 
@@ -241,6 +243,39 @@ TEST_F(TrainerRanksTest, AProfileShowsWhatTheyExchange) {
   EXPECT_THAT(exchanged, ::testing::ElementsAre("all-gather", "all-reduce", "reduce-scatter"));
   const Json stages = Json::parse(read_file(folder_ / "out/profile-stages.json"));
   EXPECT_GT(stages["collectives"]["ms"].get<double>(), 0);
+}
+
+TEST_F(TrainerRanksTest, RanksWithoutASharedOutputFolderAreNamed) {
+  fs::create_directories(folder_ / "of rank 0");
+  fs::create_directories(folder_ / "of rank 1");
+  auto communicators = thread_ranks(2);
+  std::array<std::string, 2> messages;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      TrainerRanks ranks{.rank = rank, .size = 2};
+      ranks.connect = [&](Stream&) { return std::move(communicators[static_cast<size_t>(rank)]); };
+      Console console(terminal_of({.rank = 1}));
+      Logger logger(console);
+      RunConfig::Machine machine;
+      machine.device = "cpu";
+      machine.threads = 1;
+      RunContext context(machine, logger, {}, ranks);
+      RankGroup group(context);
+      group.require_shared(folder_ / "of rank 0");
+      try {
+        group.require_shared(folder_ / ("of rank " + std::to_string(rank)));
+      } catch (const UserError& error) {
+        messages[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, ::testing::HasSubstr("does not see the output folder of rank 0"));
+    EXPECT_THAT(message, ::testing::HasSubstr("rank 1 on "));
+  }
+  EXPECT_TRUE(names_in(folder_ / "of rank 0").empty());
 }
 
 TEST_F(TrainerRanksTest, RanksThatWereToldDifferentThingsDoNotStart) {

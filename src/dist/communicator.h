@@ -29,6 +29,12 @@ std::vector<Part> even_parts(int64_t total, int ranks, int64_t multiple = 1);
 /// Asserts that there is one part per rank, and that all parts are inside the tensor.
 void check_parts(const Tensor& tensor, std::span<const Part> parts, int ranks);
 
+/// Memory of this rank that is sent to another rank, or that receives what the other rank sends.
+struct Transfer {
+  int rank = 0;  ///< the other rank
+  Tensor tensor;
+};
+
 /// The address of element `offset` of the tensor.
 inline std::byte* element_at(const Tensor& tensor, int64_t offset) {
   return tensor.data + static_cast<size_t>(offset) * size_of(tensor.dtype);
@@ -57,6 +63,10 @@ class Communicator {
   virtual void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) = 0;
   /// Copies inout from rank `root` to all ranks; any dtype.
   virtual void broadcast(Stream& stream, Tensor inout, int root) = 0;
+  /// Sends each tensor of `sends` to its rank, and receives each of `receives` from its rank; any dtype. What one rank
+  /// sends to another arrives in the order of both lists, which have the same bytes. All ranks call it, those without
+  /// a transfer with empty lists, and those do not wait.
+  virtual void send_receive(Stream& stream, std::span<const Transfer> sends, std::span<const Transfer> receives) = 0;
 
   /// On a GPU, collectives run on the communicator's own stream, in the order of their calls and concurrently with the
   /// compute stream. On a CPU they run in `stream`, and fork() and join() do nothing. fork: later collectives run after

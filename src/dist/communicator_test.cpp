@@ -148,6 +148,42 @@ TYPED_TEST(Collectives, BroadcastReachesEveryRank) {
   }
 }
 
+TYPED_TEST(Collectives, SendReceiveMovesWhatOneRankHasForAnother) {
+  // Each rank sends two tensors to each other rank, rank 1 none; the larger takes several messages.
+  const auto sends = [](int rank) { return rank != 1; };
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{4099}, int64_t{3'000'000}}) {
+    run_ranks(3, [&](Communicator& communicator) {
+      ThreadPool pool(1);
+      Stream stream(Device{}, pool);
+      const int own = communicator.rank();
+      RankTensor<TypeParam> large(count), small(5);
+      large.values = values_of<TypeParam>(own, count);
+      small.values = values_of<TypeParam>(own + 3, 5);
+      std::vector<RankTensor<TypeParam>> received;
+      for (int i = 0; i < 6; ++i) received.emplace_back(i % 2 == 0 ? count : 5);
+      std::vector<Transfer> out, in;
+      for (int other = 0; other < 3; ++other) {
+        if (other == own) continue;
+        if (sends(own)) out.insert(out.end(), {{other, large.tensor()}, {other, small.tensor()}});
+        if (!sends(other)) continue;
+        const auto place = static_cast<size_t>(2 * other);
+        in.insert(in.end(), {{other, received[place].tensor()}, {other, received[place + 1].tensor()}});
+      }
+      communicator.fork(stream);
+      communicator.send_receive(stream, out, in);
+      communicator.send_receive(stream, {}, {});
+      communicator.join(stream);
+      communicator.finish(stream);
+      for (int other = 0; other < 3; ++other) {
+        if (other == own || !sends(other)) continue;
+        const auto place = static_cast<size_t>(2 * other);
+        EXPECT_TRUE(same_bits(received[place].values, values_of<TypeParam>(other, count))) << other << " to " << own;
+        EXPECT_TRUE(same_bits(received[place + 1].values, values_of<TypeParam>(other + 3, 5))) << other;
+      }
+    });
+  }
+}
+
 TEST(EvenParts, CoverTheTensorOnce) {
   EXPECT_THAT(even_parts(8, 2), ::testing::ElementsAre(Part{0, 4}, Part{4, 4}));
   EXPECT_THAT(even_parts(5, 3), ::testing::ElementsAre(Part{0, 2}, Part{2, 2}, Part{4, 1}));

@@ -127,6 +127,21 @@ void PairwiseCollectives::broadcast(Tensor inout, int root) {
   all_gather(inout, parts);
 }
 
+void PairwiseCollectives::send_receive(std::span<const Transfer> sends, std::span<const Transfer> receives) {
+  // Both sides cut a tensor into the same messages.
+  const auto each_message = [](const Transfer& transfer, const auto& start) {
+    const auto bytes = transfer.tensor.bytes(), most = static_cast<size_t>(kMessageBytes);
+    for (size_t at = 0; at < bytes; at += most) start(transfer.tensor.data + at, std::min(most, bytes - at));
+  };
+  for (const Transfer& transfer : receives) {
+    each_message(transfer, [&](std::byte* data, size_t bytes) { transport_.receive(transfer.rank, data, bytes); });
+  }
+  for (const Transfer& transfer : sends) {
+    each_message(transfer, [&](std::byte* data, size_t bytes) { transport_.send(transfer.rank, data, bytes); });
+  }
+  if (!sends.empty() || !receives.empty()) transport_.wait();
+}
+
 CpuCommunicator::CpuCommunicator(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport,
                                  size_t scratch_bytes)
     : control_(std::move(control)), transport_(std::move(transport)), collectives_(*transport_, scratch_bytes) {
@@ -164,6 +179,14 @@ void CpuCommunicator::all_gather(Stream& stream, Tensor full, std::span<const Pa
 void CpuCommunicator::broadcast(Stream& stream, Tensor inout, int root) {
   HONE_ASSERT(root >= 0 && root < size());
   queue(stream, "broadcast", [this, inout, root](ThreadPool&) { collectives_.broadcast(inout, root); });
+}
+
+void CpuCommunicator::send_receive(Stream& stream, std::span<const Transfer> sends,
+                                   std::span<const Transfer> receives) {
+  queue(
+      stream, "send and receive",
+      [this, sends = std::vector(sends.begin(), sends.end()), receives = std::vector(receives.begin(), receives.end())](
+          ThreadPool&) { collectives_.send_receive(sends, receives); });
 }
 
 void CpuCommunicator::finish(Stream& stream, int64_t) {

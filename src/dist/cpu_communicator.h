@@ -25,6 +25,7 @@ class PairwiseCollectives {
   void reduce_scatter_sum(Tensor full, std::span<const Part> parts, ThreadPool& pool);
   void all_gather(Tensor full, std::span<const Part> parts);
   void broadcast(Tensor inout, int root);
+  void send_receive(std::span<const Transfer> sends, std::span<const Transfer> receives);
 
  private:
   void sum_from_all(Tensor inout, ThreadPool& pool);
@@ -46,6 +47,7 @@ class CpuCommunicator : public Communicator {
   void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) override;
   void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override;
   void broadcast(Stream& stream, Tensor inout, int root) override;
+  void send_receive(Stream& stream, std::span<const Transfer> sends, std::span<const Transfer> receives) override;
   void fork(Stream&) override {}
   void join(Stream&, int64_t) override {}
   void finish(Stream& stream, int64_t calls) override;

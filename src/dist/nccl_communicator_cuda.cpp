@@ -267,6 +267,21 @@ class NcclCommunicator : public Communicator {
     });
   }
 
+  void send_receive(Stream& stream, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
+    queue(stream, "send and receive", [&](ncclComm_t ranks) {
+      for (const Transfer& to : sends) {
+        const ncclResult_t result = nccl_.send(to.tensor.data, to.tensor.bytes(), ncclInt8, to.rank, ranks, stream_);
+        if (result != ncclSuccess) return result;
+      }
+      for (const Transfer& from : receives) {
+        const ncclResult_t result =
+            nccl_.recv(from.tensor.data, from.tensor.bytes(), ncclInt8, from.rank, ranks, stream_);
+        if (result != ncclSuccess) return result;
+      }
+      return ncclSuccess;
+    });
+  }
+
   void fork(Stream& stream) override {
     cuda::check(cudaEventRecord(forked_, static_cast<cudaStream_t>(stream.cuda().stream())), "recording an event");
     cuda::check(cudaStreamWaitEvent(stream_, forked_), "waiting for an event");

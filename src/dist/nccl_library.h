@@ -27,6 +27,8 @@ struct NcclLibrary {
   decltype(&ncclReduce) reduce = nullptr;
   decltype(&ncclAllGather) all_gather = nullptr;
   decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
 };
 
 /// Loads the library at the first call. Throws UserError if it is not found.

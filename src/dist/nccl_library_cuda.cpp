@@ -43,6 +43,8 @@ NcclLibrary load() {
   find(library.reduce, "ncclReduce");
   find(library.all_gather, "ncclAllGather");
   find(library.broadcast, "ncclBroadcast");
+  find(library.send, "ncclSend");
+  find(library.recv, "ncclRecv");
   return library;
 }
 

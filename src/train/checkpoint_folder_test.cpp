@@ -30,8 +30,7 @@ class CheckpointFolders : public ::testing::Test {
       write_durably(temporary / "config.json", "{}");
       SafetensorsWriter weights(temporary / "model.safetensors", {});
       checksums["model.safetensors"] = weights.finish();
-      WholeStateReader reader;
-      save_training_state(temporary, ParameterStore(), state, reader, &checksums);
+      save_training_state(temporary, ParameterStore(), state, &checksums);
     });
   }
   /// Writes a checkpoint with save_only_model.

@@ -41,7 +41,7 @@ class Resume {
  private:
   /// Returns what is damaged; "" on success.
   std::string try_from(const std::filesystem::path& checkpoint) {
-    ReadLedger ledger;
+    FileLedger ledger;
     const RunState before = run_.state;
     try {
       context_.stream.synchronize();
@@ -75,7 +75,7 @@ class Resume {
   }
 
   /// Reads everything but the weights.
-  void read_position(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
+  void read_position(const std::filesystem::path& checkpoint, FileLedger& ledger) {
     const RunConfig::Checkpoint& options = run_.config().checkpoint;
     const Json now = run_.state.data;  // identity of this run's data
     if (!options.resume_only_model) {
@@ -110,7 +110,7 @@ class Resume {
   }
 
   /// Collective: each rank has read its own part of sharded weights and optimizer state, and all of the rest.
-  std::string damage_of(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
+  std::string damage_of(const std::filesystem::path& checkpoint, FileLedger& ledger) {
     const std::optional<Manifest> manifest = Manifest::read(checkpoint);
     if (!manifest) {
       if (context_.writes()) {
@@ -130,7 +130,7 @@ class Resume {
       if (problem.empty()) problem = other;
     }
     if (!shared || !problem.empty()) return problem;
-    ReadLedger all;
+    FileLedger all;
     for (const std::string& pieces : run_.group().exchange(ledger.pieces().dump())) all.merge(parse_json(pieces));
     return manifest->contents_problem(checkpoint, all);
   }
@@ -174,7 +174,7 @@ void load_weights(const DescribedModel& described, RunContext& context, bool inf
   logger.info("weights loaded: {:.2f} GB in {:.1f} s", static_cast<double>(total) / 1e9, seconds_since(begin));
 }
 
-void read_saved_weights(const std::filesystem::path& folder, LoadedModel& model, ThreadPool& pool, ReadLedger* ledger) {
+void read_saved_weights(const std::filesystem::path& folder, LoadedModel& model, ThreadPool& pool, FileLedger* ledger) {
   if (model.lora()) return load_adapter(folder, model.store(), ledger);
   const Checkpoint weights = Checkpoint::open(folder, ledger);
   load_parameters(weights, model.map_of(weights), model.store(), pool);

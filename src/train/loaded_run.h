@@ -45,6 +45,6 @@ void load_weights(const DescribedModel& model, RunContext& context, bool inferen
 
 /// Reads the trained parameters, as a full model or an adapter, from a folder that a run saved.
 void read_saved_weights(const std::filesystem::path& folder, LoadedModel& model, ThreadPool& pool,
-                        ReadLedger* ledger = nullptr);
+                        FileLedger* ledger = nullptr);
 
 }  // namespace hone

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
+#include <thread>
 
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "dist/local_process.h"
 #include "train/data_identity.h"
-#include "train/shared_state_reader.h"
+#include "train/rank_writers.h"
 
 namespace hone {
 
@@ -59,13 +62,13 @@ std::optional<std::filesystem::path> RankGroup::from_first(const std::optional<s
 
 MemoryLimit RankGroup::least_memory_limit() {
   MemoryLimit limit = memory_limit(context_.stream);
-  if (!communicator_) return limit;
-  const int sharing = context_.ranks.local_size;
+  const int sharing = communicator_ ? context_.ranks.local_size : 1;
   if (context_.device().kind == DeviceKind::kCpu) {  // ranks share their host's memory
     limit.comfortable /= sharing;
     limit.most /= sharing;
   }
-  if (limit.host) *limit.host /= sharing;
+  if (limit.host) limit.host = std::max<int64_t>(*limit.host / sharing - kWritingMemory, 0);
+  if (!communicator_) return limit;
   for (const std::string& text :
        exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
     MemoryLimit other;
@@ -77,16 +80,45 @@ MemoryLimit RankGroup::least_memory_limit() {
   return limit;
 }
 
-void RankGroup::write_together(ParameterStore& store, const std::function<void(StateReader&)>& write) {
+void RankGroup::require_shared(const std::filesystem::path& folder) {
+  if (!communicator_) return;
+  Control& control = communicator_->control();
+  // A new file of the first rank: on another file system there is none of this name.
+  const std::filesystem::path path =
+      folder / control.broadcast(temporary_beside(folder / "shared").filename().string(), 0);
+  if (context_.writes()) write_durably(path, "");
+  control.barrier();
+  const auto is_there = [&] {
+    std::error_code error;
+    return std::filesystem::exists(path, error);
+  };
+  constexpr int kTries = 50;  // an NFS client may see a new file some seconds later
+  for (int i = 0; i < kTries && !is_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const std::vector<std::string> missing = control.exchange(is_there() ? "" : "on " + host_name());
+  std::error_code ignored;
+  if (context_.writes()) std::filesystem::remove(path, ignored);
+  for (size_t rank = 0; rank < missing.size(); ++rank) {
+    if (missing[rank].empty()) continue;
+    throw UserError(fmt::format("rank {} {} does not see the output folder of rank 0, and all ranks write checkpoints",
+                                rank, missing[rank]),
+                    folder.string(), "choose an output_dir that all hosts share (NFS, Lustre, ...)");
+  }
+}
+
+void RankGroup::write_together(std::span<const TensorFile> files, const std::function<void(const WriteFiles&)>& save) {
   context_.stream.synchronize();
   if (!communicator_) {
-    WholeStateReader reader;
-    return write(reader);
+    return save([&](const std::filesystem::path& folder, FileChecksums& checksums) {
+      write_files(folder, files, &checksums, &context_.pool);
+    });
   }
-  SharedStateReader reader(*communicator_, context_.stream, store);
-  if (!context_.writes()) return reader.serve();
-  write(reader);
-  reader.finish();
+  RankWriters writers(*communicator_, context_.stream, context_.pool, files);
+  if (context_.writes()) {
+    save([&](const std::filesystem::path& folder, FileChecksums& checksums) { writers.write(folder, checksums); });
+  } else {
+    writers.serve();
+  }
+  communicator_->control().barrier();
 }
 
 bool RankGroup::is_lowest_survivor() const {

@@ -3,17 +3,22 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "dist/communicator.h"
 #include "train/described_run.h"
 #include "train/memory_fit.h"
-#include "weights/tensor_pieces.h"
+#include "weights/tensor_file.h"
 
 namespace hone {
+
+/// Writes tensor files into a folder, and adds their checksums.
+using WriteFiles = std::function<void(const std::filesystem::path& folder, FileChecksums& checksums)>;
 
 class RankGroup {
  public:
@@ -50,8 +55,11 @@ class RankGroup {
   std::optional<std::filesystem::path> from_first(const std::optional<std::filesystem::path>& path);
   /// The limit of the rank with the least memory, which determines recomputation and whether the run fits.
   MemoryLimit least_memory_limit();
-  /// Calls `write` on the first rank with a reader for the values and state of all ranks; the others serve it.
-  void write_together(ParameterStore& store, const std::function<void(StateReader&)>& write);
+  /// UserError on all ranks if one does not see the first rank's `folder`: ranks on several hosts need a shared one.
+  void require_shared(const std::filesystem::path& folder);
+  /// Calls `save` on the first rank, with a function by which all ranks write `files` into a folder (RankWriters). The
+  /// others return when it has returned.
+  void write_together(std::span<const TensorFile> files, const std::function<void(const WriteFiles&)>& save);
 
   /// After the group has ended: whether this is the lowest surviving rank. Not collective.
   bool is_lowest_survivor() const;

@@ -44,7 +44,7 @@ void RunSaver::after_step(bool last, bool stopped, bool better) {
 void RunSaver::save_checkpoint() {
   if (last_saved_ == run_.state.step) return;
   const WallClock::time_point begin = WallClock::now();
-  run_.group().write_together(run_.store(), [&](StateReader& reader) { write_checkpoint(reader); });
+  run_.group().write_together(checkpoint_files(), [&](const WriteFiles& write) { write_checkpoint(write); });
   last_saved_ = run_.state.step;
   tell(observers_, &RunObserver::saved,
        SaveReport{.path = path().string(), .step = run_.state.step, .seconds = seconds_since(begin)});
@@ -52,10 +52,13 @@ void RunSaver::save_checkpoint() {
 
 void RunSaver::save_best_weights() {
   const WallClock::time_point begin = WallClock::now();
-  run_.group().write_together(run_.store(), [&](StateReader& reader) {
+  const AdapterLayout layout = adapter_layout(run_.described());
+  const std::vector<TensorFile> files = model_files(layout);
+  run_.group().write_together(files, [&](const WriteFiles& write) {
     checkpoints_.write_best(run_.state.step, [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
       tell(observers_, &RunObserver::saving, temporary, run_.state);
-      save_model(temporary, adapter_layout(run_.described()), reader, checksums);
+      write_companions(temporary, layout, files);
+      write(temporary, checksums);
     });
     folder_->keep_new();
     checkpoints_.drop_best({run_.state.step, saved_best_});
@@ -65,14 +68,25 @@ void RunSaver::save_best_weights() {
            .path = path().string() + " (the best weights)", .step = run_.state.step, .seconds = seconds_since(begin)});
 }
 
-void RunSaver::write_checkpoint(StateReader& reader) {
+AdapterLayout RunSaver::checkpoint_layout() const {
+  return run_.config().checkpoint.save_only_model ? adapter_layout(run_.described()) : AdapterLayout::kAsTrained;
+}
+
+std::vector<TensorFile> RunSaver::checkpoint_files() const {
+  std::vector<TensorFile> files = model_files(checkpoint_layout());
+  if (!run_.config().checkpoint.save_only_model) files.push_back(training_state_file(run_.store()));
+  return files;
+}
+
+void RunSaver::write_checkpoint(const WriteFiles& write) {
   const RunConfig::Checkpoint& options = run_.config().checkpoint;
   RunState& state = run_.state;
   checkpoints_.write(state.step, [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
     tell(observers_, &RunObserver::saving, temporary, state);
-    const AdapterLayout layout = options.save_only_model ? adapter_layout(run_.described()) : AdapterLayout::kAsTrained;
-    save_model(temporary, layout, reader, checksums);
-    if (!options.save_only_model) save_training_state(temporary, run_.store(), state, reader, &checksums);
+    const AdapterLayout layout = checkpoint_layout();
+    write_companions(temporary, layout, model_files(layout));
+    if (!options.save_only_model) write_run_state(temporary, state);
+    write(temporary, checksums);
   });
   if (folder_) folder_->keep_new();
   const std::vector<std::string> left_behind = checkpoints_.prune({.newest = state.step,
@@ -86,20 +100,28 @@ void RunSaver::write_checkpoint(StateReader& reader) {
   }
 }
 
-void RunSaver::save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader,
-                          FileChecksums& checksums) const {
+AdapterSaveOptions RunSaver::adapter_options(AdapterLayout layout) const {
+  return {.lora = *run_.model().lora(),
+          .layout = layout,
+          .base_model = run_.config().model.model_name_or_path,
+          .finite = true};
+}
+
+std::vector<TensorFile> RunSaver::model_files(AdapterLayout layout) const {
+  const LoadedModel& model = run_.model();
+  if (model.lora()) return adapter_files(run_.store(), adapter_options(layout));
+  return parameter_files(run_.store(), &model.checkpoint(), &model.map(),
+                         {.max_shard_size = run_.config().checkpoint.max_shard_size, .finite = true});
+}
+
+void RunSaver::write_companions(const std::filesystem::path& directory, AdapterLayout layout,
+                                std::span<const TensorFile> files) const {
   const DescribedRun& described = run_.described();
   const RunConfig& config = described.config;
   const LoadedModel& model = run_.model();
-  const auto& lora = model.lora();
+  const bool lora = model.lora().has_value();
   if (lora) {
-    save_adapter(directory, run_.store(),
-                 {.lora = *lora,
-                  .layout = layout,
-                  .base_model = config.model.model_name_or_path,
-                  .checksums = &checksums,
-                  .finite = true,
-                  .reader = &reader});
+    write_adapter_config(directory, run_.store(), adapter_options(layout));
     copy_tokenizer_files(described.tokenizer_directory(), directory);
   } else {
     copy_model_files(model.directory(), directory);
@@ -111,10 +133,7 @@ void RunSaver::save_model(const std::filesystem::path& directory, AdapterLayout 
   const TokenChoice tokens = token_choice(config.data);
   save_chat_settings(directory, {config.data.chat_template_kwargs, lora ? tokens : TokenChoice{}});
   if (const Tokenizer* tokenizer = described.tokenizer()) save_token_choice(directory, tokens, *tokenizer);
-  if (lora) return;
-  save_parameters(
-      directory, run_.store(), &model.checkpoint(), &model.map(),
-      {.max_shard_size = config.checkpoint.max_shard_size, .reader = &reader, .checksums = &checksums, .finite = true});
+  if (!lora) write_index(directory, files);
 }
 
 void RunSaver::restore_best() {
@@ -134,10 +153,13 @@ void RunSaver::restore_best() {
 }
 
 void RunSaver::save_final_model() {
-  run_.group().write_together(run_.store(), [&](StateReader& reader) {
+  const AdapterLayout layout = adapter_layout(run_.described());
+  const std::vector<TensorFile> files = model_files(layout);
+  run_.group().write_together(files, [&](const WriteFiles& write) {
     replace_model(run_.config().report.output_dir,
                   [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
-                    save_model(temporary, adapter_layout(run_.described()), reader, checksums);
+                    write_companions(temporary, layout, files);
+                    write(temporary, checksums);
                   });
     folder_->keep_new();
   });
@@ -163,8 +185,10 @@ void RunSaver::save_as_survivor() {
   try {
     constexpr std::chrono::seconds kPatience{10};  // the first rank's connection may end before it releases its lock
     const auto lock = folder_ ? nullptr : FolderLock::take_within(run_.config().report.output_dir, kPatience);
-    WholeStateReader reader;
-    write_checkpoint(reader);
+    const std::vector<TensorFile> files = checkpoint_files();
+    write_checkpoint([&](const std::filesystem::path& directory, FileChecksums& checksums) {
+      write_files(directory, files, &checksums, &run_.context().pool);
+    });
     logger.warning("step {} was saved before the end: resume with resume=auto", step);
   } catch (const Error& error) {  // report the cause of the group's end first: often the same full disk
     logger.error("step {} cannot be saved: {}", step, reason_of(error));

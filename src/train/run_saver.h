@@ -1,13 +1,17 @@
-// RunSaver writes a run's checkpoints, the weights of its best evaluation and its final model. The first rank writes,
-// with the parts of the state from the others; if ranks are lost, the lowest surviving rank.
+// RunSaver writes a run's checkpoints, the weights of its best evaluation and its final model. The first rank stages
+// and commits each save, and all ranks write its tensor files; if ranks are lost, the lowest surviving rank does all of
+// it.
 #pragma once
 
 #include <filesystem>
-#include <functional>
+#include <span>
+#include <vector>
 
 #include "train/checkpoint_folder.h"
+#include "train/rank_group.h"
 #include "train/run_folder.h"
 #include "train/run_observer.h"
+#include "weights/adapter.h"
 
 namespace hone {
 
@@ -32,9 +36,17 @@ class RunSaver {
   void save_checkpoint();
   /// Saves the weights of a step that has no checkpoint.
   void save_best_weights();
-  void write_checkpoint(StateReader& reader);
-  void save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader,
-                  FileChecksums& checksums) const;
+  void write_checkpoint(const WriteFiles& write);
+  /// The layout of adapters in checkpoints.
+  AdapterLayout checkpoint_layout() const;
+  AdapterSaveOptions adapter_options(AdapterLayout layout) const;
+  /// The tensor files of the model or adapter.
+  std::vector<TensorFile> model_files(AdapterLayout layout) const;
+  /// Those of a checkpoint, which has the optimizer's state, too.
+  std::vector<TensorFile> checkpoint_files() const;
+  /// Writes the other files of the model or adapter, whose tensor files are `files`.
+  void write_companions(const std::filesystem::path& directory, AdapterLayout layout,
+                        std::span<const TensorFile> files) const;
 
   LoadedRun& run_;
   RunFolder* folder_;

@@ -63,6 +63,7 @@ ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
   RankGroup group(context);
   group.guarded([&] {
     group.check_agreement(run);
+    group.require_shared(directory);
     checkpoint = group.from_first(checkpoint);
     if (!folder) return open_logs(run.config, context);
     CheckpointFolder(directory).require_free_names(run.schedule.total_steps);

@@ -8,10 +8,11 @@
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "kernels/cpu/row_math/row_math.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
 #include "weights/tensor_dims.h"
-#include "weights/tensor_pieces.h"
+#include "weights/tensor_file.h"
 
 namespace hone {
 
@@ -65,27 +66,19 @@ void require_possible(const RunState& state, const std::filesystem::path& path) 
 
 }  // namespace
 
-void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state,
-                         StateReader& reader, FileChecksums* checksums) {
-  std::vector<std::pair<const Parameter*, NamedState>> tensors;
-  std::vector<SafetensorsWriter::Announced> announced;
+TensorFile training_state_file(const ParameterStore& store) {
+  TensorFile file{kTensors, {}};
   for (const Parameter& parameter : store.all()) {
     if (!parameter.trainable()) continue;
-    for (NamedState& state_tensor : state_tensors(parameter)) {
-      announced.push_back({state_tensor.name, state_tensor.tensor.dtype, dims_of(state_tensor.tensor.shape)});
-      tensors.emplace_back(&parameter, std::move(state_tensor));
+    for (const NamedState& state : state_tensors(parameter)) {
+      file.tensors.push_back(run_of({state.name, state.tensor.dtype, dims_of(state.tensor.shape)},
+                                    {&parameter, state.part, {0, state.tensor.shape.numel()}}));
     }
   }
-  SafetensorsWriter writer(directory / kTensors, std::move(announced));
-  for (const auto& entry : tensors) {
-    const NamedState& wanted = entry.second;
-    reader.read(*entry.first, wanted.part, 0, wanted.tensor.shape.numel(),
-                [&](const std::byte* elements, int64_t count) {
-                  writer.write(elements, static_cast<uint64_t>(count) * size_of(wanted.tensor.dtype));
-                });
-  }
-  const FileChecksum checksum = writer.finish();
-  if (checksums) (*checksums)[kTensors] = checksum;
+  return file;
+}
+
+void write_run_state(const std::filesystem::path& directory, const RunState& state) {
   const Json json = {{"version", kVersion},
                      {"step", state.step},
                      {"optimizer_step", state.optimizer_step},
@@ -102,6 +95,13 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
                      {"router_watch", state.router_watch},
                      {"branch", state.branch}};
   write_text_file(directory / kValues, json.dump(2) + "\n");
+}
+
+void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state,
+                         FileChecksums* checksums) {
+  const TensorFile file = training_state_file(store);
+  write_files(directory, {&file, 1}, checksums);
+  write_run_state(directory, state);
 }
 
 int64_t least_saved_bytes(const ParameterStore& store, const RunConfig& config) {
@@ -166,7 +166,7 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
   return state;
 }
 
-RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store, ReadLedger* ledger) {
+RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store, FileLedger* ledger) {
   const std::optional<RunState> state = read_run_state(directory);
   if (!state) {
     throw UserError("the checkpoint has no training state, so it cannot be resumed", (directory / kValues).string(),
@@ -190,14 +190,16 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
                         "opt_m_dtype and opt_v_dtype options");
       }
       const auto size = static_cast<int64_t>(size_of(entry->dtype));
-      for (int64_t first = 0; first < to.slice.count; first += kPiece) {
-        const int64_t count = std::min(kPiece, to.slice.count - first), in_file = to.slice.begin + first;
-        std::byte* elements = writer->open(to.here, first, count);
+      // Of values that are whole on every rank, each reads what it steps; the others send it the rest.
+      const Slice own = parameter.sharded() && !is_sharded(parameter, wanted.part) ? parameter.own() : to.slice;
+      for (int64_t in_file = own.begin; in_file < own.end(); in_file += kPiece) {
+        const int64_t count = std::min(kPiece, own.end() - in_file);
+        std::byte* elements = writer->open(to.here, in_file - to.slice.begin, count);
         tensors.read(*entry, static_cast<uint64_t>(in_file * size), elements, static_cast<uint64_t>(count * size));
         if (!to.exact) continue;
-        const auto* values = reinterpret_cast<const float*>(elements);
-        auto* rounded = reinterpret_cast<BFloat16*>(writer->open(parameter.value(), in_file, count));
-        for (int64_t i = 0; i < count; ++i) rounded[i] = BFloat16(values[i]);
+        const StoredValue& value = parameter.stored();
+        auto* rounded = reinterpret_cast<BFloat16*>(writer->open(value.payload, in_file - value.slice.begin, count));
+        row_math().narrow(reinterpret_cast<const float*>(elements), rounded, count);
       }
       ++used;
     }

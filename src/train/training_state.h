@@ -7,8 +7,7 @@
 #include "core/json.h"
 #include "params/parameter_store.h"
 #include "session/run_config.h"
-#include "weights/manifest.h"
-#include "weights/tensor_pieces.h"
+#include "weights/tensor_file.h"
 
 namespace hone {
 
@@ -28,17 +27,15 @@ struct RunState {
   int64_t branch = 0;           ///< how often the run went back to an older checkpoint (CheckpointFolder::branch_from)
 };
 
-/// Writes training_state.safetensors (NAME/m, NAME/v and NAME/master of every trainable parameter in their formats,
-/// NAME/m_scales and NAME/v_scales of 8-bit moments, NAME/v_rows and NAME/v_columns of factored ones) and
-/// training_state.json into an existing folder. The tensors are not sharded: `reader` gathers them. `checksums`, unless
-/// null, receives the checksum of the tensor file.
+/// training_state.safetensors: NAME/m, NAME/v and NAME/master of every trainable parameter in their formats,
+/// NAME/m_scales and NAME/v_scales of 8-bit moments, NAME/v_rows and NAME/v_columns of factored ones; not sharded. The
+/// store must outlive the result.
+TensorFile training_state_file(const ParameterStore& store);
+/// Writes training_state.json into an existing folder.
+void write_run_state(const std::filesystem::path& directory, const RunState& state);
+/// Writes both files; the state is whole on this rank. `checksums`, unless null, receives that of the tensor file.
 void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state,
-                         StateReader& reader, FileChecksums* checksums = nullptr);
-inline void save_training_state(const std::filesystem::path& directory, const ParameterStore& store,
-                                const RunState& state) {
-  WholeStateReader reader;
-  save_training_state(directory, store, state, reader);
-}
+                         FileChecksums* checksums = nullptr);
 
 /// Minimum bytes of a checkpoint of this run: values, and with AdamW its moments. If only the final model is saved, its
 /// values.
@@ -48,10 +45,11 @@ int64_t least_saved_bytes(const ParameterStore& store, const RunConfig& config);
 /// damaged, or is impossible (negative steps, more updates than steps).
 std::optional<RunState> read_run_state(const std::filesystem::path& directory);
 
-/// Reads both files: moments, masters and the values derived from them are bitwise those of the stopped run. Of sharded
-/// state a rank reads its own elements; Engine::gather_values() brings the rest. UserError if the folder has no state,
+/// Reads both files: moments, masters and the values derived from them are bitwise those of the stopped run. Of
+/// parameters whose state ranks share, a rank reads its own elements; Engine::gather_values() brings the values of the
+/// rest. UserError if the folder has no state,
 /// or one of another version or of other trainable parameters. `ledger`, unless null, records what is read.
 RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store,
-                             ReadLedger* ledger = nullptr);
+                             FileLedger* ledger = nullptr);
 
 }  // namespace hone

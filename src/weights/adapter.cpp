@@ -50,7 +50,7 @@ void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
 /// The tensors of an adapter folder by PEFT's keys, independent of the program that wrote them.
 class AdapterFolder {
  public:
-  explicit AdapterFolder(const std::filesystem::path& directory, ReadLedger* ledger = nullptr)
+  explicit AdapterFolder(const std::filesystem::path& directory, FileLedger* ledger = nullptr)
       : main_(finished(directory) / "adapter_model.safetensors") {
     main_.record_reads(ledger);
     if (std::filesystem::exists(directory / kKtFile)) kt_.emplace(directory / kKtFile).record_reads(ledger);
@@ -319,6 +319,17 @@ bool load_from_kt(const SafetensorsFile* file, const AdapterTensor& tensor, std:
   return true;
 }
 
+/// Reads those elements of a run of a parameter's elements that this rank keeps.
+void load_run(const SafetensorsFile& file, const SafetensorsEntry& entry, const AdapterTensor& tensor) {
+  Parameter& parameter = tensor.parameter();
+  const int64_t begin = tensor.blocks.front().in_parameter.begin;
+  const Slice here = parameter.stored().slice.intersect({begin, tensor.numel()});
+  if (here.count == 0) return;
+  std::vector<float> values(static_cast<size_t>(here.count));
+  file.read_floats(entry, here.begin - begin, values.data(), here.count);
+  write_values(parameter, here.begin, values.data(), here.count);
+}
+
 void refuse_unused(const SafetensorsFile& file, const std::set<std::string>& used) {
   for (const SafetensorsEntry& entry : file.entries()) {
     if (!used.contains(entry.name)) {
@@ -329,7 +340,7 @@ void refuse_unused(const SafetensorsFile& file, const std::set<std::string>& use
 
 }  // namespace
 
-void load_adapter(const std::filesystem::path& directory, ParameterStore& store, ReadLedger* ledger) {
+void load_adapter(const std::filesystem::path& directory, ParameterStore& store, FileLedger* ledger) {
   const AdapterFolder files(directory, ledger);
   const SafetensorsFile& file = files.main();
   std::set<std::string> used;  // names of used tensors in their files
@@ -345,10 +356,14 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
       throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
     }
     if (entry->shape != tensor.dims) wrong_shape(file, *entry, tensor.dims);
+    used.insert(entry->name);
+    if (tensor.is_run() && !tensor.whole) {
+      load_run(file, *entry, tensor);
+      continue;
+    }
     const std::vector<float> values = file.read_floats(entry->name);
     if (tensor.whole) check_tied(file, store, tensor, values);
     scatter(tensor, values);
-    used.insert(entry->name);
   }
   refuse_unused(file, used);
   if (files.kt()) refuse_unused(*files.kt(), used);

@@ -42,7 +42,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
 
 /// Reads the adapter's values into the LoRA parameters created by attach_lora (and routers that are saved in full).
 /// UserError if a tensor of the file is not used exactly once, or if a LoRA parameter has no tensor.
-void load_adapter(const std::filesystem::path& directory, ParameterStore& store, ReadLedger* ledger = nullptr);
+void load_adapter(const std::filesystem::path& directory, ParameterStore& store, FileLedger* ledger = nullptr);
 
 struct AdapterSaveOptions {
   LoraOptions lora;
@@ -50,7 +50,6 @@ struct AdapterSaveOptions {
   std::string base_model;                        ///< base_model_name_or_path
   FileChecksums* checksums = nullptr;            ///< receives the checksums of weight files
   bool finite = false;                           ///< Error(kNumbersLost) if a value is not finite
-  StateReader* reader = nullptr;                 ///< reads sharded values; null: none are sharded
 };
 
 /// UserError if the layout cannot represent a trained parameter: kt and sglang have no full weights and only one rank
@@ -64,7 +63,11 @@ void require_layout(const ParameterStore& store, AdapterLayout layout);
 /// Other trainable weights are saved in full, as modules_to_save. rank_pattern and alpha_pattern list modules that
 /// differ from r and lora_alpha, by the last part of the name if all modules with that part agree, else by the full
 /// name. Experts that model files store fused only (gpt-oss) always use target_parameters, the only form in PEFT.
+/// Values are not sharded; adapter_files (weights/tensor_file.h) gives the files of those that are, and
+/// write_adapter_config() the rest.
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
                   const AdapterSaveOptions& options);
+void write_adapter_config(const std::filesystem::path& directory, const ParameterStore& store,
+                          const AdapterSaveOptions& options);
 
 }  // namespace hone

@@ -50,7 +50,7 @@ const Checkpoint::Tensor* Checkpoint::find(const std::string& name) const {
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& directory, ReadLedger* ledger) {
+Checkpoint Checkpoint::open(const std::filesystem::path& directory, FileLedger* ledger) {
   require_finished(directory);
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;

@@ -22,7 +22,7 @@ class Checkpoint {
   /// Opens model.safetensors, or every shard listed in model.safetensors.index.json. UserError for a missing shard, a
   /// tensor that is in the index but in no shard, a tensor in two shards, a broken file, an unsupported quantisation,
   /// or an unfinished save (weights/model_folder.h). `ledger`, which must outlive the checkpoint, records what is read.
-  static Checkpoint open(const std::filesystem::path& directory, ReadLedger* ledger = nullptr);
+  static Checkpoint open(const std::filesystem::path& directory, FileLedger* ledger = nullptr);
 
   struct Tensor {
     const SafetensorsFile* file = nullptr;
@@ -59,19 +59,17 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
 void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
                      const std::function<void(int64_t bytes)>& progress = {});
 
-class StateReader;
-
 struct SaveOptions {
   int64_t max_shard_size = 5'000'000'000;  ///< bytes
   std::optional<DType> dtype = {};         ///< of parameters in the files, except buffers; unset: the source's
-  StateReader* reader = nullptr;           ///< reads sharded values; null: none are sharded
   FileChecksums* checksums = nullptr;      ///< receives the files' checksums
   bool finite = false;                     ///< Error(kNumbersLost) if a value of a trained parameter is not finite
 };
 
 /// Writes the parameters (except LoRA parameters) in the layout of `map` and in the dtypes of `source`, with its
 /// carried tensors (quantised ones as bfloat16), as model.safetensors or as numbered shards with an index, into an
-/// existing directory. Without a source: in each parameter's first layout and own dtype.
+/// existing directory. Without a source: in each parameter's first layout and own dtype. Values are not sharded;
+/// parameter_files (weights/tensor_file.h) gives the files of those that are.
 void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
                      const CheckpointMap* map, const SaveOptions& options);
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "core/durable_file.h"
 #include "core/error.h"
@@ -14,7 +16,7 @@
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
 #include "weights/tensor_dims.h"
-#include "weights/tensor_pieces.h"
+#include "weights/tensor_file.h"
 
 namespace hone {
 
@@ -30,54 +32,70 @@ DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Param
 
 constexpr int64_t kPiece = int64_t{1} << 20;
 
-/// Appends elements of a parameter to a tensor of the file.
-void write_elements(SafetensorsWriter& writer, DType dtype, const std::byte* elements, DType from, int64_t all) {
-  if (dtype == from) return writer.write(elements, static_cast<uint64_t>(all) * size_of(dtype));
-  std::vector<float> values;
-  for (int64_t begin = 0; begin < all; begin += kPiece) {
-    const int64_t count = std::min(kPiece, all - begin);
-    if (from == DType::kF32) {
-      writer.write_floats(dtype, reinterpret_cast<const float*>(elements) + begin, count);
-      continue;
-    }
-    const auto* rounded = reinterpret_cast<const BFloat16*>(elements) + begin;
-    values.assign(rounded, rounded + count);
-    writer.write_floats(dtype, values.data(), count);
+/// A stack of matrices that the file holds in another order than the parameter. Host memory holds a matrix at a time.
+class ReorderedSource : public TensorSource {
+ public:
+  ReorderedSource(const SavedSlice& slice, bool finite)
+      : parameter_(slice.parameter),
+        first_(slice.slice.offset),
+        order_(slice.slice.order, slice.slice.shape),
+        dtype_(slice.announced.dtype),
+        finite_(finite) {}
+
+  int64_t unit() const override { return order_.numel(); }
+  std::vector<StateRange> state_of(Slice elements) const override {
+    return {{parameter_, StatePart::kValue, {first_ + elements.begin, elements.count}}};
   }
+  void make(Slice elements, StateReader& reader, const PutBytes& put) const override {
+    const DType dtype = state_tensor(*parameter_, StatePart::kValue).dtype;
+    const size_t element = size_of(dtype), bytes = static_cast<size_t>(order_.numel()) * element;
+    std::vector<std::byte> matrix(bytes), in_file_order(bytes);
+    for (int64_t begin = 0; begin < elements.count; begin += order_.numel()) {
+      size_t done = 0;
+      reader.read(*parameter_, StatePart::kValue, first_ + elements.begin + begin, order_.numel(),
+                  [&](const std::byte* values, int64_t count) {
+                    if (finite_) require_finite(parameter_->name(), dtype, values, count);
+                    std::memcpy(matrix.data() + done, values, static_cast<size_t>(count) * element);
+                    done += static_cast<size_t>(count) * element;
+                  });
+      dispatch_float(dtype, [&](auto type) {
+        using T = decltype(type);
+        order_.to_file(reinterpret_cast<const T*>(matrix.data()), reinterpret_cast<T*>(in_file_order.data()));
+      });
+      put_converted(dtype_, in_file_order.data(), dtype, order_.numel(), put);
+    }
+  }
+
+ private:
+  const Parameter* parameter_;
+  int64_t first_;
+  MatrixOrder order_;
+  DType dtype_;
+  bool finite_;
+};
+
+SourcedTensor sourced(const SavedSlice& slice, bool finite) {
+  finite &= slice.parameter->trainable();
+  if (slice.slice.order != FileOrder::kSame) {
+    return {slice.announced, std::make_shared<const ReorderedSource>(slice, finite)};
+  }
+  return run_of(slice.announced, {slice.parameter, StatePart::kValue, {slice.slice.offset, slice.announced.numel()}},
+                finite ? slice.parameter->name() : "");
 }
 
-void write_slice(SafetensorsWriter& writer, StateReader& reader, const SavedSlice& output, bool finite) {
-  const Parameter& parameter = *output.parameter;
-  const DType dtype = state_tensor(parameter, StatePart::kValue).dtype;
-  const FileTensor& slice = output.slice;
-  const auto read = [&](int64_t first, int64_t count, const StateReader::Use& use) {
-    reader.read(parameter, StatePart::kValue, first, count, [&](const std::byte* elements, int64_t n) {
-      if (finite && parameter.trainable()) require_finite(parameter.name(), dtype, elements, n);
-      use(elements, n);
-    });
-  };
-  if (slice.order == FileOrder::kSame) {
-    return read(slice.offset, output.announced.numel(), [&](const std::byte* elements, int64_t count) {
-      write_elements(writer, output.announced.dtype, elements, dtype, count);
-    });
+/// A tensor that saving copies from the checkpoint that the run has read.
+class CarriedSource : public TensorSource {
+ public:
+  explicit CarriedSource(StoredTensor stored) : stored_(std::move(stored)) {}
+
+  std::vector<StateRange> state_of(Slice) const override { return {}; }
+  void make(Slice elements, StateReader&, const PutBytes& put) const override {
+    put_stored(stored_, stored_.dtype(), elements, put);
   }
-  // Host memory holds one matrix at a time.
-  const MatrixOrder order(slice.order, slice.shape);
-  const size_t element = size_of(dtype), bytes = static_cast<size_t>(order.numel()) * element;
-  std::vector<std::byte> matrix(bytes), in_file_order(bytes);
-  for (int64_t begin = 0; begin < output.announced.numel(); begin += order.numel()) {
-    size_t done = 0;
-    read(slice.offset + begin, order.numel(), [&](const std::byte* elements, int64_t count) {
-      std::memcpy(matrix.data() + done, elements, static_cast<size_t>(count) * element);
-      done += static_cast<size_t>(count) * element;
-    });
-    dispatch_float(dtype, [&](auto type) {
-      using T = decltype(type);
-      order.to_file(reinterpret_cast<const T*>(matrix.data()), reinterpret_cast<T*>(in_file_order.data()));
-    });
-    write_elements(writer, output.announced.dtype, in_file_order.data(), dtype, order.numel());
-  }
-}
+
+ private:
+  StoredTensor stored_;
+};
 
 }  // namespace
 
@@ -114,13 +132,13 @@ std::vector<CarriedTensor> carried_slices(const Checkpoint& source, const Checkp
   return tensors;
 }
 
-void write_stored(SafetensorsWriter& writer, const StoredTensor& stored, DType dtype, int64_t numel) {
+void put_stored(const StoredTensor& stored, DType dtype, Slice elements, const PutBytes& put) {
   ReadScratch scratch;
   std::vector<std::byte> bytes(static_cast<size_t>(kPiece) * size_of(dtype));
-  for (int64_t begin = 0; begin < numel; begin += kPiece) {
-    const int64_t count = std::min(kPiece, numel - begin);
+  for (int64_t begin = elements.begin; begin < elements.end(); begin += kPiece) {
+    const int64_t count = std::min(kPiece, elements.end() - begin);
     stored.read(scratch, begin, count, dtype, bytes.data());
-    writer.write(bytes.data(), static_cast<uint64_t>(count) * size_of(dtype));
+    put(std::span(bytes).first(static_cast<size_t>(count) * size_of(dtype)));
   }
 }
 
@@ -134,22 +152,33 @@ std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const Check
   return tensors;
 }
 
-void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
-                     const CheckpointMap* map, const SaveOptions& options) {
-  WholeStateReader whole;
-  StateReader& reader = options.reader != nullptr ? *options.reader : whole;
-  std::vector<PlannedTensor> tensors;
-  for (SavedSlice& output : saved_slices(store, source, map, options.dtype)) {
-    SafetensorsWriter::Announced announced = output.announced;
-    tensors.push_back({std::move(announced),
-                       [&reader, output = std::move(output), finite = options.finite](SafetensorsWriter& writer) {
-                         write_slice(writer, reader, output, finite);
-                       }});
+std::vector<TensorFile> parameter_files(const ParameterStore& store, const Checkpoint* source, const CheckpointMap* map,
+                                        const SaveOptions& options) {
+  std::vector<SourcedTensor> tensors;
+  for (const SavedSlice& slice : saved_slices(store, source, map, options.dtype)) {
+    tensors.push_back(sourced(slice, options.finite));
   }
   if (map) {
-    for (PlannedTensor& carried : carried_tensors(*source, *map)) tensors.push_back(std::move(carried));
+    for (CarriedTensor& carried : carried_slices(*source, *map)) {
+      auto made = std::make_shared<const CarriedSource>(std::move(carried.stored));
+      tensors.push_back({std::move(carried.announced), std::move(made)});
+    }
   }
-  write_shards(directory, tensors, options.max_shard_size, options.checksums);
+  std::vector<SafetensorsWriter::Announced> announced;
+  for (const SourcedTensor& tensor : tensors) announced.push_back(tensor.announced);
+  std::vector<TensorFile> files;
+  for (const ShardRange& shard : plan_shards(announced, options.max_shard_size)) {
+    const auto at = [&](size_t i) { return tensors.begin() + static_cast<std::ptrdiff_t>(i); };
+    files.push_back({shard.name, {at(shard.begin), at(shard.end)}});
+  }
+  return files;
+}
+
+void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
+                     const CheckpointMap* map, const SaveOptions& options) {
+  const std::vector<TensorFile> files = parameter_files(store, source, map, options);
+  write_files(directory, files, options.checksums);
+  write_index(directory, files);
 }
 
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -46,14 +46,14 @@ FileChecksum checksum_of(const Json& json) {
 
 }  // namespace
 
-void ReadLedger::add(const std::string& file, uint64_t offset, std::span<const std::byte> bytes) {
+void FileLedger::add(const std::string& file, uint64_t offset, std::span<const std::byte> bytes) {
   const uint32_t crc = crc32c(bytes);
   const std::lock_guard lock(mutex_);
   files_[file].push_back({offset, offset + bytes.size(), crc});
 }
 
 /// Sorts pieces and removes overlaps, so that bytes that were read twice count once.
-std::vector<ReadLedger::Piece> ReadLedger::joined(std::vector<Piece> pieces) {
+std::vector<FileLedger::Piece> FileLedger::joined(std::vector<Piece> pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   std::vector<Piece> runs;
   for (const Piece& piece : pieces) {
@@ -68,7 +68,7 @@ std::vector<ReadLedger::Piece> ReadLedger::joined(std::vector<Piece> pieces) {
   return runs;
 }
 
-Json ReadLedger::pieces() const {
+Json FileLedger::pieces() const {
   const std::lock_guard lock(mutex_);
   Json json = Json::object();
   for (const auto& [file, pieces] : files_) {
@@ -79,11 +79,20 @@ Json ReadLedger::pieces() const {
   return json;
 }
 
-void ReadLedger::merge(const Json& pieces) {
+void FileLedger::merge(const Json& pieces) {
   const std::lock_guard lock(mutex_);
   for (const auto& [file, runs] : pieces.items()) {
     for (const Json& run : runs) files_[file].push_back({run.at(0), run.at(1), run.at(2)});
   }
+}
+
+std::optional<uint32_t> FileLedger::whole(const std::string& file, uint64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = files_.find(file);
+  if (found == files_.end()) return std::nullopt;
+  const std::vector<Piece> runs = joined(found->second);
+  const bool all = runs.size() == 1 && runs[0].begin == 0 && runs[0].end == bytes;
+  return all ? std::optional(runs[0].crc) : std::nullopt;
 }
 
 Manifest Manifest::of(const fs::path& folder, const FileChecksums& known) {
@@ -144,25 +153,25 @@ std::string Manifest::sizes_problem(const fs::path& folder) const {
   return "";
 }
 
-std::string Manifest::contents_problem(const fs::path& folder, const ReadLedger& ledger,
+std::string Manifest::contents_problem(const fs::path& folder, const FileLedger& ledger,
                                        const std::set<std::string>& skip) const {
   std::vector<std::byte> buffer;
   for (const auto& [name, checksum] : files_) {
     if (skip.contains(name)) continue;
     const FileBytes file(folder / name);
     if (file.size() != checksum.bytes) return fmt::format("{} has {} bytes, not {}", name, file.size(), checksum.bytes);
-    std::vector<ReadLedger::Piece> runs;
+    std::vector<FileLedger::Piece> runs;
     {
       const std::lock_guard lock(ledger.mutex_);
       if (const auto read = ledger.files_.find(name); read != ledger.files_.end())
-        runs = ReadLedger::joined(read->second);
+        runs = FileLedger::joined(read->second);
     }
     uint32_t crc = 0;
     uint64_t at = 0;
     const auto read_until = [&](uint64_t end) {
       if (end > at) crc = join_crc32c(crc, crc_of(file, at, end, buffer), end - at);
     };
-    for (const ReadLedger::Piece& run : runs) {
+    for (const FileLedger::Piece& run : runs) {
       if (run.end > checksum.bytes) break;
       read_until(run.begin);
       crc = join_crc32c(crc, run.crc, run.end - run.begin);

@@ -29,8 +29,8 @@ struct FileChecksum {
 /// File name → checksum, computed while the files were written.
 using FileChecksums = std::map<std::string, FileChecksum>;
 
-/// Records which parts of a folder's files have been read, with their checksums. Thread-safe.
-class ReadLedger {
+/// Records which parts of a folder's files have been read or written, with their checksums. Thread-safe.
+class FileLedger {
  public:
   void add(const std::string& file, uint64_t offset, std::span<const std::byte> bytes);
 
@@ -38,6 +38,8 @@ class ReadLedger {
   Json pieces() const;
   /// Adds the records of another rank.
   void merge(const Json& pieces);
+  /// The CRC-32C of a file of `bytes` bytes; nothing unless the records cover all of them.
+  std::optional<uint32_t> whole(const std::string& file, uint64_t bytes) const;
 
  private:
   friend class Manifest;
@@ -67,7 +69,7 @@ class Manifest {
 
   /// Describes the first file whose contents differ from the manifest; "" if all match. Parts recorded in `ledger` are
   /// not read again; files in `skip` are not checked.
-  std::string contents_problem(const std::filesystem::path& folder, const ReadLedger& ledger,
+  std::string contents_problem(const std::filesystem::path& folder, const FileLedger& ledger,
                                const std::set<std::string>& skip = {}) const;
 
  private:

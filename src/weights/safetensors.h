@@ -56,7 +56,7 @@ class SafetensorsFile {
   std::vector<int64_t> read_integers(const std::string& name) const;
 
   /// Records later reads in `ledger`, which must outlive this file; null: records nothing.
-  void record_reads(ReadLedger* ledger) { ledger_ = ledger; }
+  void record_reads(FileLedger* ledger) { ledger_ = ledger; }
 
  private:
   void parse();
@@ -65,7 +65,7 @@ class SafetensorsFile {
   [[noreturn]] void broken(const std::string& what) const;
 
   FileBytes file_;
-  ReadLedger* ledger_ = nullptr;
+  FileLedger* ledger_ = nullptr;
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, size_t> by_name_;
   std::map<std::string, std::string> metadata_;

@@ -344,20 +344,20 @@ TEST_F(ManifestTest, FindsWhatIsMissingCutOrChanged) {
 TEST_F(ManifestTest, TakesWhatHasBeenReadFromTheLedger) {
   const Manifest manifest = read();
   const std::string name = "b.safetensors";
-  ReadLedger right;  // in any order, with gaps and overlaps
+  FileLedger right;  // in any order, with gaps and overlaps
   right.add(name, 6'000'000, bytes(big_.substr(6'000'000, 1'000'000)));
   right.add(name, 1'000, bytes(big_.substr(1'000, 2'000)));
   right.add(name, 3'000, bytes(big_.substr(3'000, 9)));
   right.add(name, 2'000, bytes(big_.substr(2'000, 500)));
   EXPECT_EQ(manifest.contents_problem(root_.path(), right), "");
-  ReadLedger wrong;  // differs from the file's present contents
+  FileLedger wrong;  // differs from the file's present contents
   wrong.add(name, 1'000, bytes(std::string(100, 'x')));
   EXPECT_NE(manifest.contents_problem(root_.path(), wrong), "");
-  ReadLedger of_two_ranks;
+  FileLedger of_two_ranks;
   of_two_ranks.merge(right.pieces());
   EXPECT_EQ(manifest.contents_problem(root_.path(), of_two_ranks), "");
   of_two_ranks.merge(wrong.pieces());
-  ReadLedger of_other_first;
+  FileLedger of_other_first;
   of_other_first.merge(wrong.pieces());
   EXPECT_NE(manifest.contents_problem(root_.path(), of_other_first), "");
 }

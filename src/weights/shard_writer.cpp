@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -113,64 +111,29 @@ void write_shards(const std::filesystem::path& directory, const std::vector<Plan
   write_index(directory, shards, announced);
 }
 
-namespace {
-
-[[noreturn]] void cannot_write(const std::filesystem::path& path) {
-  throw UserError("the file cannot be written: " + std::string(std::strerror(errno)), path.string(),
-                  "check the folder's permissions and free space; nothing that was saved before is lost");
-}
-
-}  // namespace
-
-PlacedWriter::PlacedWriter(std::filesystem::path path, std::vector<SafetensorsWriter::Announced> tensors)
-    : path_(std::move(path)), temporary_(temporary_beside(path_)) {
-  const std::string header = safetensors_header(tensors);
-  header_bytes_ = file_bytes_ = header.size();
-  header_crc_ = crc32c(header);
-  for (const SafetensorsWriter::Announced& tensor : tensors) {
-    begins_.push_back(file_bytes_);
-    file_bytes_ += static_cast<uint64_t>(tensor.bytes());
-  }
-  descriptor_ = create_new_file(temporary_);
-  if (descriptor_ < 0) cannot_write(path_);
+PlacedWriter::PlacedWriter(std::filesystem::path path, const std::vector<SafetensorsWriter::Announced>& tensors)
+    : path_(std::move(path)), temporary_(temporary_beside(path_)), layout_(tensors) {
+  file_.emplace(PlacedFile::create(temporary_, layout_, path_));
   try {
-    if (ftruncate(descriptor_, static_cast<off_t>(file_bytes_)) != 0) cannot_write(path_);
-    put(0, std::as_bytes(std::span(header)));
     written_.emplace(temporary_);
     for (const SafetensorsWriter::Announced& tensor : tensors) entries_.push_back(&written_->at(tensor.name));
   } catch (...) {
-    close(descriptor_);
     unlink(temporary_.c_str());
     throw;
   }
 }
 
 PlacedWriter::~PlacedWriter() {
-  if (descriptor_ < 0) return;
-  close(descriptor_);
+  if (finished_) return;
   std::error_code ignored;
   std::filesystem::remove(temporary_, ignored);
 }
 
-void PlacedWriter::put(uint64_t offset, std::span<const std::byte> bytes) {
-  constexpr size_t kMostAtOnce = size_t{1} << 30;
-  while (!bytes.empty()) {
-    const ssize_t count =
-        pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kMostAtOnce), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) cannot_write(path_);
-    bytes = bytes.subspan(static_cast<size_t>(count));
-    offset += static_cast<uint64_t>(count);
-  }
-}
-
 void PlacedWriter::write(size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
-  const uint64_t begin = begins_[tensor] + offset;
-  HONE_ASSERT(begin + bytes.size() <= (tensor + 1 < begins_.size() ? begins_[tensor + 1] : file_bytes_),
-              path_.string());
-  put(begin, bytes);
-  // Start writeback, so that sync() waits less. If the file system does not support this, only sync() takes longer.
-  sync_file_range(descriptor_, static_cast<off64_t>(begin), static_cast<off64_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
+  const uint64_t begin = layout_.offset(tensor) + offset;
+  HONE_ASSERT(begin + bytes.size() <= layout_.end(tensor), path_.string());
+  file_->write(begin, bytes);
+  file_->start_writing_back(begin, bytes.size());
 }
 
 void PlacedWriter::read(size_t tensor, uint64_t offset, std::span<std::byte> bytes) const {
@@ -178,19 +141,17 @@ void PlacedWriter::read(size_t tensor, uint64_t offset, std::span<std::byte> byt
 }
 
 void PlacedWriter::sync() {
-  if (!sync_file(descriptor_)) {
-    throw UserError("the file cannot be synced to the disk: " + std::string(std::strerror(errno)), path_.string(),
-                    "check the disk and the free space; nothing that was saved before is lost");
-  }
+  file_->sync();
   synced_ = true;
 }
 
 FileChecksum PlacedWriter::finish(uint32_t tensors) {
   HONE_ASSERT(synced_, path_.string());
-  close(std::exchange(descriptor_, -1));
+  file_.reset();
   written_.reset();
   std::filesystem::rename(temporary_, path_);
-  return {file_bytes_, join_crc32c(header_crc_, tensors, file_bytes_ - header_bytes_)};
+  finished_ = true;
+  return {layout_.bytes(), join_crc32c(layout_.header_crc(), tensors, layout_.bytes() - layout_.header().size())};
 }
 
 }  // namespace hone

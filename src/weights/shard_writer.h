@@ -12,6 +12,7 @@
 
 #include "core/dtype.h"
 #include "weights/checkpoint.h"
+#include "weights/placed_file.h"
 #include "weights/safetensors.h"
 #include "weights/stored_tensor.h"
 
@@ -72,8 +73,16 @@ struct PlannedTensor {
 void write_shards(const std::filesystem::path& directory, const std::vector<PlannedTensor>& tensors,
                   int64_t max_shard_size, FileChecksums* checksums);
 
-/// Writes all `numel` elements of a tensor of a checkpoint as `dtype`, a piece at a time.
-void write_stored(SafetensorsWriter& writer, const StoredTensor& stored, DType dtype, int64_t numel);
+/// Takes bytes that follow one another.
+using PutBytes = std::function<void(std::span<const std::byte> bytes)>;
+
+/// Reads elements `elements` of a tensor of a checkpoint as `dtype`, a piece at a time.
+void put_stored(const StoredTensor& stored, DType dtype, Slice elements, const PutBytes& put);
+/// Writes all `numel` elements of it.
+inline void write_stored(SafetensorsWriter& writer, const StoredTensor& stored, DType dtype, int64_t numel) {
+  put_stored(stored, dtype, {0, numel},
+             [&](std::span<const std::byte> bytes) { writer.write(bytes.data(), bytes.size()); });
+}
 
 /// carried_slices() with functions that write them. `source` must outlive the result.
 std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const CheckpointMap& map);
@@ -86,7 +95,7 @@ class PlacedWriter {
  public:
   /// Opens a temporary file of the final size next to `path`, and writes the header. UserError if the folder is not
   /// writable.
-  PlacedWriter(std::filesystem::path path, std::vector<SafetensorsWriter::Announced> tensors);
+  PlacedWriter(std::filesystem::path path, const std::vector<SafetensorsWriter::Announced>& tensors);
   ~PlacedWriter();
   PlacedWriter(const PlacedWriter&) = delete;
   PlacedWriter& operator=(const PlacedWriter&) = delete;
@@ -104,14 +113,10 @@ class PlacedWriter {
   FileChecksum finish(uint32_t tensors);
 
  private:
-  void put(uint64_t offset, std::span<const std::byte> bytes);
-
   std::filesystem::path path_, temporary_;
-  int descriptor_ = -1;
-  bool synced_ = false;
-  uint64_t header_bytes_ = 0, file_bytes_ = 0;
-  uint32_t header_crc_ = 0;
-  std::vector<uint64_t> begins_;  // offsets of the tensors in the file
+  PlacedLayout layout_;
+  std::optional<PlacedFile> file_;
+  bool synced_ = false, finished_ = false;
   std::optional<SafetensorsFile> written_;
   std::vector<const SafetensorsEntry*> entries_;
 };

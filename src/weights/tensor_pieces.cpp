@@ -118,12 +118,12 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
   }
 }
 
+}  // namespace
+
 /// Values are replicated unless they are sharded themselves or have sharded masters.
 bool is_sharded(const Parameter& parameter, StatePart part) {
   return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master() || parameter.shards_values());
 }
-
-}  // namespace
 
 StateTensor state_tensor(const Parameter& parameter, StatePart part) {
   StateTensor state;
@@ -144,6 +144,7 @@ StateTensor state_tensor(const Parameter& parameter, StatePart part) {
 }
 
 Slice state_slice(const Parameter& parameter, StatePart part, int rank) {
+  if (!is_sharded(parameter, part)) return state_tensor(parameter, part).slice;
   const Slice slice = parameter.slice_of(rank);
   return is_scales(part) ? Slice{slice.begin / kMomentBlock, blocks_of(slice.count)} : slice;
 }

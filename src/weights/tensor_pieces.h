@@ -75,6 +75,8 @@ struct StateTensor {
 /// kValue: the values that the optimizer steps (the master, if there is one). Not kept if the optimizer does not use
 /// it.
 StateTensor state_tensor(const Parameter& parameter, StatePart part);
+/// Whether ranks have parts of it; otherwise every rank has all of it.
+bool is_sharded(const Parameter& parameter, StatePart part);
 /// The slice of it that a rank holds.
 Slice state_slice(const Parameter& parameter, StatePart part, int rank);
 
@@ -86,11 +88,12 @@ class StateReader {
   virtual void read(const Parameter& parameter, StatePart part, int64_t first, int64_t count, const Use& use) = 0;
 };
 
-/// A reader for state that is not sharded.
-class WholeStateReader : public StateReader {
+/// Reads the elements that this rank holds.
+class LocalStateReader : public StateReader {
  public:
   void read(const Parameter& parameter, StatePart part, int64_t first, int64_t count, const Use& use) override {
-    reader_.read(state_tensor(parameter, part).here, first, count, use);
+    const StateTensor state = state_tensor(parameter, part);
+    if (count > 0) reader_.read(state.here, first - state.slice.begin, count, use);
   }
 
  private:
