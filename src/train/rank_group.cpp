@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "core/error.h"
 #include "dist/local_process.h"
@@ -58,23 +57,9 @@ std::optional<std::filesystem::path> RankGroup::from_first(const std::optional<s
 }
 
 MemoryLimit RankGroup::least_memory_limit() {
-  MemoryLimit limit = memory_limit(context_.stream);
+  const MemoryLimit limit = memory_limit(context_.stream);
   if (!communicator_) return limit;
-  const int sharing = context_.ranks.local_size;
-  if (context_.device().kind == DeviceKind::kCpu) {  // ranks share their host's memory
-    limit.comfortable /= sharing;
-    limit.most /= sharing;
-  }
-  if (limit.host) *limit.host /= sharing;
-  for (const std::string& text :
-       exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
-    MemoryLimit other;
-    std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace();
-    limit.comfortable = std::min(limit.comfortable, other.comfortable);
-    limit.most = std::min(limit.most, other.most);
-    if (limit.host) limit.host = std::min(*limit.host, *other.host);
-  }
-  return limit;
+  return least_of_ranks(limit, context_.device(), context_.ranks.local_size, communicator_->control());
 }
 
 void RankGroup::write_together(ParameterStore& store, const std::function<void(StateReader&)>& write) {
