@@ -238,6 +238,7 @@ void Generator::idle_pass() {
 
 bool Generator::goes_on(bool here) const {
   const GenerateTogether& together = options_.together;
+  if (together.ranks != nullptr) together.ranks->check();  // of a lost rank's prompts there would be no answers
   return together.values != nullptr && together.ranks != nullptr ? together.ranks->any(here) : here;
 }
 
