@@ -19,6 +19,7 @@
 #include "device_main.h"
 #include "dist/bucket_parts.h"
 #include "dist/thread_ranks.h"
+#include "models/registry.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
 #include "params/frozen_weights.h"
@@ -412,6 +413,49 @@ TEST(Ranks, CopyWeightsFromPeersAsTheyGatherThem) {
     }
   }
 }
+
+class CaseOnRanks : public ::testing::TestWithParam<std::string> {};
+
+/// As stage 1 does: whole models, adapters of attention and of experts, resident and in host memory. One micro-batch a
+/// step, then one a rank; the other ranks have none.
+TEST_P(CaseOnRanks, TakesTheSameStepsInAllStages) {
+  constexpr Offload kState{.optimizer = true}, kAll{.optimizer = true, .params = true};
+  struct Placing {
+    ZeroStage stage;
+    Offload offload = {};
+  };
+  for (const char* adapter : {"", "lora_attention_init", "lora_experts_init"}) {
+    if (!fs::exists(goldens() / GetParam() / adapter)) continue;
+    Job job{.model = GetParam(), .adapter = adapter, .max_grad_norm = 0, .steps = steps_of(GetParam(), {1, 2})};
+    for (const int count : {2, 4}) {
+      std::vector<Placing> placings = {{ZeroStage::kValues}, {ZeroStage::kValues, kAll}};
+      if (count == 2) placings.insert(placings.begin(), {{ZeroStage::kGradients}, {ZeroStage::kGradients, kState}});
+      job.offload = {};
+      job.offload_activations = false;
+      job.weight_fetch = count == 2 ? FetchWay::kPeers : FetchWay::kCollectives;
+      const Outcome state = train_by(count, job, ZeroStage::kState);
+      for (const auto& [stage, offload] : placings) {
+        job.offload = offload;
+        job.offload_activations = offload.optimizer;
+        SCOPED_TRACE(std::string(adapter) + ", " + traced(count, stage) + (offload.optimizer ? ", offloaded" : ""));
+        const Outcome outcome = train_by(count, job, stage);
+        EXPECT_EQ(outcome.bytes, state.bytes);
+        for (size_t i = 0; i < state.steps.size(); ++i) {
+          EXPECT_EQ(bits_of(outcome.steps[i].loss_with_aux), bits_of(state.steps[i].loss_with_aux)) << i;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CaseOnRanks, ::testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const Architecture& architecture : architectures()) {
+                             names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
+                           }
+                           return names;
+                         }()),
+                         [](const auto& test) { return test.param; });
 
 TEST(Ranks, MaySumSmallBucketsTogether) {
   // Without clipping, whose norm is summed by bucket, results do not depend on the buckets.

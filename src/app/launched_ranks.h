@@ -37,6 +37,9 @@ class LaunchedRanks {
   std::unique_ptr<ControlChannel> control_;
 };
 
+/// Whether a launcher has started this process as one of several ranks.
+bool is_launched();
+
 /// The same for verbs that do not report their errors to the other ranks.
 TrainerRanks launched_ranks();
 

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "params/adapter_kind.h"
 #include "report/table.h"
+#include "train/fitting_setting.h"
 #include "train/run_options.h"
 #include "train/schedule_options.h"
 
@@ -131,12 +132,7 @@ DescribedRun describe_run(DescribedModel model, RunContext& context) {
 }
 
 bool halve_batch(DescribedRun& run) {
-  RunConfig::Schedule& schedule = run.config.schedule;
-  if (schedule.per_device_train_batch_size % 2 != 0 || run.config.optim.optimizer_in_backward) return false;
-  schedule.per_device_train_batch_size /= 2;
-  schedule.gradient_accumulation_steps *= 2;
-  run.config.eval.per_device_eval_batch_size =
-      std::min(run.config.eval.per_device_eval_batch_size, schedule.per_device_train_batch_size);
+  if (!halve_batch(run.config)) return false;
   make_batches(run);
   return true;
 }

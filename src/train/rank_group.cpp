@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
 #include <thread>
 
 #include "core/durable_file.h"
@@ -63,21 +62,9 @@ std::optional<std::filesystem::path> RankGroup::from_first(const std::optional<s
 MemoryLimit RankGroup::least_memory_limit() {
   MemoryLimit limit = memory_limit(context_.stream);
   const int sharing = communicator_ ? context_.ranks.local_size : 1;
-  if (context_.device().kind == DeviceKind::kCpu) {  // ranks share their host's memory
-    limit.comfortable /= sharing;
-    limit.most /= sharing;
-  }
-  if (limit.host) limit.host = std::max<int64_t>(*limit.host / sharing - kWritingMemory, 0);
+  if (limit.host) limit.host = std::max<int64_t>(*limit.host - sharing * kWritingMemory, 0);
   if (!communicator_) return limit;
-  for (const std::string& text :
-       exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
-    MemoryLimit other;
-    std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace();
-    limit.comfortable = std::min(limit.comfortable, other.comfortable);
-    limit.most = std::min(limit.most, other.most);
-    if (limit.host) limit.host = std::min(*limit.host, *other.host);
-  }
-  return limit;
+  return least_of_ranks(limit, context_.device(), context_.ranks.local_size, communicator_->control());
 }
 
 void RankGroup::require_shared(const std::filesystem::path& folder) {

@@ -8,9 +8,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/guarded.h"
 #include "train/described_run.h"
 #include "train/memory_fit.h"
 #include "weights/tensor_file.h"
@@ -32,12 +34,7 @@ class RankGroup {
   /// Runs `work`. If it throws, sends the reason to the other ranks first, so that they do not wait.
   template <class Work>
   auto guarded(Work&& work) {
-    try {
-      return work();
-    } catch (const std::exception& error) {
-      if (communicator_) communicator_->control().fail(reason_of(error));
-      throw;
-    }
+    return hone::guarded(communicator_ ? &communicator_->control() : nullptr, std::forward<Work>(work));
   }
 
   /// UserError on all ranks if one has another configuration or other data.

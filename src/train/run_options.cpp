@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iterator>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/file_bytes.h"
@@ -190,25 +188,16 @@ bool offloads_activations(const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), "activations") != names.end();
 }
 
-std::vector<std::vector<std::string>> further_offloads(const RunConfig& config) {
+std::vector<std::vector<std::string>> offload_choices(const RunConfig& config) {
   const bool gathers =
       config.machine.ranks > 1 && (config.machine.zero_stage == "1" || config.machine.zero_stage == "2");
   const bool params =
       config.model.expert_weight_dtype != "int8" && !(gathers && config.model.finetuning_type == "full");
-  std::vector<std::vector<std::string>> choices = {{"activations"}, {"optimizer"}, {"optimizer", "activations"}};
-  if (params) {
-    for (const char* names : {"params", "params activations", "params optimizer", "params optimizer activations"}) {
-      std::istringstream list(names);
-      choices.emplace_back(std::istream_iterator<std::string>(list), std::istream_iterator<std::string>());
-    }
-  }
-  const std::vector<std::string>& now = config.machine.cpu_offload;
-  std::erase_if(choices, [&](const std::vector<std::string>& names) {
-    return std::any_of(now.begin(), now.end(), [&](const std::string& name) {
-      const bool covered = name == "experts" && std::find(names.begin(), names.end(), "params") != names.end();
-      return !covered && std::find(names.begin(), names.end(), name) == names.end();
-    });
-  });
+  std::vector<std::vector<std::string>> choices = {{}, {"activations"}, {"optimizer"}, {"optimizer", "activations"}};
+  if (!params) return choices;
+  choices.insert(
+      choices.end(),
+      {{"params"}, {"params", "activations"}, {"params", "optimizer"}, {"params", "optimizer", "activations"}});
   return choices;
 }
 

@@ -54,8 +54,8 @@ std::vector<std::string> offload_names();
 /// Which data of the parameters these names move to host memory.
 Offload offload_of(const std::vector<std::string>& names);
 bool offloads_activations(const std::vector<std::string>& names);
-/// Further names that a run could offload, cheapest first.
-std::vector<std::vector<std::string>> further_offloads(const RunConfig& config);
+/// The values of cpu_offload that the run could have, the fastest first; the first is empty.
+std::vector<std::vector<std::string>> offload_choices(const RunConfig& config);
 
 /// Parses auto, true or false.
 GraphUse graph_use_of(const std::string& cuda_graphs);
