@@ -4,7 +4,6 @@
 
 #include "core/profiler.h"
 #include "dist/bucket_parts.h"
-#include "ops/cast/cast.h"
 
 namespace hone {
 
@@ -59,18 +58,13 @@ void WeightRing::bring(const Context& context, const ParameterGroup& group) {
 
 void WeightRing::bring(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
-  Tensor own = bucket.values;
-  if (bucket.shards_values()) {
-    const Part part = moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())];
-    own = {element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, bucket.values.device};
-  }
   if (bucket.in_host) {
+    Tensor own = bucket.values;
+    if (bucket.shards_values()) own = elements_of(own, moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())]);
     lane_.fork(stream);
     const ProfileScope scope(stream, lane_.cuda_stream(), OpGroup::kMemoryBound, "from host", bucket.name,
                              static_cast<double>(own.bytes()));
     lane_.copy(stream, own, bucket.own_values);
-  } else {
-    copy(context, bucket.own_values, own);
   }
   if (bucket.shards_values()) return gather(context, bucket);
   const int64_t call = lane_.calls();
@@ -89,7 +83,7 @@ void WeightRing::gather(const Context& context, const Bucket& bucket) {
   {
     const ProfileScope scope(stream, ranks_->cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
                              static_cast<double>(bucket.values.bytes()));
-    ranks_->all_gather(stream, bucket.values, moved_parts_of(bucket));
+    ranks_->all_gather(stream, bucket.values, moved_parts_of(bucket), bucket.in_host ? Tensor{} : bucket.own_values);
   }
   const int64_t call = ranks_->calls();
   bucket.arrivals->expect({.on_stream =

@@ -17,7 +17,8 @@ namespace hone {
 
 class WeightRing {
  public:
-  /// `store` is sharded over `ranks` (null: one rank). The arguments and the streams used must outlive this object.
+  /// `store` is sharded over `ranks`, a shard group's (null: one rank). The arguments and the streams used must outlive
+  /// this object.
   WeightRing(Communicator* ranks, const ParameterStore& store, const Placement& placement, Device device);
 
   /// Call it before work that uses the group is queued on the context's stream. Starts what is needed to make its
@@ -38,7 +39,7 @@ class WeightRing {
   /// Starts the copies and gathers of the group's values, unless its slot has them. The slot must not be in use.
   void bring(const Context& context, const ParameterGroup& group);
   void bring(const Context& context, const Bucket& bucket);
-  /// Gathers the parts of all ranks; this rank's part must be in place.
+  /// Gathers the parts of all ranks; this rank's part must be in place if it comes from host memory.
   void gather(const Context& context, const Bucket& bucket);
 
   Communicator* ranks_;

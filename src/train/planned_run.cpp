@@ -46,7 +46,7 @@ std::unique_ptr<Engine> make_engine(const DescribedRun& run, EngineOptions optio
 
 std::unique_ptr<Engine> training_engine(const DescribedRun& run, const RankGroup& group) {
   EngineOptions options = engine_options(run, capacity_of(run, true));
-  options.ranks = group.communicator();
+  options.ranks = group.mesh();
   options.train_datasets = static_cast<int64_t>(run.data().train_names.size());
   return make_engine(run, options, group.context().stream);
 }
@@ -101,9 +101,7 @@ class Planning {
   /// Plans again with another cpu_offload.
   void offload(const std::vector<std::string>& names) {
     run_.config.machine.cpu_offload = names;
-    RankShare share = trainable_options(run_.config).ranks;
-    share.rank = group_.context().ranks.rank;
-    run_.model->store().share_among(share);
+    run_.model->store().share_among(rank_share(run_.config, group_.context().ranks.rank));
     run_.model->store().allocate_dry(group_.context().device());
     replace_engine();
   }
@@ -162,7 +160,10 @@ class Planning {
 
 }  // namespace
 
-PlannedRun plan_run(DescribedRun& run, RankGroup& group) { return Planning(run, group).plan(); }
+PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
+  group.share(rank_share(run.config, group.context().ranks.rank));
+  return Planning(run, group).plan();
+}
 
 std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, RunContext& context) {
   EngineOptions options = engine_options(run, capacity_of(run, false));

@@ -142,10 +142,19 @@ RunPrecision precision_of(const RunConfig& config) {
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config),
           .stage = zero_stage_of(config),
-          .ranks = config.machine.ranks};
+          .ranks = rank_share(config, 0).shard_ranks()};
 }
 
-TrainableOptions trainable_options(const RunConfig& config) {
+RankShare rank_share(const RunConfig& config, int rank) {
+  return {.rank = rank,
+          .ranks = static_cast<int>(config.machine.ranks),
+          .stage = zero_stage_of(config),
+          .shard_size = static_cast<int>(config.machine.shard_size),
+          .offload = offload_of(config.machine.cpu_offload),
+          .least_sharded_elements = config.machine.least_sharded_elements};
+}
+
+TrainableOptions trainable_options(const RunConfig& config, int rank) {
   TrainableOptions options;
   const bool lora = config.model.finetuning_type == "lora";
   options.train_base = !lora;
@@ -162,11 +171,7 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
   hold_base_as(options, config.model.base_weight_dtype, config.model.base_weight_keep);
-  options.ranks = {.rank = 0,
-                   .ranks = static_cast<int>(config.machine.ranks),
-                   .stage = zero_stage_of(config),
-                   .offload = offload_of(config.machine.cpu_offload),
-                   .least_sharded_elements = config.machine.least_sharded_elements};
+  options.ranks = rank_share(config, rank);
   return options;
 }
 

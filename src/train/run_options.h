@@ -22,7 +22,9 @@ RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);
-TrainableOptions trainable_options(const RunConfig& config);
+/// How rank `rank` shares the run.
+RankShare rank_share(const RunConfig& config, int rank);
+TrainableOptions trainable_options(const RunConfig& config, int rank = 0);
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs);
 

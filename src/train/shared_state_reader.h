@@ -12,7 +12,8 @@ namespace hone {
 
 class SharedStateReader : public StateReader {
  public:
-  /// Constructed on every rank; all arguments must outlive it.
+  /// Constructed on every rank, with its shard group's communicator: each group gathers what the first rank asks for,
+  /// which is in the first group. All arguments must outlive it.
   SharedStateReader(Communicator& communicator, Stream& stream, ParameterStore& store);
 
   /// On the first rank, while the others are in serve(). finish() must be called at the end.

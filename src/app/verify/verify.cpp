@@ -109,7 +109,10 @@ class Verification {
     if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
   }
   ReplayOptions run_options(std::filesystem::path adapter = {}) const {
-    return {.adapter = std::move(adapter), .ranks = ranks_, .stage = static_cast<ZeroStage>(options_.zero_stage)};
+    return {.adapter = std::move(adapter),
+            .ranks = ranks_,
+            .stage = static_cast<ZeroStage>(options_.zero_stage),
+            .shard_size = options_.shard_size};
   }
   StepData data_of_step(size_t step) const;
   void check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds);
@@ -393,8 +396,9 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   if (options.dtype != "float32" && options.dtype != "bfloat16") {
     throw UserError(fmt::format("'{}' is not a dtype of verify", options.dtype), "--dtype", "use float32 or bfloat16");
   }
-  if (options.ranks > 1) return verify_ranks(options);
   const bool together = ranks.size > 1;
+  require_shard_size(options.shard_size, together ? ranks.size : options.ranks, "--shard-size");
+  if (options.ranks > 1) return verify_ranks(options);
   ThreadPool pool(rank_threads(options.threads, ranks.cores_shared_by));
   Stream stream(together ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
                          : choose_device(options.device, "--device"),

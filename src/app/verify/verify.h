@@ -21,6 +21,7 @@ struct VerifyOptions {
   int threads = 0;                ///< 0: all cores
   int ranks = 1;                  ///< more than 1: the training runs only, by as many threads as ranks
   int zero_stage = 0;             ///< their ZeRO stage (params/bucket.h)
+  int shard_size = 0;             ///< how many of them shard together; 0: all
   /// Changes the optimizer, for tests with planted errors.
   std::function<void(ReferenceOptimizer&)> change_optimizer = {};
 };
