@@ -2,6 +2,7 @@
 // if one does not, 4 if a rank was lost (expected with --fault).
 //   mpirun -n 3 hone_ranks_check                     collectives of host memory
 //   hone_ranks_check --device cuda                   of GPUs, with torchrun's variables set
+//   hone_ranks_check --bandwidth                     and how fast they are; on GPUs also what they take from products
 //   hone_ranks_check --fault kill|stop|hang|fail     rank 1 is lost after some collectives
 #include <fmt/format.h>
 #include <signal.h>
@@ -13,13 +14,19 @@
 #include <thread>
 #include <vector>
 
+#include "core/arena.h"
 #include "core/buffer.h"
 #include "core/checksum.h"
+#include "core/context.h"
+#include "core/copy_lane.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
+#include "core/philox.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
+#include "dist/peer_memory.h"
 #include "dist/rendezvous.h"
+#include "ops/linear/linear.h"
 
 namespace hone {
 namespace {
@@ -155,6 +162,91 @@ class Checks {
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < 100; ++i) ranks_.control().barrier();
     if (ranks_.rank() == 0) fmt::print("host barrier: {:.1f} us\n", seconds_since(begin) * 1e4);
+  }
+
+  /// What moving weights takes from the products beside it: the time of a series of products alone, and beside copies
+  /// from peers, gathers and reduce-scatters that go on all the time.
+  void beside_products(int64_t bytes) {
+    constexpr int64_t kSize = 8192;
+    constexpr int kProducts = 40;
+    Arena scratch(stream_.device(), "check");
+    scratch.reserve(size_t{64} << 20);
+    const Context context(stream_, scratch);
+    const Buffer operands(stream_.device(), static_cast<size_t>(3 * kSize * kSize) * sizeof(BFloat16));
+    const auto matrix = [&](size_t i) {
+      return operands.tensor({kSize, kSize}, DType::kBF16, i * static_cast<size_t>(kSize * kSize) * sizeof(BFloat16));
+    };
+    std::vector<BFloat16> values(static_cast<size_t>(kSize * kSize));
+    for (size_t i = 0; i < 2; ++i) {
+      PhiloxSequence random(i);
+      for (BFloat16& value : values) value = BFloat16(random.normal());
+      copy_from_host(matrix(i), values.data(), values.size() * sizeof(BFloat16));
+    }
+    const auto multiply = [&] {
+      for (int i = 0; i < kProducts; ++i)
+        linear(context, {.x = matrix(0), .w = {.payload = matrix(1)}, .y = matrix(2)});
+    };
+    const Buffer memory(stream_.device(), static_cast<size_t>(bytes));
+    const Tensor to = memory.tensor({bytes / 4}, DType::kF32);
+    const MappableMemory own(stream_.device(), static_cast<size_t>(bytes));
+    const std::vector<Part> parts = even_parts(bytes / 4, ranks_.size());
+    std::string why_not;
+    const auto peers = PeerMemory::connect(ranks_.control(), stream_, own, {0}, why_not);
+    if (!peers && ranks_.rank() == 0) fmt::print("no copies from peers: {}\n", why_not);
+    CopyLane lane(stream_.device());
+    const int next = (ranks_.rank() + 1) % ranks_.size();
+    const auto pull = [&] {
+      Tensor from = to;
+      from.data = peers->at(next, 0);
+      lane.fork(stream_);
+      lane.copy(stream_, to, from);
+    };
+    const auto gather = [&] { ranks_.all_gather(stream_, to, parts); };
+    const auto scatter = [&] { ranks_.reduce_scatter_sum(stream_, to, parts); };
+    const auto wait = [&] {
+      lane.finish(stream_, lane.calls());
+      ranks_.finish(stream_);
+    };
+    multiply();
+    double alone = 0;
+    const auto time = [&](const char* name, double factor, const auto& move) {
+      double moving = 1e9, multiplying = 1e9;
+      int moves = 0;
+      for (int run = 0; run < 3; ++run) {
+        stream_.synchronize();
+        ranks_.control().barrier();
+        Clock::time_point begin = Clock::now();
+        move();
+        wait();
+        moving = std::min(moving, seconds_since(begin));
+        const int most = std::max(1, static_cast<int>(0.8 * alone / moving));  // less than the products last
+        moves = std::stoi(ranks_.control().broadcast(std::to_string(most), 0));
+        begin = Clock::now();
+        for (int i = 0; i < moves; ++i) move();
+        multiply();
+        stream_.synchronize();
+        multiplying = std::min(multiplying, seconds_since(begin));
+        wait();
+      }
+      if (ranks_.rank() != 0) return;
+      fmt::print("{}: {:.0f} GB/s; products beside {} of them {:.2f} ms, alone {:.2f} ms: {:+.1f} %\n", name,
+                 static_cast<double>(bytes) * factor / moving * 1e-9, moves, multiplying * 1e3, alone * 1e3,
+                 (multiplying / alone - 1) * 100);
+    };
+    for (int run = 0; run < 3; ++run) {
+      stream_.synchronize();
+      ranks_.control().barrier();
+      const Clock::time_point begin = Clock::now();
+      multiply();
+      stream_.synchronize();
+      const double seconds = seconds_since(begin);
+      alone = alone > 0 ? std::min(alone, seconds) : seconds;
+    }
+    const double part = static_cast<double>(ranks_.size() - 1) / ranks_.size();
+    if (peers) time("copy from a peer", 1, pull);
+    time("all-gather", part, gather);
+    time("reduce-scatter", part, scatter);
+    ranks_.control().barrier();
   }
 
   bool all_held() const { return failures_ == 0; }
@@ -324,6 +416,7 @@ int run(const std::vector<std::string>& arguments) {
     }
   }
   if (bandwidth) checks.bandwidth(device == "cuda" ? int64_t{1} << 30 : int64_t{1} << 26);
+  if (bandwidth && device == "cuda") checks.beside_products(int64_t{1} << 30);
   const bool held = !ranks->control().any(!checks.all_held() || !groups_held);
   if (ranks->rank() == 0) fmt::print("{}\n", held ? "all collectives held" : "collectives FAILED");
   return held ? 0 : 1;

@@ -5,7 +5,7 @@ Prints a line of JSON: tokens a second, model TFLOP/s, peak memory. Weights, gra
 Under torchrun each rank has a GPU and DistributedDataParallel sums the gradients or, with --fsdp, FSDP2 (fully_shard of
 each layer) shards parameters, gradients and moments: in float32 with bfloat16 copies to compute with and float32 sums of
 gradients (--fsdp float32, as Hone's zero_stage 1), or all in bfloat16. Weights that were gathered for forward stay for
-backward. Tokens a second are those of one GPU.
+backward or, with --reshard (as zero_stage 3), are gathered again. Tokens a second are those of one GPU.
 --nf4 holds linear layers but the head as bitsandbytes' load_in_4bit with double quantisation does; it has no experts.
 """
 import argparse
@@ -44,6 +44,7 @@ def arguments():
     p.add_argument("--compile", action="store_true")
     p.add_argument("--liger", action="store_true")
     p.add_argument("--fsdp", default="", choices=("", "float32", "bfloat16"), help="FSDP2, and what it keeps state in")
+    p.add_argument("--reshard", action="store_true", help="with --fsdp: gather weights again for backward")
     p.add_argument("--nf4", action="store_true")
     p.add_argument("--lora-r", type=int, default=16)
     p.add_argument("--threads", type=int, default=0)
@@ -97,15 +98,17 @@ def build(a):
     if not a.no_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if a.fsdp:
-        shard(model, kept)
+        model.to(kept)  # adapters, too: FSDP2 gathers parameters of one dtype
+        shard(model, kept, a.reshard)
     return cfg, model.train()
 
 
-def shard(model, kept):
+def shard(model, kept, reshard):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=kept)
-    for layer in model.model.layers:
-        fully_shard(layer, mp_policy=policy, reshard_after_forward=False)
+    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+    for layer in causal.model.layers:
+        fully_shard(layer, mp_policy=policy, reshard_after_forward=reshard)
     fully_shard(model, mp_policy=policy, reshard_after_forward=False)
 
 

@@ -1,7 +1,7 @@
 """Shapes of released models as transformers configs, and the model FLOPs of a token: the same as `hone bench` has."""
 from transformers import MixtralConfig, Qwen3Config, Qwen3MoeConfig
 
-NAMES = ("qwen3-30b-a3b", "mixtral-8x7b", "qwen3-8b", "cpu-moe")
+NAMES = ("qwen3-30b-a3b", "mixtral-8x7b", "qwen3-8b", "qwen3-32b", "cpu-moe")
 
 
 def config(name, layers=0):
@@ -20,6 +20,10 @@ def config(name, layers=0):
         return Qwen3Config(
             vocab_size=151936, hidden_size=4096, intermediate_size=12288, num_hidden_layers=layers or 36,
             num_attention_heads=32, num_key_value_heads=8, head_dim=128, tie_word_embeddings=False)
+    if name == "qwen3-32b":
+        return Qwen3Config(
+            vocab_size=151936, hidden_size=5120, intermediate_size=25600, num_hidden_layers=layers or 64,
+            num_attention_heads=64, num_key_value_heads=8, head_dim=128, tie_word_embeddings=False)
     if name == "cpu-moe":  # what one CPU trains in seconds
         return Qwen3MoeConfig(
             vocab_size=32000, hidden_size=1024, intermediate_size=3072, num_hidden_layers=layers or 8,

@@ -17,24 +17,36 @@ void CopyLane::fork(Stream& stream) {
   if (cuda_) cuda_->wait_for(stream.cuda().stream());
 }
 
+void CopyLane::queue_first(int64_t calls) const {
+  while (!waiting_.empty() && calls_ - static_cast<int64_t>(waiting_.size()) < calls) {
+    const Waiting copy = waiting_.front();
+    waiting_.pop_front();
+    copy.stream->enqueue(
+        [to = copy.to, from = copy.from](ThreadPool&) { std::memcpy(to.data, from.data, to.bytes()); });
+  }
+}
+
 void CopyLane::follow(const CopyLane& other, int64_t calls) const {
-  if (cuda_) other.cuda_->hold(cuda_->stream(), calls);
+  cuda_ ? other.cuda_->hold(cuda_->stream(), calls) : other.queue_first(calls);
 }
 
 void CopyLane::copy(Stream& stream, Tensor to, Tensor from) {
   HONE_ASSERT(to.bytes() == from.bytes());
   ++calls_;
-  if (cuda_) return cuda_->copy(to.data, from.data, to.bytes());
-  stream.enqueue([to, from](ThreadPool&) { std::memcpy(to.data, from.data, to.bytes()); });
+  cuda_ ? cuda_->copy(to.data, from.data, to.bytes()) : waiting_.push_back({&stream, to, from});
 }
 
 void CopyLane::join(Stream& stream, int64_t calls) {
-  if (cuda_) cuda_->hold(stream.cuda().stream(), calls);
+  cuda_ ? cuda_->hold(stream.cuda().stream(), calls) : queue_first(calls);
 }
 
-void CopyLane::hold(void* cuda_stream) const { cuda_->hold(cuda_stream, calls_); }
+void CopyLane::hold(void* cuda_stream) const { cuda_ ? cuda_->hold(cuda_stream, calls_) : queue_first(calls_); }
 
-void CopyLane::finish(Stream& stream, int64_t calls) const { cuda_ ? cuda_->finish(calls) : stream.synchronize(); }
+void CopyLane::finish(Stream& stream, int64_t calls) const {
+  if (cuda_) return cuda_->finish(calls);
+  queue_first(calls);
+  stream.synchronize();
+}
 
 void* CopyLane::cuda_stream() const { return cuda_ ? cuda_->stream() : nullptr; }
 

@@ -47,6 +47,10 @@ Versions versions();
 /// Allocates zero-filled device memory. Throws Error(kDeviceFailed) with the requested and the free size.
 std::byte* allocate(int device, size_t bytes);
 void release(int device, std::byte* memory) noexcept;
+/// Fills device memory with zeros. Returns when it is done.
+void clear(int device, std::byte* memory, size_t bytes);
+/// Throws the error of allocate() that `bytes` are not free.
+[[noreturn]] void throw_out_of_memory(int device, size_t bytes);
 
 /// Allocates pinned host memory: copies from and to a device run at full speed, concurrently with other work.
 std::byte* allocate_pinned(size_t bytes);

@@ -16,6 +16,8 @@ MemoryCount memory_count(int) { HONE_ASSERT(false, "built without CUDA"); }
 Versions versions() { return {}; }
 std::byte* allocate(int, size_t) { HONE_ASSERT(false, "built without CUDA"); }
 void release(int, std::byte*) noexcept {}
+void clear(int, std::byte*, size_t) {}
+void throw_out_of_memory(int, size_t) { HONE_ASSERT(false, "built without CUDA"); }
 std::byte* allocate_pinned(size_t) { HONE_ASSERT(false, "built without CUDA"); }
 void release_pinned(std::byte*) noexcept {}
 void pin(int, std::byte*, size_t) { HONE_ASSERT(false, "built without CUDA"); }

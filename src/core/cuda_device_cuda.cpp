@@ -65,22 +65,31 @@ Versions versions() {
   return {cuda_text(driver), cuda_text(runtime)};
 }
 
+void throw_out_of_memory(int device, size_t bytes) {
+  const DeviceInfo info = device_info(device);
+  throw Error(ExitCode::kDeviceFailed,
+              fmt::format("the GPU has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9),
+              fmt::format("{}: {:.2f} GB of {:.2f} GB are free", info.name, static_cast<double>(info.free_bytes) / 1e9,
+                          static_cast<double>(info.total_bytes) / 1e9),
+              "`hone estimate` shows what needs it and what would make it fit");
+}
+
 std::byte* allocate(int device, size_t bytes) {
   check(cudaSetDevice(device), "selecting a GPU");
   void* memory = nullptr;
   if (cudaMalloc(&memory, bytes) != cudaSuccess) {
     cudaGetLastError();
-    const DeviceInfo info = device_info(device);
-    throw Error(ExitCode::kDeviceFailed,
-                fmt::format("the GPU has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9),
-                fmt::format("{}: {:.2f} GB of {:.2f} GB are free", info.name,
-                            static_cast<double>(info.free_bytes) / 1e9, static_cast<double>(info.total_bytes) / 1e9),
-                "`hone estimate` shows what needs it and what would make it fit");
+    throw_out_of_memory(device, bytes);
   }
+  clear(device, static_cast<std::byte*>(memory), bytes);
+  return static_cast<std::byte*>(memory);
+}
+
+void clear(int device, std::byte* memory, size_t bytes) {
+  check(cudaSetDevice(device), "selecting a GPU");
   check(cudaMemset(memory, 0, bytes), "clearing memory");
   // Hone's streams do not wait for the default stream, which clears the memory.
   check(cudaStreamSynchronize(cudaStreamLegacy), "clearing memory");
-  return static_cast<std::byte*>(memory);
 }
 
 void release(int device, std::byte* memory) noexcept {

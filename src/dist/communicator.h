@@ -89,7 +89,7 @@ class Communicator {
   /// the work queued on `stream` so far. join: work queued on `stream` later runs after the first `calls` collectives.
   virtual void fork(Stream& stream) = 0;
   /// Later collectives run after the copies queued on the lane so far.
-  virtual void follow(const CopyLane&) {}
+  virtual void follow(const CopyLane& lane) { lane.hold(nullptr); }
   /// Later collectives run after the collectives of another communicator called so far.
   virtual void follow(const Communicator&) {}
   virtual void join(Stream& stream, int64_t calls) = 0;

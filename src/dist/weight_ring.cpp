@@ -7,8 +7,14 @@
 
 namespace hone {
 
-WeightRing::WeightRing(Communicator* ranks, const ParameterStore& store, const Placement& placement, Device device)
-    : ranks_(ranks), lane_(device), placement_(placement), buckets_(placement.groups().size()) {
+WeightRing::WeightRing(Communicator* ranks, FetchWay way, const ParameterStore& store, const Placement& placement,
+                       Device device)
+    : ranks_(ranks),
+      way_(way),
+      store_(store),
+      lane_(device),
+      placement_(placement),
+      buckets_(placement.groups().size()) {
   for (const Bucket& bucket : store.all_buckets()) {
     if (bucket.brings_values()) buckets_[bucket.parameters.front()->group()->index()].push_back(&bucket);
   }
@@ -36,12 +42,13 @@ void WeightRing::release(const ParameterGroup& group) {
   if (brings(group)) slots_[group.slot()].used = false;
 }
 
-void WeightRing::forget_trained() {
+void WeightRing::end_update(const Context& context) {
   for (auto& [index, slot] : slots_) {
     if (slot.group == nullptr) continue;
     const std::vector<const Bucket*>& buckets = buckets_[slot.group->index()];
     if (std::any_of(buckets.begin(), buckets.end(), [](const Bucket* b) { return b->trained; })) slot.stale = true;
   }
+  if (fetcher_) fetcher_->end_update(context);
 }
 
 void WeightRing::bring(const Context& context, const ParameterGroup& group) {
@@ -66,7 +73,10 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
                              static_cast<double>(own.bytes()));
     lane_.copy(stream, own, bucket.own_values);
   }
-  if (bucket.shards_values()) return gather(context, bucket);
+  if (bucket.shards_values()) {
+    if (!fetcher_) fetcher_ = make_fetcher(way_, *ranks_, store_, stream);
+    return fetcher_->fetch(context, bucket, bucket.in_host ? &lane_ : nullptr);
+  }
   const int64_t call = lane_.calls();
   bucket.arrivals->expect({.on_stream =
                                [this, &stream, call, &bucket] {
@@ -74,24 +84,6 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
                                  lane_.join(stream, call);
                                },
                            .on_host = [this, &stream, call] { lane_.finish(stream, call); }});
-}
-
-void WeightRing::gather(const Context& context, const Bucket& bucket) {
-  Stream& stream = context.stream();
-  ranks_->fork(stream);
-  if (bucket.in_host) ranks_->follow(lane_);
-  {
-    const ProfileScope scope(stream, ranks_->cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
-                             static_cast<double>(bucket.values.bytes()));
-    ranks_->all_gather(stream, bucket.values, moved_parts_of(bucket), bucket.in_host ? Tensor{} : bucket.own_values);
-  }
-  const int64_t call = ranks_->calls();
-  bucket.arrivals->expect({.on_stream =
-                               [this, &stream, call, &bucket] {
-                                 const ProfileScope scope(stream, ProfileKind::kWait, "wait for", bucket.name);
-                                 ranks_->join(stream, call);
-                               },
-                           .on_host = [this, &stream, call] { ranks_->finish(stream, call); }});
 }
 
 }  // namespace hone

@@ -1,15 +1,16 @@
-// WeightRing: makes the values of a group present on the device during its use: gathers them from the ranks that keep
-// parts of them, copies them from host memory, or both. Halves of layers share slots of memory, two for each kind of
-// half (params/placement.h). While one group is used, the next two in the direction of the pass are prefetched, so
-// gathers and copies overlap with compute. Every rank calls it for the same groups in the same order.
+// WeightRing: makes the values of a group present on the device during its use: fetches them from the ranks that keep
+// parts of them (dist/weight_fetcher.h), copies them from host memory, or both. Halves of layers share slots of memory,
+// two for each kind of half (params/placement.h). While one group is used, the next two in the direction of the pass
+// are prefetched, so that this overlaps with compute. Every rank calls it for the same groups in the same order.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "core/context.h"
 #include "core/copy_lane.h"
-#include "dist/communicator.h"
+#include "dist/weight_fetcher.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
 
@@ -19,14 +20,20 @@ class WeightRing {
  public:
   /// `store` is sharded over `ranks`, a shard group's (null: one rank). The arguments and the streams used must outlive
   /// this object.
-  WeightRing(Communicator* ranks, const ParameterStore& store, const Placement& placement, Device device);
+  WeightRing(Communicator* ranks, FetchWay way, const ParameterStore& store, const Placement& placement, Device device);
 
   /// Call it before work that uses the group is queued on the context's stream. Starts what is needed to make its
   /// values present; readers wait for them (params/arrival.h).
   void acquire(const Context& context, const ParameterGroup& group, Use use);
   void release(const ParameterGroup& group);
-  /// Marks trained values in slots as stale, after the stored values have changed.
-  void forget_trained();
+  /// How values come from other ranks, once they have: "peer copies"; "" before.
+  std::string_view fetches_by() const { return fetcher_ ? fetcher_->name() : std::string_view(); }
+  /// Call it before the collective that every rank joins before it changes stored values.
+  void begin_update(const Context& context) {
+    if (fetcher_) fetcher_->begin_update(context);
+  }
+  /// Call it after the stored values of trained parameters have been changed: those in slots are stale.
+  void end_update(const Context& context);
 
  private:
   /// The state of a slot: the group whose values it has, or will have.
@@ -39,10 +46,12 @@ class WeightRing {
   /// Starts the copies and gathers of the group's values, unless its slot has them. The slot must not be in use.
   void bring(const Context& context, const ParameterGroup& group);
   void bring(const Context& context, const Bucket& bucket);
-  /// Gathers the parts of all ranks; this rank's part must be in place if it comes from host memory.
-  void gather(const Context& context, const Bucket& bucket);
 
   Communicator* ranks_;
+  FetchWay way_;
+  const ParameterStore& store_;
+  /// From the first use on: by then every rank has loaded its values.
+  std::unique_ptr<WeightFetcher> fetcher_;
   CopyLane lane_;  // from host memory
   const Placement& placement_;
   std::vector<std::vector<const Bucket*>> buckets_;  // of each group

@@ -33,9 +33,11 @@ struct Bucket {
 
   std::string name;  ///< "layer 3 feed-forward", "layer 3", "head", "embedding", "layer 9 to layer 4"
   ZeroStage stage = ZeroStage::kNone;
-  bool trained = true;   ///< false: frozen parameters, which are in buckets because of their values
-  bool in_host = false;  ///< between uses of the group its values are in host memory
-  bool packed = false;   ///< its values are chunks (formats/packed_weights.h)
+  bool trained = true;    ///< false: frozen parameters, which are in buckets because of their values
+  bool in_host = false;   ///< between uses of the group its values are in host memory
+  bool packed = false;    ///< its values are chunks (formats/packed_weights.h)
+  bool mapped = false;    ///< its values are in MappedValues
+  bool in_place = false;  ///< `values` contains own_values: they are mapped to their place
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of shard ranks · kAlignment
@@ -88,6 +90,9 @@ struct RankShare {
   Offload offload = {};
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
+  /// Of the device (core/mapped_memory.h), if values that ranks shard are mapped (params/mapped_values.h); 0: they are
+  /// in ordinary memory.
+  size_t mapping_granularity = 0;
   /// Gradients of fewer bytes wait for the next group's: a collective begins by waiting for the slowest rank, and
   /// occupies multiprocessors that backward could use. Measured on 2 H200, LoRA on attention of 48 layers: 48
   /// reductions of 1.1 MB made the expert kernels of backward beside them 35 % slower, 17 ms of a step of 640.

@@ -100,6 +100,7 @@ std::optional<PackedWeight> Parameter::packed_view() const {
   return PackedWeight{packed_layout(), present_, dtype_};
 }
 
+bool Parameter::maps_values() const { return bucket_ != nullptr && bucket_->mapped; }
 bool Parameter::brings_values() const { return bucket_ != nullptr && bucket_->brings_values(); }
 
 GradDest Parameter::grad() {

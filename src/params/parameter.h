@@ -176,6 +176,8 @@ class Parameter : public NarrowGradWeight {
   bool sharded() const { return sharded_; }
   /// Whether ranks shard its values.
   bool shards_values() const;
+  /// Whether its values are in MappedValues.
+  bool maps_values() const;
   /// Whether ops read its values from a slot to which they were gathered or copied for the group's use. stored() stays
   /// where it is.
   bool brings_values() const;

@@ -123,6 +123,20 @@ void cut_chunks(Bucket& bucket) {
   bucket.chunk_cuts.resize(bucket.cuts.size(), bytes);
 }
 
+/// Rounds the bucket up so that every rank's part of its values is a multiple of the granularity, unless that would add
+/// much, or matrices stay whole.
+void cut_for_mapping(Bucket& bucket, const RankShare& share) {
+  bucket.mapped = share.mapping_granularity > 0 && bucket.shards_values() && !bucket.in_host;
+  if (!bucket.mapped || bucket.packed) return;
+  const auto granule = static_cast<int64_t>(share.mapping_granularity / size_of(bucket.parameters.front()->dtype()));
+  constexpr int64_t kLeast = 4;
+  if (bucket.elements < kLeast * share.shard_ranks() * granule) return;
+  bucket.elements = aligned(bucket.elements, share.shard_ranks() * std::lcm(granule, Bucket::kAlignment));
+  bucket.cuts = cuts_of(bucket, share.shard_ranks());
+  bucket.in_place =
+      std::all_of(bucket.cuts.begin(), bucket.cuts.end(), [&](int64_t cut) { return cut % granule == 0; });
+}
+
 }  // namespace
 
 void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& where) {
@@ -140,6 +154,7 @@ bool ParameterStore::values_arrived() const {
 }
 
 void ParameterStore::share_among(const RankShare& share) {
+  mapped_.reset();
   buckets_.clear();
   trained_buckets_ = 0;
   bool adapters = false;
@@ -183,6 +198,7 @@ void ParameterStore::share_among(const RankShare& share) {
     bucket.elements = aligned(bucket.elements, share.shard_ranks() * Bucket::kAlignment);
     bucket.cuts = cuts_of(bucket, share.shard_ranks());
     if (bucket.packed) cut_chunks(bucket);
+    cut_for_mapping(bucket, share);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
       p.bucket_ = &bucket;
@@ -195,6 +211,9 @@ void ParameterStore::share_among(const RankShare& share) {
       p.sharded_ = true;
       p.rank_ = share.shard_rank();
     }
+  }
+  if (share.mapping_granularity > 0 && shards_values()) {
+    mapped_.emplace(buckets_, share.shard_rank(), share.mapping_granularity);
   }
 }
 

@@ -61,6 +61,12 @@ Need whole_value(const Parameter& p) {
   return Need{{payload.shape, payload.dtype}};
 }
 
+/// This rank's part of a value that ranks shard.
+Need own_value(const Parameter& p) {
+  if (!p.packed()) return Need{{{p.own().count}, p.dtype()}};
+  return Need{{{p.own().count / p.matrix().numel(), p.packed_layout().bytes}, DType::kU8}};
+}
+
 /// The part of a bucket's memory that holds a tensor of its parameters.
 enum class Room {
   kWhole,  ///< all elements, all the time
@@ -97,17 +103,14 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
        &Bucket::values, always(Room::kWhole)},
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
        [](const Parameter& p, bool) {
-         if (!p.brings_values()) return Need{};
-         if (!p.shards_values()) return whole_value(p);
-         if (!p.packed()) return Need{{{p.own().count}, p.dtype()}};
-         const int64_t bytes = p.packed_layout().bytes;
-         return Need{{{p.own().count / p.matrix().numel(), bytes}, DType::kU8}};
+         if (!p.brings_values() || p.maps_values()) return Need{};
+         return p.shards_values() ? own_value(p) : whole_value(p);
        },
        &ParameterBytes::weights, &Bucket::own_values,
        [](const Parameter& p) { return p.shards_values() ? Room::kOwn : Room::kWhole; }, value_in_host},
       {[](Parameter& p) -> Tensor& { return p.present_; },
-       [](const Parameter& p, bool) { return p.brings_values() ? whole_value(p) : Need{}; }, &ParameterBytes::weights,
-       &Bucket::values, always(Room::kTurns)},
+       [](const Parameter& p, bool) { return p.brings_values() && !p.maps_values() ? whole_value(p) : Need{}; },
+       &ParameterBytes::weights, &Bucket::values, always(Room::kTurns)},
       {[](Parameter& p) -> Tensor& { return p.stored_.scales; },
        [](const Parameter& p, bool) {
          const std::optional<FormatTensor> scales = p.format().scales(p.shape());
@@ -268,6 +271,11 @@ ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
       bytes.*part.count += need->first.numel() * static_cast<int64_t>(size_of(need->second));
     }
   }
+  if (parameter.maps_values()) {
+    for (const Need& need : {own_value(parameter), whole_value(parameter)}) {
+      bytes.weights += need->first.numel() * static_cast<int64_t>(size_of(need->second));
+    }
+  }
   return bytes;
 }
 
@@ -278,6 +286,7 @@ ParameterBytes ParameterStore::bytes(bool training) const {
     bytes.*part.count += static_cast<int64_t>(places.bytes);
     bytes.host += static_cast<int64_t>(places.host_bytes);
   }
+  if (mapped_) bytes.weights += mapped_->bytes();
   return bytes;
 }
 
@@ -285,6 +294,25 @@ void ParameterStore::present_stored_values() {
   for (Parameter& parameter : parameters_) {
     parameter.stored_.slice = parameter.shards_values() ? parameter.own() : Slice{0, parameter.shape().numel()};
     if (!parameter.brings_values()) parameter.present_ = parameter.stored_.payload;
+  }
+}
+
+void ParameterStore::place_mapped_values() {
+  for (const Bucket& bucket : buckets_) {
+    if (!bucket.mapped) continue;
+    const auto part_begin = bucket.packed ? bucket.chunk_cuts : bucket.cuts;
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      Parameter& p = *bucket.parameters[i];
+      const auto at = [](const Tensor& tensor, int64_t element, const Need& need) {
+        return Tensor{tensor.data + static_cast<size_t>(element) * size_of(tensor.dtype), need->second, need->first,
+                      tensor.device};
+      };
+      const Slice own = p.own();
+      p.present_ = at(bucket.values, position(bucket, i, 0), whole_value(p));
+      const int64_t begin = part_begin[static_cast<size_t>(p.rank_)];
+      p.stored_.payload =
+          at(bucket.own_values, own.count > 0 ? position(bucket, i, own.begin) - begin : 0, own_value(p));
+    }
   }
 }
 
@@ -308,6 +336,10 @@ void ParameterStore::allocate(Device device, bool inference) {
       buckets_[place.index].*part.of_bucket = at(place.home, {place.elements}, place.dtype);
     }
   }
+  if (mapped_) {
+    mapped_->allocate(device);
+    place_mapped_values();
+  }
   present_stored_values();
 }
 
@@ -327,6 +359,12 @@ void ParameterStore::allocate_dry(Device device) {
       const bool in_host = part.in_host != nullptr && part.in_host(*this, parameter);
       if (need) part.tensor(parameter) = {address, need->second, need->first, in_host ? Device{} : device};
     }
+  }
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.maps_values()) continue;
+    const Need own = own_value(parameter), whole = whole_value(parameter);
+    parameter.stored_.payload = {address, own->second, own->first, device};
+    parameter.present_ = {address, whole->second, whole->first, device};
   }
   present_stored_values();
 }

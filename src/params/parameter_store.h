@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/context.h"
 #include "core/host_buffer.h"
 #include "params/bucket.h"
+#include "params/mapped_values.h"
 #include "params/parameter.h"
 #include "params/pattern.h"
 
@@ -69,6 +71,8 @@ class ParameterStore {
   /// The same, followed by the buckets of frozen parameters whose values come to the device for each use; on one rank,
   /// of trained ones too.
   const std::vector<Bucket>& all_buckets() const { return buckets_; }
+  /// The memory of values that ranks shard, if it is mapped.
+  const MappedValues* mapped_values() const { return mapped_ ? &*mapped_ : nullptr; }
   /// Whether all values from other ranks have arrived and been waited for.
   bool values_arrived() const;
 
@@ -102,6 +106,8 @@ class ParameterStore {
   Places places_of(const Part& part, bool training) const;
   void place_bucket(const Part& part, const Bucket& bucket, Places& places) const;
   bool shares(bool (Bucket::*what)() const) const;
+  /// Sets the tensors of mapped values.
+  void place_mapped_values();
   /// Every value is whole, and ops read it where it is.
   void present_stored_values();
 
@@ -113,6 +119,7 @@ class ParameterStore {
   bool share_layer_gradients_ = false;
   std::vector<Bucket> buckets_;
   size_t trained_buckets_ = 0;  // the first of them
+  std::optional<MappedValues> mapped_;
 };
 
 /// Writes host values (float32) to a parameter that is not in 8 bits, from element `offset` on: to its value, in its

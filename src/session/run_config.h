@@ -169,6 +169,7 @@ struct RunConfig {
     std::optional<int64_t> dp_replicate_size;  ///< how many such groups there are, to be checked or instead
     int64_t shard_size = 0;                    ///< resolved from both: ranks of a group; 0: all. No key
     std::vector<std::string> cpu_offload;      ///< optimizer, params, experts, activations
+    std::string weight_fetch = "auto";         ///< auto, peer or collective
     int64_t least_sharded_elements = 100'000;  ///< smaller tensors' gradients and values stay whole on every rank
     std::optional<int64_t> num_gpus;           ///< if stated: the number of ranks
     int64_t ddp_timeout = 1800;                ///< seconds that ranks wait for one that hangs

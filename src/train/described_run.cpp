@@ -99,7 +99,7 @@ DescribedModel describe_model(RunConfig config, RunContext& context) {
         "the losses are wrong: compare one with transformers",
         model->config().file(), fmt::join(unread, ", "));
   }
-  const TrainableOptions trainable = trainable_options(config, context.ranks.rank);
+  const TrainableOptions trainable = trainable_options(config, context.device(), context.ranks.rank);
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
   model->set_trainable(trainable);
   const DecoderConfig& decoder = model->decoder().config();

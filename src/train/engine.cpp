@@ -130,8 +130,8 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
                  ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
                  : std::nullopt),
       ring_(store.brings_values()
-                ? std::optional<WeightRing>(std::in_place, options_.ranks ? &options_.ranks->weights() : nullptr, store,
-                                            decoder.placement(), stream.device())
+                ? std::optional<WeightRing>(std::in_place, options_.ranks ? &options_.ranks->weights() : nullptr,
+                                            options_.weight_fetch, store, decoder.placement(), stream.device())
                 : std::nullopt),
       optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
       graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {
@@ -248,7 +248,7 @@ std::vector<const MicroBatch*> Engine::of_this_rank(const std::vector<MicroBatch
 
 void Engine::gather_values() {
   if (ranks_) ranks_->gather_values(context_);
-  if (ring_) ring_->forget_trained();
+  if (ring_) ring_->end_update(context_);
 }
 
 void Engine::add_datasets(const Context& context, const DeviceBatch& batch, int64_t datasets) {
@@ -295,7 +295,7 @@ void Engine::step_remaining() {
     ParameterStore::zero_unwritten(context_, parameters);
     step_group(parameters);
   }
-  if (ring_) ring_->forget_trained();
+  if (ring_) ring_->end_update(context_);
 }
 
 void Engine::begin_step() {
@@ -426,10 +426,11 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
     optimizer_.update(context_, buffers_->scalars);
   };
   if (ranks_ && ranks_->shards()) {  // collectives cannot be recorded
+    if (ring_) ring_->begin_update(context_);
     measure();
     ranks_->wait(context_);
     step();
-    if (ring_) ring_->forget_trained();
+    if (ring_) ring_->end_update(context_);
     return;
   }
   if (ranks_) {
@@ -441,7 +442,7 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
     step();
   };
   store_.offloads_state() ? both() : graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, both);
-  if (ring_) ring_->forget_trained();
+  if (ring_) ring_->end_update(context_);
 }
 
 std::vector<uint8_t> Engine::read_step() {

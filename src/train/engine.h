@@ -37,6 +37,7 @@ struct EngineOptions {
   /// + n, … of a step or an evaluation, and all ranks run the same number of passes. Every rank gets all micro-batches,
   /// and the same results.
   const RankMesh* ranks = nullptr;
+  FetchWay weight_fetch = FetchWay::kAuto;  ///< of values that ranks shard
 };
 
 /// Loss over the supervised tokens of one data set.
@@ -96,6 +97,8 @@ class Engine : private GroupObserver {
   const EngineOptions& options() const { return options_; }
   /// Gathers sharded values after they were read, so that all ranks have the same. Needed before parameters are read.
   void gather_values();
+  /// How weights come from other ranks: "peer copies", "all-gathers"; "" before the first pass, and if they do not.
+  std::string_view weights_fetched_by() const { return ring_ ? ring_->fetches_by() : std::string_view(); }
   /// Brings weights for passes of the decoder outside the engine; null if all weights are resident on the device.
   GroupObserver* value_observer() { return ring_ ? this : nullptr; }
   /// Changes what backward recomputes; called before reserve().

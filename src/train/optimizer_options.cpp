@@ -52,7 +52,7 @@ class OptimArgs {
   std::string choice(const std::string& name, const std::vector<std::string>& choices) {
     if (!has(name)) return choices.front();
     const Json& stated = optim_.args.at(name);
-    if (std::find(choices.begin(), choices.end(), stated) == choices.end()) {
+    if (std::none_of(choices.begin(), choices.end(), [&](const std::string& choice) { return stated == choice; })) {
       refuse(name, fmt::format("{}", fmt::join(choices, " or ")));
     }
     return stated.get<std::string>();

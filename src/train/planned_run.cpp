@@ -101,7 +101,8 @@ class Planning {
   /// Plans again with another cpu_offload.
   void offload(const std::vector<std::string>& names) {
     run_.config.machine.cpu_offload = names;
-    run_.model->store().share_among(rank_share(run_.config, group_.context().ranks.rank));
+    const RunContext& context = group_.context();
+    run_.model->store().share_among(rank_share(run_.config, context.device(), context.ranks.rank));
     run_.model->store().allocate_dry(group_.context().device());
     replace_engine();
   }
@@ -161,7 +162,7 @@ class Planning {
 }  // namespace
 
 PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
-  group.share(rank_share(run.config, group.context().ranks.rank));
+  group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   return Planning(run, group).plan();
 }
 
@@ -177,6 +178,7 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   options.capacity = capacity;
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
   options.offload_activations = offloads_activations(config.machine.cpu_offload);
+  options.weight_fetch = fetch_way_of(config.machine.weight_fetch);
   options.optimizer = optimizer_options(config);
   options.router_aux_loss_coef = config.model.router_aux_loss_coef.value_or(0);
   options.methods = model.methods;

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/mapped_memory.h"
 #include "data/csv_reader.h"
 
 namespace hone {
@@ -142,19 +143,23 @@ RunPrecision precision_of(const RunConfig& config) {
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config),
           .stage = zero_stage_of(config),
-          .ranks = rank_share(config, 0).shard_ranks()};
+          .ranks = config.machine.shard_size > 0 ? config.machine.shard_size : config.machine.ranks};
 }
 
-RankShare rank_share(const RunConfig& config, int rank) {
-  return {.rank = rank,
-          .ranks = static_cast<int>(config.machine.ranks),
-          .stage = zero_stage_of(config),
-          .shard_size = static_cast<int>(config.machine.shard_size),
-          .offload = offload_of(config.machine.cpu_offload),
-          .least_sharded_elements = config.machine.least_sharded_elements};
+RankShare rank_share(const RunConfig& config, Device device, int rank) {
+  RankShare share = {.rank = rank,
+                     .ranks = static_cast<int>(config.machine.ranks),
+                     .stage = zero_stage_of(config),
+                     .shard_size = static_cast<int>(config.machine.shard_size),
+                     .offload = offload_of(config.machine.cpu_offload),
+                     .least_sharded_elements = config.machine.least_sharded_elements};
+  if (share.shard_ranks() > 1 && share.stage == ZeroStage::kValues && device.kind == DeviceKind::kCuda) {
+    share.mapping_granularity = mapping_granularity(device);
+  }
+  return share;
 }
 
-TrainableOptions trainable_options(const RunConfig& config, int rank) {
+TrainableOptions trainable_options(const RunConfig& config, Device device, int rank) {
   TrainableOptions options;
   const bool lora = config.model.finetuning_type == "lora";
   options.train_base = !lora;
@@ -171,8 +176,13 @@ TrainableOptions trainable_options(const RunConfig& config, int rank) {
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
   hold_base_as(options, config.model.base_weight_dtype, config.model.base_weight_keep);
-  options.ranks = rank_share(config, rank);
+  options.ranks = rank_share(config, device, rank);
   return options;
+}
+
+FetchWay fetch_way_of(const std::string& name) {
+  if (name == "peer") return FetchWay::kPeers;
+  return name == "collective" ? FetchWay::kCollectives : FetchWay::kAuto;
 }
 
 std::vector<std::string> offload_names() { return {"optimizer", "params", "experts", "activations"}; }

@@ -22,9 +22,9 @@ RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);
-/// How rank `rank` shares the run.
-RankShare rank_share(const RunConfig& config, int rank);
-TrainableOptions trainable_options(const RunConfig& config, int rank = 0);
+/// How rank `rank` shares a run on `device`.
+RankShare rank_share(const RunConfig& config, Device device, int rank);
+TrainableOptions trainable_options(const RunConfig& config, Device device, int rank = 0);
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs);
 
@@ -46,6 +46,9 @@ LoaderOptions eval_loader_options(const RunConfig& config);
 OptimizerOptions optimizer_options(const RunConfig& config);
 /// Changes of the run to the model's forward pass and loss. UserError if one concerns routers and the model has none.
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);
+
+/// Parses weight_fetch: auto, peer or collective.
+FetchWay fetch_way_of(const std::string& name);
 
 /// The valid names of cpu_offload.
 std::vector<std::string> offload_names();

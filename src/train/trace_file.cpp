@@ -17,14 +17,20 @@ namespace hone {
 
 namespace {
 
-/// Lanes from top to bottom: steps, blocks, ops and collectives, in the order of ProfileKind; then threads.
-constexpr const char* kLanes[] = {"steps", "blocks", "ops", "collectives"};
+/// Lanes from top to bottom: steps, blocks, ops and collectives, in the order of ProfileKind; copies; then threads.
+constexpr const char* kLanes[] = {
+    "steps", "blocks", "ops", "collectives", "copies from peers", "copies from host", "copies to host"};
 constexpr int kFirstThread = static_cast<int>(std::size(kLanes));
-static_assert(static_cast<int>(ProfileKind::kCollective) == kFirstThread - 1);
+constexpr int kCollectives = static_cast<int>(ProfileKind::kCollective), kFirstCopies = kCollectives + 1;
 
 constexpr std::string_view kHead = R"({"displayTimeUnit":"ms","traceEvents":[)", kTail = "\n]}\n";
 
 int lane_of(const ProfileSpan& span) {
+  constexpr std::string_view kCopies[] = {"peer copy", "from host", "to host"};
+  if (span.kind == ProfileKind::kCollective) {
+    const auto copies = std::find(std::begin(kCopies), std::end(kCopies), span.name);
+    return copies == std::end(kCopies) ? kCollectives : kFirstCopies + static_cast<int>(copies - std::begin(kCopies));
+  }
   return static_cast<int>(span.kind == ProfileKind::kWait ? ProfileKind::kOp : span.kind);
 }
 
@@ -116,7 +122,7 @@ void TraceFile::add(const Profile& profile, double begin) {
     if (!named_[static_cast<size_t>(lane)]) events.name_lane(lane);
     named_[static_cast<size_t>(lane)] = true;
   };
-  for (int lane = 0; lane < kFirstThread - 1; ++lane) name(lane);
+  for (int lane = 0; lane < kCollectives; ++lane) name(lane);
   for (const ProfileSpan& span : profile.spans) name(lane_of(span));
   for (int thread = 0; thread < profile.threads; ++thread) name(kFirstThread + thread);
   add_spans(profile, events);

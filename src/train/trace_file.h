@@ -10,8 +10,9 @@
 namespace hone {
 
 /// A trace that grows with a run. After each add() the file is complete, valid JSON, so a killed run leaves the time
-/// line of the steps before. It has lanes for steps, blocks and ops, for collectives if there are any, and on a CPU one
-/// lane per thread with a span for each loop, named after its op. Waits for collectives are in the lane of ops.
+/// line of the steps before. It has lanes for steps, blocks and ops, for collectives and copies if there are any, and
+/// on a CPU one lane per thread with a span for each loop, named after its op. Waits for collectives are in the lane of
+/// ops.
 class TraceFile {
  public:
   /// Replaces the file at `path`. UserError if it cannot be written.

@@ -69,12 +69,26 @@ TEST_F(TraceFileTest, HasALaneForCollectives) {
   EXPECT_EQ(spans_of(trace, 2)[1]["name"], "wait for layer 1");
 }
 
+TEST_F(TraceFileTest, HasALaneForEachKindOfCopy) {
+  Profile profile = step_with_collectives();
+  ProfileSpan copy = profile.spans.back();
+  copy.kind = ProfileKind::kCollective;
+  for (const char* name : {"to host", "peer copy", "from host"}) {
+    copy.name = name;
+    profile.spans.push_back(copy);
+  }
+  const Json trace = trace_of(profile);
+  EXPECT_EQ(spans_of(trace, 3).size(), 3u);
+  for (const int lane : {4, 5, 6}) EXPECT_EQ(spans_of(trace, lane).size(), 1u) << lane;
+  EXPECT_THAT(spans_of(trace, 4)[0]["name"].get<std::string>(), ::testing::StartsWith("peer copy"));
+}
+
 TEST_F(TraceFileTest, HasALaneForEachThread) {
   Profile profile = two_steps_on_two_threads();
   profile.unrecorded_loops = 7;
   const Json trace = trace_of(profile);
   EXPECT_THAT(lanes_of(trace), ElementsAre("steps", "blocks", "ops", "thread 0", "thread 1"));
-  const Json second = spans_of(trace, 5);
+  const Json second = spans_of(trace, 8);
   ASSERT_EQ(second.size(), 2u);
   EXPECT_EQ(second[0]["name"], "attention forward");
   EXPECT_EQ(second[0]["args"]["tasks"], 2);

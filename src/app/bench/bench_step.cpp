@@ -70,6 +70,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   if (options.optimizer_in_backward) config.optim.max_grad_norm = 0;
   config.machine.cuda_graphs = options.cuda_graphs;
   config.machine.cpu_offload = options.cpu_offload;
+  config.machine.weight_fetch = options.weight_fetch;
   config.machine.ranks = ranks;
   if (ranks > 1) {
     config.machine.zero_stage = std::to_string(options.zero_stage);
@@ -120,7 +121,7 @@ class BenchTraining {
         described_(describe(options, together ? ranks : TrainerRanks{})),
         memory_before_(used_memory(device())),
         communicator_(together ? ranks.connect(stream_) : nullptr) {
-    if (communicator_) mesh_.emplace(*communicator_, rank_share(described_.config, ranks.rank));
+    if (communicator_) mesh_.emplace(*communicator_, rank_share(described_.config, device(), ranks.rank));
     const int64_t tokens = options.batch * options.seq;
     EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq});
     engine.ranks = mesh_ ? &*mesh_ : nullptr;
@@ -135,6 +136,7 @@ class BenchTraining {
   const DecoderConfig& config() const { return described_.model->decoder().config(); }
   double forward_flops(const ForwardWork& work) const { return described_.model->decoder().flops(work); }
   const ParameterStore& store() const { return described_.model->store(); }
+  std::string_view weights_fetched_by() const { return engine_->weights_fetched_by(); }
   uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
   /// Of ranks that train together.
@@ -183,7 +185,7 @@ class BenchTraining {
     check_sizes(model->decoder().config());
     hold_experts(model->store());
     RunConfig config = config_of(options, model->decoder().config().num_moe_layers() > 0, ranks.size);
-    model->set_trainable(trainable_options(config, ranks.rank));
+    model->set_trainable(trainable_options(config, device(), ranks.rank));
     return describe_model(std::move(config), std::move(model));
   }
 
@@ -311,6 +313,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"batch", options.batch},
        {"micro_batches", options.micro_batches},
        {"cpu_offload", options.cpu_offload},
+       {"weights_fetched_by", training.weights_fetched_by()},
        {"warmup", options.warmup},
        {"steps", options.steps},
        {"dtype", options.dtype},

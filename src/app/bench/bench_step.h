@@ -26,6 +26,7 @@ struct BenchStepOptions {
   std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
   std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8
   bool optimizer_in_backward = false;                            ///< without clipping
+  std::string weight_fetch = "auto";                             ///< as the config key
   std::vector<std::string> cpu_offload;                          ///< as the config key
   std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";  ///< as the config key

@@ -61,6 +61,10 @@ void add_step(CLI::App& bench, Action& action) {
                    "what is in host memory between uses, with commas: optimizer, params, experts, activations")
       ->delimiter(',')
       ->check(CLI::IsMember(offload_names()));
+  verb->add_option("--weight-fetch", options->weight_fetch,
+                   "of weights that ranks shard: auto, peer, collective; as the config key of that name")
+      ->check(CLI::IsMember({"auto", "peer", "collective"}))
+      ->capture_default_str();
   verb->add_option("--recompute", options->recompute,
                    "none, norms, activations, experts, everything; auto: the first that fits")
       ->capture_default_str();

@@ -352,6 +352,13 @@ void add_parallel(GroupBuilder group) {
       .field(kMachine, &Machine::least_sharded_elements)
       .at_least(0)
       .alias({"param_persistence_threshold"});
+  group
+      .key("weight_fetch",
+           "How a rank gets the weights that other ranks keep (zero_stage 3): peer, by copies from their GPUs in the "
+           "same "
+           "host; collective, by all-gathers; auto, peer where that is possible. Results are the same.")
+      .field(kMachine, &Machine::weight_fetch)
+      .choices({"auto", "peer", "collective"});
   group.key("num_gpus", "How many ranks train together, to be checked: the launcher (hone launch, mpirun) starts them.")
       .field(kMachine, &Machine::num_gpus)
       .at_least(1)

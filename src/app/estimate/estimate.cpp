@@ -339,7 +339,7 @@ Json json_of(const Variant& variant, const Target& target) {
   const ParameterBytes& bytes = variant.plan.parameters;
   return {{"name", variant.name},
           {"ranks", variant.config.machine.ranks},
-          {"shard_size", rank_share(variant.config, 0).shard_ranks()},
+          {"shard_size", precision_of(variant.config).ranks},
           {"weights", bytes.weights},
           {"master", bytes.master},
           {"gradients", bytes.gradients},
@@ -357,7 +357,7 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
   check_expert_format(expert_format_of(config), stream.device(), "device");
   optimizer_options(config).require(stream.device(), "optim");
   auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
-  planned->set_trainable(trainable_options(config));
+  planned->set_trainable(trainable_options(config, stream.device()));
   const DescribedModel described = describe_model(config, std::move(planned));
   LoadedModel& model = *described.model;
   model.store().allocate_dry(stream.device());

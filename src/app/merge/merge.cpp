@@ -167,7 +167,7 @@ double products_in_a_row(const DecoderConfig& model) { return 4.0 * static_cast<
 std::map<const Parameter*, const PackedFormat*> rounding_of(ParameterStore& store, const MergeOptions& options) {
   const PackedFormat* format = parse_base_format(options.base_weight_dtype, "--base-weight-dtype");
   if (format == nullptr) return {};
-  return packed_formats(
+  return packed_weights(
       store, [=](const Parameter&) { return format; }, options.base_weight_keep);
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/mapped_memory.h"
 #include "core/transfer.h"
 #include "data/sample_store.h"
 #include "dist/bucket_parts.h"
@@ -40,6 +41,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
     : stream_(stream),
       capacity_(capacity),
       offload_activations_(options.offload_activations),
+      weight_fetch_(options.weight_fetch),
       model_(model, options.dtype) {
   TrainableOptions trainable;
   trainable.adapter = options.adapter;
@@ -57,6 +59,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
                        .least_bucket_bytes = options.least_bucket_bytes};
     mesh_.emplace(*options.ranks, trainable.ranks);
   }
+  if (options.map_values) trainable.ranks.mapping_granularity = mapping_granularity(stream.device());
   trainable.ranks.least_sharded_elements = options.least_sharded_elements;
   trainable.ranks.offload = options.offload;
   trainable.optimizer_in_backward = options.optimizer_in_backward;
@@ -72,6 +75,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.router_aux_loss_coef = router_aux_loss_coef;
   options.ranks = mesh();
   options.offload_activations = offload_activations_;
+  options.weight_fetch = weight_fetch_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
   engine->reserve();
   return engine;

@@ -36,6 +36,8 @@ struct ReplayOptions {
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
   bool offload_activations = false;
+  FetchWay weight_fetch = FetchWay::kAuto;
+  bool map_values = true;  ///< of values that ranks shard: as on a GPU, on a CPU too
   bool optimizer_in_backward = false;
   OptimizerOptions optimizer = {};  ///< the optimizer whose state is allocated
 };
@@ -76,6 +78,7 @@ class Replay {
   BatchCapacity capacity_;
   std::optional<RankMesh> mesh_;
   bool offload_activations_;
+  FetchWay weight_fetch_;
   mutable LoadedModel model_;
 };
 

@@ -1,0 +1,105 @@
+// Mapped memory: memory of a device apart from its addresses. A range of addresses is put together from pieces of
+// several memories, and a piece can be in several ranges: a tensor can consist of a part that stays and of parts whose
+// memory other tensors use in turn. Other processes of the host can map the memory, too.
+// On a GPU this is CUDA's virtual memory management, on a CPU memory of memfd_create(2).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+
+namespace hone {
+
+/// Sizes and offsets below are multiples of this on the device: 2 MiB on a GPU, a page on a CPU. 0 if the device cannot
+/// map memory, or not share it.
+size_t mapping_granularity(Device device);
+
+/// A file descriptor with an owner.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor() { reset(); }
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    reset();
+    fd_ = other.release();
+    return *this;
+  }
+
+  int get() const { return fd_; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset();
+
+ private:
+  int fd_;
+};
+
+/// Memory without addresses. Freed when it and all ranges that map it are gone.
+class MappableMemory {
+ public:
+  MappableMemory() = default;
+  /// Filled with zeros. Throws Error(kDeviceFailed) with the size if the device has too little memory.
+  MappableMemory(Device device, size_t bytes);
+  /// Memory of another process, as it shares it. Returns null if this process cannot map it on `device`, with the
+  /// reason.
+  static std::unique_ptr<MappableMemory> import(Device device, const Descriptor& shared, size_t bytes,
+                                                std::string& why_not);
+  ~MappableMemory();
+  MappableMemory(MappableMemory&& other) noexcept { swap(other); }
+  MappableMemory& operator=(MappableMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  size_t size() const { return size_; }
+  Device device() const { return device_; }
+  /// What another process imports.
+  Descriptor share() const;
+
+ private:
+  friend class AddressRange;
+  void swap(MappableMemory& other) noexcept;
+
+  Device device_;
+  size_t size_ = 0;
+  unsigned long long handle_ = 0;  // of a GPU's memory; 0: none
+  Descriptor file_;                // of a CPU's
+};
+
+/// Consecutive addresses, to which memory is mapped piece by piece. Unmaps it on destruction, when no work uses it.
+class AddressRange {
+ public:
+  AddressRange() = default;
+  AddressRange(Device device, size_t bytes);
+  ~AddressRange();
+  AddressRange(AddressRange&& other) noexcept { swap(other); }
+  AddressRange& operator=(AddressRange&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  std::byte* data() const { return data_; }
+  /// Maps bytes [offset, offset + bytes) of `memory` to the addresses from data() + at on. `memory` is of this device
+  /// or of one that this device can access, else the result is the reason why it cannot.
+  std::string map(size_t at, const MappableMemory& memory, size_t offset, size_t bytes);
+
+ private:
+  void swap(AddressRange& other) noexcept;
+
+  Device device_;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  struct Piece {
+    size_t at, bytes;
+  };
+  std::vector<Piece> mapped_;
+};
+
+}  // namespace hone

@@ -1,0 +1,99 @@
+#include "dist/peer_memory.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/thread_pool.h"
+#include "dist/descriptor_exchange.h"
+#include "dist/thread_ranks.h"
+
+namespace hone {
+namespace {
+
+TEST(PeerMemory, ReadsWhatRanksHaveWritten) {
+  const size_t page = mapping_granularity(Device{});
+  run_ranks(3, [&](Communicator& ranks) {
+    ThreadPool pool(1);
+    Stream stream(Device{}, pool);
+    const auto rank = static_cast<size_t>(ranks.rank());
+    const MappableMemory own(Device{}, (rank + 1) * page);
+    AddressRange addresses(Device{}, own.size());
+    ASSERT_EQ(addresses.map(0, own, 0, own.size()), "");
+    const std::vector<size_t> offsets = {0, own.size() - 8};
+    stream.enqueue([&](ThreadPool&) {  // connect() waits for it
+      addresses.data()[0] = std::byte(10 + rank);
+      addresses.data()[own.size() - 8] = std::byte(20 + rank);
+    });
+    std::string why_not;
+    const auto peers = PeerMemory::connect(ranks.control(), stream, own, offsets, why_not);
+    ASSERT_NE(peers, nullptr) << why_not;
+    for (int other = 0; other < 3; ++other) {
+      EXPECT_EQ(*peers->at(other, 0), std::byte(10 + other));
+      EXPECT_EQ(*peers->at(other, 1), std::byte(20 + other));
+    }
+    ranks.control().barrier();
+    addresses.data()[0] = std::byte(30 + rank);
+    ranks.control().barrier();
+    EXPECT_EQ(*peers->at((ranks.rank() + 1) % 3, 0), std::byte(30 + (rank + 1) % 3));
+    ranks.control().barrier();
+  });
+}
+
+TEST(DescriptorExchange, GivesEveryRankTheDescriptorsOfAll) {
+  run_ranks(4, [](Communicator& ranks) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    const Descriptor in(ends[0]), out(ends[1]);
+    std::string why_not;
+    const std::vector<Descriptor> all = exchange_descriptors(ranks.control(), out, why_not);
+    ASSERT_EQ(all.size(), 4u) << why_not;
+    const char mine = static_cast<char>('a' + ranks.rank());
+    for (const Descriptor& other : all) EXPECT_EQ(write(other.get(), &mine, 1), 1);
+    ranks.control().barrier();
+    std::array<char, 4> read_back{};
+    EXPECT_EQ(read(in.get(), read_back.data(), read_back.size()), 4);
+    std::sort(read_back.begin(), read_back.end());
+    EXPECT_EQ(std::string(read_back.data(), 4), "abcd");
+  });
+}
+
+/// Ranks of which one seems to be on another host, or not to listen.
+class ChangedControl : public Control {
+ public:
+  ChangedControl(Control& inner, std::string names) : inner_(inner), names_(std::move(names)) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::vector<std::string> exchange(std::string_view mine) override {
+    std::vector<std::string> all = inner_.exchange(mine);
+    if (first_) all[1] = names_;
+    first_ = false;
+    return all;
+  }
+  void at_step(int64_t) override {}
+  void in_collective(const char*) override {}
+  void fail(const std::string& reason) override { inner_.fail(reason); }
+  void check() override { inner_.check(); }
+  std::vector<int> lost() const override { return inner_.lost(); }
+  void on_end(std::function<void()> callback) override { inner_.on_end(std::move(callback)); }
+
+ private:
+  Control& inner_;
+  std::string names_;
+  bool first_ = true;
+};
+
+TEST(DescriptorExchange, SaysWhyItIsNotPossible) {
+  run_ranks(2, [](Communicator& ranks) {
+    const MappableMemory memory(Device{}, mapping_granularity(Device{}));
+    ChangedControl elsewhere(ranks.control(), "another-boot hone-1-0-0");
+    std::string why_not;
+    EXPECT_TRUE(exchange_descriptors(elsewhere, memory.share(), why_not).empty());
+    EXPECT_EQ(why_not, "ranks are on several hosts");
+  });
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,81 @@
+#include "params/mapped_values.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "params/parameter.h"
+#include "params/placement.h"
+
+namespace hone {
+
+namespace {
+
+size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+void map(AddressRange& range, size_t at, const MappableMemory& memory, size_t offset, size_t bytes) {
+  const std::string problem = range.map(at, memory, offset, bytes);
+  if (!problem.empty()) throw Error(ExitCode::kDeviceFailed, "memory cannot be mapped: " + problem, "", "");
+}
+
+}  // namespace
+
+MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granularity) : granularity_(granularity) {
+  std::map<int, std::map<size_t, size_t>> tops;  // of each group in a slot
+  for (Bucket& bucket : buckets) {
+    if (!bucket.shards_values() || bucket.in_host) continue;
+    const std::vector<int64_t>& cuts = bucket.packed ? bucket.chunk_cuts : bucket.cuts;
+    const ParameterGroup& group = *bucket.parameters.front()->group();
+    Place place;
+    place.element_bytes = bucket.packed ? 1 : static_cast<int64_t>(size_of(bucket.parameters.front()->dtype()));
+    const auto at = [&](int64_t element) { return static_cast<size_t>(element * place.element_bytes); };
+    const auto r = static_cast<size_t>(rank);
+    place.bytes = at(cuts.back());
+    place.own_begin = at(cuts[r]);
+    place.own_bytes = at(cuts[r + 1]) - place.own_begin;
+    place.own_offset = own_bytes_;
+    own_bytes_ += aligned(place.own_bytes, granularity);
+    size_t& top = tops[group.slot()][group.index()];
+    place.slot = group.slot();
+    place.slot_offset = top;
+    top += aligned(bucket.in_place ? place.bytes - place.own_bytes : place.bytes, granularity);
+    slot_bytes_[place.slot] = std::max(slot_bytes_[place.slot], top);
+    buckets_.push_back(&bucket);
+    places_.emplace(&bucket, place);
+  }
+  if (!buckets_.empty()) own_bytes_ = std::max(own_bytes_, granularity);
+}
+
+int64_t MappedValues::bytes() const {
+  size_t bytes = own_bytes_;
+  for (const auto& [slot, size] : slot_bytes_) bytes += size;
+  return static_cast<int64_t>(bytes);
+}
+
+void MappedValues::allocate(Device device) {
+  own_ = MappableMemory(device, own_bytes_);
+  own_addresses_ = AddressRange(device, own_bytes_);
+  map(own_addresses_, 0, own_, 0, own_bytes_);
+  for (const auto& [slot, size] : slot_bytes_) slots_[slot] = MappableMemory(device, size);
+  for (Bucket* bucket : buckets_) {
+    const Place& place = places_.at(bucket);
+    const MappableMemory& slot = slots_.at(place.slot);
+    AddressRange& range = addresses_.emplace_back(device, aligned(place.bytes, granularity_));
+    const DType dtype = bucket->packed ? DType::kU8 : bucket->parameters.front()->dtype();
+    const auto tensor = [&](std::byte* data, size_t bytes) {
+      return Tensor{data, dtype, {static_cast<int64_t>(bytes) / place.element_bytes}, device};
+    };
+    bucket->values = tensor(range.data(), place.bytes);
+    if (bucket->in_place) {
+      const size_t own_end = place.own_begin + place.own_bytes;
+      map(range, 0, slot, place.slot_offset, place.own_begin);
+      map(range, place.own_begin, own_, place.own_offset, place.own_bytes);
+      map(range, own_end, slot, place.slot_offset + place.own_begin, place.bytes - own_end);
+      bucket->own_values = tensor(range.data() + place.own_begin, place.own_bytes);
+    } else {
+      map(range, 0, slot, place.slot_offset, aligned(place.bytes, granularity_));
+      bucket->own_values = tensor(own_addresses_.data() + place.own_offset, place.own_bytes);
+    }
+  }
+}
+
+}  // namespace hone

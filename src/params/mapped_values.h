@@ -1,0 +1,52 @@
+// MappedValues: device memory of the values that ranks shard (ZeroStage::kValues). This rank's parts lie one after
+// another in one memory, which other ranks can read; slots, which groups use in turn, have room for the parts of other
+// ranks. The addresses of a bucket's values are put together from both (core/mapped_memory.h): its own part is in its
+// place at all times, and is never copied. A bucket whose parts are not multiples of the granularity has a slot for all
+// parts, into which its own is copied.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/mapped_memory.h"
+#include "params/bucket.h"
+
+namespace hone {
+
+class MappedValues {
+ public:
+  /// Plans the memory of the buckets that shard values on the device, for a rank. They must outlive this object.
+  MappedValues(std::span<Bucket> buckets, int rank, size_t granularity);
+
+  /// Bytes of device memory.
+  int64_t bytes() const;
+  /// Allocates, and sets Bucket::values and own_values.
+  void allocate(Device device);
+
+  /// This rank's parts, and where those of a bucket begin.
+  const MappableMemory& own() const { return own_; }
+  size_t own_offset(const Bucket& bucket) const { return places_.at(&bucket).own_offset; }
+
+ private:
+  struct Place {
+    int64_t element_bytes = 0;
+    size_t bytes = 0, own_begin = 0, own_bytes = 0;  ///< of all parts; of this rank's part, in the bucket
+    size_t own_offset = 0;                           ///< in own_
+    int slot = 0;
+    size_t slot_offset = 0;
+  };
+
+  size_t granularity_;
+  std::vector<Bucket*> buckets_;
+  std::map<const Bucket*, Place> places_;
+  size_t own_bytes_ = 0;
+  std::map<int, size_t> slot_bytes_;
+  MappableMemory own_;
+  std::map<int, MappableMemory> slots_;
+  AddressRange own_addresses_;
+  std::vector<AddressRange> addresses_;  // of buckets
+};
+
+}  // namespace hone
