@@ -196,6 +196,7 @@ void add_estimate(CLI::App& app, Action& action) {
                             "  hone estimate qwen3-30b-a3b device=cuda --memory 80GB    before the download\n"
                             "  hone estimate run.yaml --gpu rtx-4090              a GPU that need not be there\n"
                             "  hone estimate run.yaml --ranks 8 zero_stage=3\n"
+                            "  hone estimate run.yaml --ranks 16 fsdp=hybrid_shard\n"
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
   auto method = options_of<std::string>();
@@ -206,6 +207,10 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->add_option("--ranks", options->ranks, "how many train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--ranks-of-host", options->ranks_of_host,
+                   "how many of them are on each host, for dp_shard_size: host; 0: 8, or all if there are fewer")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--memory", options->memory, "memory of the device, such as 80GB; default: its free memory")
       ->transform(CLI::AsSizeValue(true));
   verb->add_option("--host-memory", options->host_memory,
@@ -468,6 +473,7 @@ void add_verify(CLI::App& app, Action& action) {
                             "  hone verify cases/qwen3_moe --device cuda\n"
                             "  hone verify cases/qwen3_moe --dtype bfloat16 --json\n"
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3\n"
+                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3 --shard-size 2\n"
                             "  hone verify cases/qwen3_moe --device cuda --cpu-offload optimizer,params,activations\n"
                             "  hone launch -n 2 -- verify cases/qwen3_moe --device cuda --zero-stage 3");
   auto options = options_of<VerifyOptions>();
@@ -486,6 +492,10 @@ void add_verify(CLI::App& app, Action& action) {
                    "activations")
       ->delimiter(',')
       ->check(CLI::IsMember(offload_names()));
+  verb->add_option("--shard-size", options->shard_size,
+                   "of ranks: so many shard together, the groups are replicas of each other; 0: all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 64));
   add_tier(verb);
   add_threads(verb, options->threads);
   add_json(verb, options->json);

@@ -11,6 +11,7 @@
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/mapped_memory.h"
 #include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
 #include "session/device_facts.h"
@@ -214,11 +215,15 @@ void InferenceModel::connect(std::span<const std::vector<int32_t>> prompts) {
 }
 
 RankShare InferenceModel::share() const {
-  return {.rank = ranks_.rank,
-          .ranks = ranks_.size,
-          .stage = static_cast<ZeroStage>(options_.zero_stage),
-          .offload = offload_of(options_.cpu_offload),
-          .least_sharded_elements = options_.least_sharded_elements};
+  RankShare share = {.rank = ranks_.rank,
+                     .ranks = ranks_.size,
+                     .stage = static_cast<ZeroStage>(options_.zero_stage),
+                     .offload = offload_of(options_.cpu_offload),
+                     .least_sharded_elements = options_.least_sharded_elements};
+  if (share.stage == ZeroStage::kValues && stream_.device().kind == DeviceKind::kCuda) {
+    share.mapping_granularity = mapping_granularity(stream_.device());
+  }
+  return share;
 }
 
 MemoryPlan InferenceModel::plan(const GeneratorOptions& options) {

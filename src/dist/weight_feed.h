@@ -10,7 +10,7 @@ class WeightFeed final : public GroupObserver {
   /// `ranks` share the store (null: one rank), which is allocated before the first pass. The arguments and the streams
   /// of the passes must outlive this object.
   WeightFeed(Communicator* ranks, const ParameterStore& store, const Placement& placement, Device device)
-      : ring_(ranks, store, placement, device) {}
+      : ring_(ranks, FetchWay::kAuto, store, placement, device) {}
 
   /// Passes that queue nothing need no values.
   void acquired(const Context& context, const ParameterGroup& group, Use use) override {

@@ -100,9 +100,8 @@ DescribedModel describe_model(RunConfig config, RunContext& context) {
         "the losses are wrong: compare one with transformers",
         model->config().file(), fmt::join(unread, ", "));
   }
-  TrainableOptions trainable = trainable_options(config, context.device());
+  const TrainableOptions trainable = trainable_options(config, context.device(), context.ranks.rank);
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
-  trainable.ranks.rank = context.ranks.rank;
   model->set_trainable(trainable);
   const DecoderConfig& decoder = model->decoder().config();
   if (!config.data.max_length) {

@@ -55,7 +55,7 @@ std::unique_ptr<Engine> make_engine(const DescribedModel& model, const EngineOpt
 
 std::unique_ptr<Engine> training_engine(const DescribedRun& run, const RankGroup& group) {
   EngineOptions options = options_for(run, run, with_evaluation(run.loader->capacity(), run, run.config), true);
-  options.ranks = group.communicator();
+  options.ranks = group.mesh();
   return make_engine(run, options, group.context().stream);
 }
 
@@ -69,9 +69,7 @@ class OtherPlans {
   MemoryPlan plan(const RunConfig& config, const RecomputePolicy& recompute) {
     auto model = std::make_unique<LoadedModel>(run_.model->config(), run_.model->directory(), dtype_of(config),
                                                expert_format_of(config));
-    TrainableOptions trainable = trainable_options(config, context_.device());
-    trainable.ranks.rank = context_.ranks.rank;
-    model->set_trainable(trainable);
+    model->set_trainable(trainable_options(config, context_.device(), context_.ranks.rank));
     const DescribedModel described = describe_model(config, std::move(model));
     described.model->store().allocate_dry(context_.device());
     EngineOptions options = options_for(run_, described, capacity(config), training_);
@@ -183,11 +181,14 @@ class Planning {
 
 }  // namespace
 
-PlannedRun plan_run(DescribedRun& run, RankGroup& group) { return Planning(run, group).plan(); }
+PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
+  group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
+  return Planning(run, group).plan();
+}
 
 std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, const RankGroup& group) {
   EngineOptions options = options_for(run, run, with_evaluation({}, run, run.config), false);
-  options.ranks = group.communicator();
+  options.ranks = group.mesh();
   return make_engine(run, options, group.context().stream);
 }
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "dist/communicator.h"
 #include "dist/guarded.h"
+#include "dist/mesh.h"
 #include "train/described_run.h"
 #include "train/memory_fit.h"
 #include "weights/tensor_file.h"
@@ -30,6 +30,10 @@ class RankGroup {
   RunContext& context() const { return context_; }
   /// Null with one rank.
   Communicator* communicator() const { return communicator_.get(); }
+  /// Forms the groups that shard what is trained. All ranks call it, once.
+  void share(const RankShare& share);
+  /// Null with one rank, and before share().
+  const RankMesh* mesh() const { return mesh_ ? &*mesh_ : nullptr; }
 
   /// Runs `work`. If it throws, sends the reason to the other ranks first, so that they do not wait.
   template <class Work>
@@ -64,6 +68,7 @@ class RankGroup {
  private:
   RunContext& context_;
   std::unique_ptr<Communicator> communicator_;
+  std::optional<RankMesh> mesh_;
 };
 
 }  // namespace hone

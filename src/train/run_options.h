@@ -22,8 +22,9 @@ RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);
-/// Of a run on `device`; the share of ranks is that of the first.
-TrainableOptions trainable_options(const RunConfig& config, Device device);
+/// How rank `rank` shares a run on `device`.
+RankShare rank_share(const RunConfig& config, Device device, int rank);
+TrainableOptions trainable_options(const RunConfig& config, Device device, int rank = 0);
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs);
 

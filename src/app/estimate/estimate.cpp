@@ -118,11 +118,15 @@ bool is_config(const std::string& target) {
          (extension == ".yaml" || extension == ".yml" || extension == ".json" || std::filesystem::exists(target));
 }
 
+/// GPUs of a usual host.
+constexpr int64_t kUsualGpus = 8;
+
 RunConfig read_run(const EstimateOptions& options) {
   std::vector<std::string> overrides = options.overrides;
   const bool file = is_config(options.target);
   if (!file) overrides.insert(overrides.begin(), "model_name_or_path=" + Json(options.target).dump());
-  const ResolvedConfig config = load_config(file ? options.target : "", overrides, options.ranks);
+  const int64_t of_host = options.ranks_of_host > 0 ? options.ranks_of_host : std::min(options.ranks, kUsualGpus);
+  const ResolvedConfig config = load_config(file ? options.target : "", overrides, {options.ranks, of_host});
   require_keys(config, {"model_name_or_path"});
   return config.run;
 }
@@ -300,6 +304,7 @@ Json json_of(const Variant& variant, const Target& target) {
   const ParameterBytes& bytes = variant.plan.parameters;
   return {{"name", variant.name},
           {"ranks", variant.config.machine.ranks},
+          {"shard_size", precision_of(variant.config).ranks},
           {"weights", bytes.weights},
           {"master", bytes.master},
           {"gradients", bytes.gradients},
@@ -387,9 +392,11 @@ int run_estimate(const EstimateOptions& asked) {
   const bool color = Terminal::of(1).color;
   if (const std::string missing = what_is_missing(source); !missing.empty()) print_text(missing + "\n");
   const GroupCount total = total_of(count_groups(model.store(), decoder.moe));
-  const std::string ranks =
-      options.ranks > 1 ? fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage)
-                        : "";
+  std::string ranks;
+  if (options.ranks > 1) {
+    ranks = fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage);
+    if (const int64_t size = config.machine.shard_size; size > 0) ranks += fmt::format(" in groups of {}", size);
+  }
   print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),
                          config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));

@@ -108,7 +108,8 @@ class Answers {
     const ParameterStore& store = run_.described.model->store();
     std::optional<WeightFeed> feed;
     if (store.brings_values()) {
-      options.together.values = &feed.emplace(ranks, store, decoder.placement(), stream.device());
+      Communicator* const sharing = ranks != nullptr ? &run_.group.mesh()->weights() : nullptr;
+      options.together.values = &feed.emplace(sharing, store, decoder.placement(), stream.device());
     }
     if (ranks != nullptr) options.together.ranks = &ranks->control();
     Generator generator(decoder, stream, options);
@@ -126,8 +127,8 @@ class Answers {
   GenerationRequest request_;
 };
 
-/// The configuration of an evaluation by `ranks` ranks. Without `datasets`, the evaluation data take their place.
-RunConfig read_evaluation(const RunRequest& request, int64_t ranks, Logger& logger) {
+/// The configuration of an evaluation by `ranks`. Without `datasets`, the evaluation data take their place.
+RunConfig read_evaluation(const RunRequest& request, RanksOfRun ranks, Logger& logger) {
   const ResolvedConfig config = load_config(request.config, request.overrides, ranks);
   for (const std::string& note : config.notes) logger.info("{}", note);
   require_keys(config, {"model_name_or_path"});
@@ -156,7 +157,11 @@ Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
 class Evaluation {
  public:
   Evaluation(const EvalRequest& request, Logger& logger, LaunchedRanks& launched)
-      : request_(request), logger_(logger), launched_(launched), ranks_(launched.for_trainer()) {}
+      : request_(request),
+        logger_(logger),
+        launched_(launched),
+        ranks_of_host_(launched.ranks_of_host()),
+        ranks_(launched.for_trainer()) {}
 
   Report run() {
     RunConfig config = read(with(checkpoint_overrides(request_.checkpoint)));
@@ -193,7 +198,9 @@ class Evaluation {
   }
 
  private:
-  RunConfig read(const RunRequest& request) const { return read_evaluation(request, ranks_.size, logger_); }
+  RunConfig read(const RunRequest& request) const {
+    return read_evaluation(request, {ranks_.size, ranks_of_host_}, logger_);
+  }
 
   /// Refuses an output that would replace data. It may be in the model's folder.
   void refuse_output_over_data(const RunConfig& config) const {
@@ -223,6 +230,7 @@ class Evaluation {
   const EvalRequest& request_;
   Logger& logger_;
   LaunchedRanks& launched_;
+  int ranks_of_host_;
   TrainerRanks ranks_;
   Report report_;
 };
@@ -332,7 +340,7 @@ int run_eval(const EvalRequest& request) {
     throw UserError("there is nothing to evaluate", "--max-samples", "give at least 1");
   }
   LaunchedRanks launched(
-      [&](int ranks) { return load_config(request.run.config, request.run.overrides, ranks).run.report.output_dir; });
+      [&](int ranks) { return load_config(request.run.config, request.run.overrides, {ranks}).run.report.output_dir; });
   return launched.run([&] { return eval_launched(request, launched); });
 }
 

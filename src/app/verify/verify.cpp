@@ -117,6 +117,7 @@ class Verification {
     return {.adapter = std::move(adapter),
             .ranks = ranks_,
             .stage = static_cast<ZeroStage>(options_.zero_stage),
+            .shard_size = options_.shard_size,
             .offload = offload_of(options_.cpu_offload),
             .offload_activations = offloads_activations(options_.cpu_offload)};
   }
@@ -472,6 +473,7 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   if (!together && options.zero_stage > 0) {
     throw UserError("one rank has nothing to shard with", "--zero-stage", "give --ranks, or use hone launch");
   }
+  require_shard_size(options.shard_size, together ? ranks.size : options.ranks, "--shard-size");
   ThreadPool pool(rank_threads(options.threads, ranks.cores_shared_by));
   Stream stream(together ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
                          : choose_device(options.device, "--device"),
