@@ -79,7 +79,8 @@ class ChangedControl : public Control {
     return all;
   }
   void at_step(int64_t) override {}
-  void in_collective(const char*) override {}
+  int64_t begin_collective(const char*) override { return 0; }
+  void end_collectives(int64_t) override {}
   void fail(const std::string& reason) override { inner_.fail(reason); }
   void check() override { inner_.check(); }
   std::vector<int> lost() const override { return inner_.lost(); }
