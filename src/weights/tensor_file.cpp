@@ -308,8 +308,14 @@ void write_files(const std::filesystem::path& directory, std::span<const TensorF
                  ThreadPool* pool) {
   PartWriter writer(directory, files);
   writer.create_files();
-  for_each_part(deal(files, 1), pool, [&](const FilePart& part, StateReader& reader) { writer.write(part, reader); });
-  writer.sync();
+  try {
+    for_each_part(deal(files, 1), pool, [&](const FilePart& part, StateReader& reader) { writer.write(part, reader); });
+    writer.sync();
+  } catch (...) {  // nothing takes them for whole files
+    std::error_code ignored;
+    for (const TensorFile& file : files) std::filesystem::remove(directory / file.name, ignored);
+    throw;
+  }
   if (!checksums) return;
   for (const auto& [name, checksum] : writer.checksums()) (*checksums)[name] = checksum;
 }
