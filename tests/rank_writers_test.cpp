@@ -315,7 +315,8 @@ TEST_F(RankWriting, ReadsItsPartOfTheTrainingStateAlone) {
         const auto model = load(saved, {.rank = ranks.rank(), .ranks = 4, .stage = stage}, stream);
         FileLedger ledger;
         load_training_state(folder_ / "one", model->store(), &ledger);
-        for (const auto& [file, runs] : ledger.pieces().items()) {
+        const Json pieces = ledger.pieces();
+        for (const auto& [file, runs] : pieces.items()) {
           for (const Json& run : runs) {
             read[static_cast<size_t>(ranks.rank())] += run.at(1).get<int64_t>() - run.at(0).get<int64_t>();
           }
