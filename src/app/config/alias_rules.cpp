@@ -395,7 +395,7 @@ const FsdpStrategy* fsdp_strategy_of(const ConfigNode* value) {
   for (const FsdpStrategy& strategy : kFsdpStrategies) {
     if (text == strategy.number || fsdp_strategy_in(text) == &strategy) return &strategy;
   }
-  throw UserError(fmt::format("'{}' is no way to shard", text), value->where,
+  throw UserError(fmt::format("'{}' is not a way to shard", text), value->where,
                   "write FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2; or set zero_stage");
 }
 

@@ -300,7 +300,7 @@ TEST(Config, FsdpStatesTheStageAndTheGroups) {
       groups_of("fsdp_config: {sharding_strategy: FULL_SHARD, reshard_after_forward: false}"),
       "sharding_strategy FULL_SHARD (run.yaml:1) and reshard_after_forward false do not agree | run.yaml:1 | keep "
       "one of them");
-  EXPECT_THAT(groups_of("fsdp_config: {sharding_strategy: SHARD}"), HasSubstr("'SHARD' is no way to shard"));
+  EXPECT_THAT(groups_of("fsdp_config: {sharding_strategy: SHARD}"), HasSubstr("'SHARD' is not a way to shard"));
   EXPECT_THAT(groups_of("fsdp_config: {state_dict_typ: FULL}"), HasSubstr("has no member 'state_dict_typ'"));
   EXPECT_THAT(groups_of("fsdp_config: {ignored_modules: [mlp]}"), HasSubstr("not in this version"));
   EXPECT_THAT(groups_of("fsdp_config: {offload_params: maybe}"), HasSubstr("write true or false"));
