@@ -77,8 +77,8 @@ TEST_P(LaunchedRanks, ARankThatKeepsTheOthersWaitingIsNamedAndEnded) {
   const std::string output = run(3, "--fault hang").out;
   EXPECT_THAT(output,
               ::testing::ContainsRegex(
-                  "all-reduce number 10 of step 10 has waited .* for rank 1 \\(.*\\), which is at step 10 and has "
-                  "reached 9 collectives"));
+                  "all-reduce number 28 of step 10 has waited .* for rank 1 \\(.*\\), which is at step 10 and has "
+                  "reached 27 collectives"));
   EXPECT_THAT(output, HasSubstr("[lost: 1]"));
 }
 
