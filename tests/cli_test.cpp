@@ -236,7 +236,60 @@ TEST(Estimate, SaysWhatDoesNotFitAndWhatWould) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "does not fit")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "It fits with")) << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "per_device_train_batch_size: 1")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "per_device_train_batch_size: ")) << outcome.out;
+}
+
+TEST(Estimate, NamesTheFastestSettingThatFits) {
+  const std::vector<std::string> run = {"granite-3b-a800m",
+                                        "device=cpu",
+                                        "max_length=512",
+                                        "finetuning_type=lora",
+                                        "lora_target_modules=attention",
+                                        "per_device_train_batch_size=8"};
+  const auto total = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    more.push_back("gradient_checkpointing=true");
+    return estimate(more)["configured"]["total"].get<int64_t>();
+  };
+  const auto advice = [&](int64_t memory) {
+    std::vector<std::string> words = {"estimate", "--memory", std::to_string(memory)};
+    words.insert(words.end(), run.begin(), run.end());
+    const Outcome outcome = run_hone(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto expect = [&](int64_t needed, const char* text) {
+    const std::string said = advice(needed + needed / 1000);
+    EXPECT_TRUE(contains(said, text)) << said;
+  };
+  expect(total({}), "It fits.");
+  expect(
+      total({"per_device_train_batch_size=2"}),
+      "It fits with gradient_checkpointing: true, per_device_train_batch_size: 2 and gradient_accumulation_steps: 4");
+  expect(total({"base_weight_dtype=nf4"}), "It fits with base_weight_dtype: nf4 and gradient_checkpointing: true");
+}
+
+TEST(Estimate, ChecksTheHostsMemoryToo) {
+  const std::vector<std::string> host = {"estimate", "granite-3b-a800m", "device=cpu", "--host-memory", "1GB"};
+  const Outcome of_cpu = run_hone(host);
+  EXPECT_EQ(of_cpu.code, 2);
+  EXPECT_TRUE(contains(of_cpu.err, "--host-memory")) << of_cpu.err;
+  if (!cuda::built()) GTEST_SKIP() << "built without CUDA";
+  const std::vector<std::string> run = {
+      "granite-3b-a800m",     "device=cuda",         "--memory", "24GB", "max_length=512",
+      "finetuning_type=lora", "cpu_offload=[params]"};
+  const auto with_host = [&](const char* memory) {
+    std::vector<std::string> words = run;
+    words.insert(words.end(), {"--host-memory", memory});
+    return words;
+  };
+  const Json enough = estimate(with_host("16GB"));
+  EXPECT_GT(enough["configured"]["host"], 5'000'000'000);
+  EXPECT_EQ(enough["host_available"], 16'000'000'000);
+  EXPECT_EQ(enough["verdict"], "It fits.");
+  const Json little = estimate(with_host("1GB"));
+  EXPECT_TRUE(contains(little["verdict"], "It fits with cpu_offload: []")) << little["verdict"];
+  EXPECT_EQ(estimate(run)["host_available"], nullptr) << "of a machine that is not known";
 }
 
 TEST(Estimate, NamesTheStageWithWhichRanksHoldTheRun) {

@@ -229,11 +229,11 @@ TEST(LaunchWithoutMpi, StartsCpuRanksItself) {
 
 TEST(LaunchErrors, SayHowToStartRanks) {
   EXPECT_THAT(run_hone({"launch", "-n", "2"}).err, HasSubstr("there is nothing to start"));
-  EXPECT_THAT(run_hone({"launch", "-n", "2", "eval", "run.yaml"}).err,
-              HasSubstr("'eval' does not run on several ranks"));
-  EXPECT_THAT(
-      run_hone({"launch", "--hosts", "a,b", "eval", "run.yaml"}).err,
-      HasSubstr("train, verify, bench do: hone launch -n 2 -- train run.yaml; other verbs run alone: hone eval"));
+  EXPECT_THAT(run_hone({"launch", "-n", "2", "merge", "x"}).err, HasSubstr("'merge' does not run on several ranks"));
+  EXPECT_THAT(run_hone({"launch", "--hosts", "a,b", "merge", "x"}).err,
+              HasSubstr("train, eval, generate, verify, bench do: hone launch -n 2 -- train run.yaml; other verbs run "
+                        "alone: hone merge"));
+  EXPECT_THAT(run_hone({"launch", "-n", "2", "chat"}).err, HasSubstr("'chat' is a conversation with one process"));
   EXPECT_THAT(run_hone({"launch", "train", "run.yaml"}).err, HasSubstr("the number of ranks is missing"));
   EXPECT_THAT(run_hone({"launch", "--hosts", "a,b", "-n", "0", "train", "x"}).err, HasSubstr("each host needs a rank"));
   EXPECT_THAT(run_hone({"launch", "-n", "0", "train", "run.yaml"}).err, HasSubstr("0 ranks cannot be started"));

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -76,8 +77,8 @@ TEST_P(LaunchedRanks, ARankThatKeepsTheOthersWaitingIsNamedAndEnded) {
   const std::string output = run(3, "--fault hang").out;
   EXPECT_THAT(output,
               ::testing::ContainsRegex(
-                  "all-reduce number 10 of step 10 has waited .* for rank 1 \\(.*\\), which is at step 10 and has "
-                  "reached 9 collectives"));
+                  "all-reduce number 28 of step 10 has waited .* for rank 1 \\(.*\\), which is at step 10 and has "
+                  "reached 27 collectives"));
   EXPECT_THAT(output, HasSubstr("[lost: 1]"));
 }
 
@@ -504,6 +505,30 @@ TEST_F(TwoHostsWithSsh, TrainByHoneLaunch) {
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("right: ranks 2 to 3"));
   runs.expect_losses_of_one_rank("run");
+}
+
+/// Keys under which ranks of several hosts share the tiny model's weights.
+const std::vector<std::string> kSharded = {"zero_stage=3", "stage3_param_persistence_threshold=0"};
+
+TEST_F(TwoHostsWithSsh, TrainAndAnswerWithWeightsThatTheyShare) {
+  const RankRuns runs(folder_);
+  for (const auto& [output, more] : std::map<std::string, std::vector<std::string>>{{"sharded", {}}}) {
+    std::vector<std::string> keys = kSharded;
+    keys.insert(keys.end(), more.begin(), more.end());
+    const ShellOutcome outcome = launch("-n 2 --device cpu", runs.words(output, keys));
+    EXPECT_EQ(outcome.code, 0) << outcome.out;
+    runs.expect_losses_of_one_rank(output);
+  }
+  const std::string evaluation =
+      " eval model_name_or_path=sharded datasets=data.jsonl dtype=float32 max_length=32 --json";
+  const ShellOutcome together = launch(
+                         "-n 1 --device cpu",
+                         evaluation + " zero_stage=3 stage3_param_persistence_threshold=0 --output together.json"),
+                     alone = on_host(1, hone_program() + evaluation + " --output alone.json");
+  ASSERT_EQ(together.code, 0) << together.out;
+  ASSERT_EQ(alone.code, 0) << alone.out;
+  EXPECT_NEAR(Json::parse(read_file(folder_ / "together.json"))["eval_loss"].get<double>(),
+              Json::parse(read_file(folder_ / "alone.json"))["eval_loss"].get<double>(), 1e-12);
 }
 
 TEST_F(TwoHostsWithSsh, AHostThatIsNotThereEndsTheOthers) {

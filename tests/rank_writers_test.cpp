@@ -149,7 +149,7 @@ class RankWriting : public ::testing::Test {
         if (ranks->rank() == 0) travelled |= part.travels;
       }
       EXPECT_EQ(writing.size(), static_cast<size_t>(by.ranks));
-      RankWriters writers(*ranks, stream, pool, files);
+      RankWriters writers(*ranks, by.ranks, stream, pool, files);
       ranks->rank() == 0 ? writers.write(folder, checksums) : writers.serve();
     });
     EXPECT_EQ(Manifest::of(folder, {}).files(), checksums);
@@ -163,6 +163,7 @@ class RankWriting : public ::testing::Test {
     bool travelled = false;
     for (const int ranks : numbers) {
       for (const ZeroStage stage : kStages) {
+        if (saved.adapter == "lora_dora_init" && stage == ZeroStage::kValues) continue;  // refused
         SCOPED_TRACE(saved.model + saved.adapter + ", " + std::to_string(ranks) + " ranks, stage " +
                      std::to_string(static_cast<int>(stage)));
         travelled |= write(saved, {ranks, stage}, "several") && stage == ZeroStage::kValues;
@@ -256,7 +257,7 @@ TEST_F(RankWriting, AWriterThatFailsEndsTheSaveOfAllWithItsError) {
     Stream stream(Device{}, pool);
     const auto source = std::make_shared<const FailingSource>(ranks.rank() == 1);
     const TensorFile file{"model.safetensors", {{{"x", DType::kU8, {5 << 20}}, source}}};
-    RankWriters writers(ranks, stream, pool, {&file, 1});
+    RankWriters writers(ranks, ranks.size(), stream, pool, {&file, 1});
     FileChecksums checksums;
     try {
       ranks.rank() == 0 ? writers.write(folder_, checksums) : writers.serve();

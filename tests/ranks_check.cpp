@@ -49,6 +49,13 @@ class Checks {
  public:
   Checks(Communicator& ranks, Stream& stream) : ranks_(ranks), stream_(stream) {}
 
+  void types() {
+    type<float>("f32");
+    type<double>("f64");
+    type<BFloat16>("bf16");
+    type<int64_t>("i64");
+  }
+
   template <class T>
   void type(const char* name) {
     for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{7}, int64_t{4099}, int64_t{3000001}}) {
@@ -95,6 +102,38 @@ class Checks {
       right &= sums.front() == expected && sums[sums.size() / 2] == expected && sums.back() == expected;
     }
     expect(right, "fork and join keep the order");
+  }
+
+  /// Gathers and reductions of two lanes at once, as of weights and gradients.
+  void lanes(Communicator& other) {
+    const int64_t each = 1 << 20, count = each * ranks_.size();
+    const std::vector<Part> parts = even_parts(count, ranks_.size());
+    const std::vector<float> ones(static_cast<size_t>(count), 1);
+    const std::vector<float> place(static_cast<size_t>(each), static_cast<float>(ranks_.rank()));
+    const auto memory = [&](int64_t elements) {
+      return Buffer(stream_.device(), static_cast<size_t>(elements) * sizeof(float));
+    };
+    const Buffer gradient_memory = memory(count), sum_memory = memory(each), part_memory = memory(each),
+                 weight_memory = memory(count);
+    const Tensor gradients = gradient_memory.tensor({count}, DType::kF32), sum = sum_memory.tensor({each}, DType::kF32),
+                 part = part_memory.tensor({each}, DType::kF32), weights = weight_memory.tensor({count}, DType::kF32);
+    stream_.upload(part, place);
+    bool right = true;
+    for (int round = 0; round < 50; ++round) {
+      stream_.upload(gradients, ones);
+      ranks_.fork(stream_);
+      ranks_.reduce_scatter_sum(stream_, gradients, parts, sum);
+      other.fork(stream_);
+      other.all_gather(stream_, weights, parts, part);
+      other.all_gather(stream_, weights, parts, part);
+      other.join(stream_);
+      const std::vector<float> gathered = stream_.download<float>(weights);
+      ranks_.join(stream_);
+      const std::vector<float> sums = stream_.download<float>(sum);
+      for (int r = 0; r < ranks_.size(); ++r) right &= gathered[static_cast<size_t>(r * each)] == static_cast<float>(r);
+      right &= sums.front() == static_cast<float>(ranks_.size()) && sums.back() == sums.front();
+    }
+    expect(right, "collectives of two lanes at once");
   }
 
   void bandwidth(int64_t bytes) {
@@ -150,7 +189,7 @@ class Checks {
     };
     const Buffer memory(stream_.device(), static_cast<size_t>(bytes));
     const Tensor to = memory.tensor({bytes / 4}, DType::kF32);
-    const MappableMemory own(stream_.device(), static_cast<size_t>(bytes));
+    const MappableMemory own(stream_.device(), {static_cast<size_t>(bytes)});
     const std::vector<Part> parts = even_parts(bytes / 4, ranks_.size());
     std::string why_not;
     const auto peers = PeerMemory::connect(ranks_.control(), stream_, own, {0}, why_not);
@@ -327,6 +366,7 @@ class Checks {
 int run_fault(const std::string& fault, Communicator& ranks, Stream& stream) {
   Buffer memory(stream.device(), 1 << 20);
   const Tensor tensor = memory.tensor({1 << 18}, DType::kF32);
+  const auto lane = ranks.split(0), group = ranks.split(ranks.rank() / 2);
   Clock::time_point begin = Clock::now();
   try {
     for (int64_t step = 1;; ++step) {
@@ -338,10 +378,12 @@ int run_fault(const std::string& fault, Communicator& ranks, Stream& stream) {
         if (fault == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
         if (fault == "fail") throw UserError("no space left on device", "/full");
       }
-      ranks.fork(stream);
-      ranks.all_reduce_sum(stream, tensor);
-      ranks.join(stream);
-      ranks.finish(stream);
+      for (Communicator* communicator : {&ranks, lane.get(), group.get()}) {
+        communicator->fork(stream);
+        communicator->all_reduce_sum(stream, tensor);
+        communicator->join(stream);
+        communicator->finish(stream);
+      }
     }
   } catch (const Error& error) {
     const double seconds = seconds_since(begin);
@@ -381,15 +423,20 @@ int run(const std::vector<std::string>& arguments) {
   if (ranks->rank() == 0) fmt::print("connected in {:.2f} s\n", seconds_since(begin));
   if (!fault.empty()) return run_fault(fault, *ranks, stream);
   Checks checks(*ranks, stream);
-  checks.type<float>("f32");
-  checks.type<double>("f64");
-  checks.type<BFloat16>("bf16");
-  checks.type<int64_t>("i64");
+  checks.types();
   checks.determinism();
   checks.order();
+  bool groups_held = true;
+  checks.lanes(*ranks->split(0));
+  for (const bool neighbours : {false, true}) {  // every second rank, or two neighbours
+    const auto group = ranks->split(neighbours ? ranks->rank() / 2 : ranks->rank() % 2);
+    Checks of_group(*group, stream);
+    of_group.type<float>("f32");
+    groups_held &= of_group.all_held();
+  }
   if (bandwidth) checks.bandwidth(device == "cuda" ? int64_t{1} << 30 : int64_t{1} << 26);
   if (bandwidth && device == "cuda") checks.beside_products(int64_t{1} << 30);
-  const bool held = !ranks->control().any(!checks.all_held());
+  const bool held = !ranks->control().any(!checks.all_held() || !groups_held);
   if (ranks->rank() == 0) fmt::print("{}\n", held ? "all collectives held" : "collectives FAILED");
   return held ? 0 : 1;
 }

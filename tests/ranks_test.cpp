@@ -19,6 +19,7 @@
 #include "device_main.h"
 #include "dist/bucket_parts.h"
 #include "dist/thread_ranks.h"
+#include "models/registry.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
 #include "params/frozen_weights.h"
@@ -36,9 +37,11 @@ namespace fs = std::filesystem;
 fs::path goldens() { return test_run().fixtures / "goldens"; }
 
 constexpr std::array kStages = {ZeroStage::kNone, ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues};
+constexpr std::array kShardedStages = {ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues};
 
-std::string traced(int ranks, ZeroStage stage) {
-  return std::to_string(ranks) + " ranks, stage " + std::to_string(static_cast<int>(stage));
+std::string traced(int ranks, ZeroStage stage, int shard_size = 0) {
+  std::string text = std::to_string(ranks) + " ranks, stage " + std::to_string(static_cast<int>(stage));
+  return shard_size > 0 ? text + ", in groups of " + std::to_string(shard_size) : text;
 }
 
 /// A training job.
@@ -55,6 +58,7 @@ struct Job {
   fs::path save_to = {};  ///< the training state, after the last step
   fs::path resume_from = {};
   int64_t least_bucket_bytes = 0;
+  int shard_size = 0;          ///< ranks that shard together; 0: all
   std::string base = "dtype";  ///< base_weight_dtype
   bool unpacked = false;       ///< the base is dense, with the values of `base`
   Offload offload = {};
@@ -94,13 +98,13 @@ std::vector<StepData> steps_of(const std::string& model, const std::vector<size_
   return steps;
 }
 
-void save(const fs::path& to, ParameterStore& store, Stream& stream, Communicator* ranks) {
+void save(const fs::path& to, ParameterStore& store, Stream& stream, const RankMesh* mesh) {
   stream.synchronize();
-  if (ranks == nullptr) return save_training_state(to, store, {});
+  if (mesh == nullptr) return save_training_state(to, store, {});
   ThreadPool pool(2);
   const TensorFile file = training_state_file(store);
-  RankWriters writers(*ranks, stream, pool, {&file, 1});
-  if (ranks->rank() > 0) return writers.serve();
+  RankWriters writers(mesh->world(), mesh->share().shard_ranks(), stream, pool, {&file, 1});
+  if (mesh->world().rank() > 0) return writers.serve();
   FileChecksums checksums;
   writers.write(to, checksums);
   write_run_state(to, {});
@@ -153,6 +157,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
                  .ranks = ranks,
                  .stage = stage,
+                 .shard_size = job.shard_size,
                  .least_bucket_bytes = job.least_bucket_bytes,
                  .formats = job.formats,
                  .base = job.unpacked ? "dtype" : job.base,
@@ -181,7 +186,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
     if (job.uneven && first) delay(stream);
     outcome.steps.push_back(engine->update({1e-3, static_cast<int64_t>(i)}));
   }
-  if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, ranks);
+  if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, replay.mesh());
   outcome.evaluation = engine->evaluate(job.steps.back().micro_batches);
   if (job.dtype == DType::kF32) outcome.values = replay.values();
   for (const Parameter* p : replay.store().trainable()) outcome.bytes.push_back(replay.whole_value(*p));
@@ -413,6 +418,49 @@ TEST(Ranks, CopyWeightsFromPeersAsTheyGatherThem) {
   }
 }
 
+class CaseOnRanks : public ::testing::TestWithParam<std::string> {};
+
+/// As stage 1 does: whole models, adapters of attention and of experts, resident and in host memory. One micro-batch a
+/// step, then one a rank; the other ranks have none.
+TEST_P(CaseOnRanks, TakesTheSameStepsInAllStages) {
+  constexpr Offload kState{.optimizer = true}, kAll{.optimizer = true, .params = true};
+  struct Placing {
+    ZeroStage stage;
+    Offload offload = {};
+  };
+  for (const char* adapter : {"", "lora_attention_init", "lora_experts_init"}) {
+    if (!fs::exists(goldens() / GetParam() / adapter)) continue;
+    Job job{.model = GetParam(), .adapter = adapter, .max_grad_norm = 0, .steps = steps_of(GetParam(), {1, 2})};
+    for (const int count : {2, 4}) {
+      std::vector<Placing> placings = {{ZeroStage::kValues}, {ZeroStage::kValues, kAll}};
+      if (count == 2) placings.insert(placings.begin(), {{ZeroStage::kGradients}, {ZeroStage::kGradients, kState}});
+      job.offload = {};
+      job.offload_activations = false;
+      job.weight_fetch = count == 2 ? FetchWay::kPeers : FetchWay::kCollectives;
+      const Outcome state = train_by(count, job, ZeroStage::kState);
+      for (const auto& [stage, offload] : placings) {
+        job.offload = offload;
+        job.offload_activations = offload.optimizer;
+        SCOPED_TRACE(std::string(adapter) + ", " + traced(count, stage) + (offload.optimizer ? ", offloaded" : ""));
+        const Outcome outcome = train_by(count, job, stage);
+        EXPECT_EQ(outcome.bytes, state.bytes);
+        for (size_t i = 0; i < state.steps.size(); ++i) {
+          EXPECT_EQ(bits_of(outcome.steps[i].loss_with_aux), bits_of(state.steps[i].loss_with_aux)) << i;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CaseOnRanks, ::testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const Architecture& architecture : architectures()) {
+                             names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
+                           }
+                           return names;
+                         }()),
+                         [](const auto& test) { return test.param; });
+
 TEST(Ranks, MaySumSmallBucketsTogether) {
   // Without clipping, whose norm is summed by bucket, results do not depend on the buckets.
   Job job{.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {4, 2, 3})};
@@ -422,12 +470,95 @@ TEST(Ranks, MaySumSmallBucketsTogether) {
     EXPECT_EQ(train_by(2, job, ZeroStage::kState).bytes, apart.bytes) << least;
     EXPECT_EQ(train_by(2, job, ZeroStage::kNone).bytes, apart.bytes) << least;
   }
+  job.shard_size = 2;
+  for (const ZeroStage stage : kShardedStages) {
+    job.least_bucket_bytes = 0;
+    const Outcome groups = train_by(4, job, stage);
+    for (const int64_t least : {10'000, 100'000, 1'000'000'000}) {
+      job.least_bucket_bytes = least;
+      EXPECT_EQ(train_by(4, job, stage).bytes, groups.bytes) << traced(4, stage, 2) << ", " << least;
+    }
+  }
+}
+
+TEST(RanksInGroups, TrainAsOneRankDoes) {
+  // 2 groups of 2 ranks, 3 of 1 (replicas alone), and 2 of 1 whose last ranks have no micro-batch in some passes.
+  const std::vector<std::pair<int, int>> layouts = {{4, 2}, {3, 1}, {2, 1}};
+  const std::vector<Job> jobs = {
+      {.steps = steps_of("qwen3_moe", {4, 1, 7})},  // several micro-batches a rank, and ranks without one
+      {.model = "qwen3_moe_hard", .steps = steps_of("qwen3_moe_hard", {4, 3})},  // a tied embedding
+      {.adapter = "lora_attention_init", .steps = steps_of("qwen3_moe", {4, 5})},
+      {.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {4, 5})},
+  };
+  for (const Job& job : jobs) {
+    const Outcome one = train(job, nullptr, ZeroStage::kNone);
+    for (const auto& [count, shard_size] : layouts) {
+      for (const ZeroStage stage : kShardedStages) {
+        SCOPED_TRACE(job.model + " " + job.adapter + ", " + traced(count, stage, shard_size));
+        Job grouped = job;
+        grouped.shard_size = shard_size;
+        expect_same_training(train_by(count, grouped, stage), one, job);
+      }
+    }
+  }
+}
+
+TEST(RanksInGroups, TakeTheSameStepsInEveryStage) {
+  // With one micro-batch per rank, each sum is over a group and then over groups, in all stages. Without clipping,
+  // whose norm is summed in another order, the bits are the same; so are those of a second run.
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {4, 3, 4});
+  const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
+      narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
+  const std::vector<Job> jobs = {
+      {.max_grad_norm = 0, .steps = steps, .shard_size = 2},
+      {.model = "deepseek_v3", .max_grad_norm = 0, .steps = steps_of("deepseek_v3", {4, 2}), .shard_size = 2},
+      {.dtype = DType::kBF16, .formats = codes, .max_grad_norm = 0, .steps = steps, .shard_size = 2},
+      {.dtype = DType::kBF16, .formats = narrow, .max_grad_norm = 0, .steps = steps, .shard_size = 2},
+      {.adapter = "lora_attention_init", .max_grad_norm = 0, .steps = steps, .shard_size = 2},
+      {.adapter = "lora_experts_init", .max_grad_norm = 0, .steps = steps, .shard_size = 2},
+  };
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE("job " + std::to_string(i));
+    const Outcome state = train_by(4, jobs[i], ZeroStage::kState);
+    for (const ZeroStage stage : kShardedStages) {
+      EXPECT_EQ(train_by(4, jobs[i], stage).bytes, state.bytes) << traced(4, stage, 2);
+    }
+  }
+}
+
+TEST(RanksInGroups, OfAllRanksOrOfOneAreNoGroups) {
+  Job job{.steps = steps_of("qwen3_moe", {2, 3})};
+  const Outcome apart = train_by(2, job, ZeroStage::kNone), together = train_by(2, job, ZeroStage::kValues);
+  job.shard_size = 1;
+  EXPECT_EQ(train_by(2, job, ZeroStage::kValues).bytes, apart.bytes);
+  job.shard_size = 2;
+  EXPECT_EQ(train_by(2, job, ZeroStage::kValues).bytes, together.bytes);
+}
+
+TEST(RanksInGroups, KeepTheShareOfAGroup) {
+  const auto bytes = [&](int ranks, int shard_size) {
+    LoadedModel model(goldens() / "qwen3_moe/model", DType::kBF16);
+    TrainableOptions options;
+    options.ranks = {.rank = ranks - 1,
+                     .ranks = ranks,
+                     .stage = ZeroStage::kValues,
+                     .shard_size = shard_size,
+                     .least_sharded_elements = 0};
+    model.set_trainable(options);
+    return model.store().bytes();
+  };
+  const ParameterBytes group = bytes(2, 0), replicas = bytes(8, 2);
+  EXPECT_EQ(replicas.total(), group.total()) << "the memory of a rank does not depend on the number of groups";
 }
 
 TEST(Ranks, TakeNoStepWhereOneOfThemLosesNumbers) {
   Job job{.steps = steps_of("qwen3_moe", {4})};
   job.steps[0].micro_batches[3].loss_weights[0] = std::numeric_limits<float>::infinity();
-  for (const ZeroStage stage : kStages) {
+  std::vector<std::pair<ZeroStage, int>> layouts;
+  for (const ZeroStage stage : kStages) layouts.emplace_back(stage, 0);
+  for (const ZeroStage stage : kShardedStages) layouts.emplace_back(stage, 2);
+  for (const auto& [stage, shard_size] : layouts) {
+    job.shard_size = shard_size;
     const Outcome outcome = train_by(4, job, stage);
     EXPECT_TRUE(outcome.steps[0].nonfinite);
     EXPECT_FALSE(outcome.steps[0].first_nonfinite.empty());
@@ -460,6 +591,18 @@ TEST(Ranks, WaitForEverySumAndValueWhereItIsRead) {
         });
         for (const Outcome& outcome : late) expect_same_bits(outcome, prompt);
       }
+    }
+    for (const ZeroStage stage : kShardedStages) {
+      SCOPED_TRACE("job " + std::to_string(i) + ", " + traced(4, stage, 2));
+      Job grouped = jobs[i];
+      grouped.shard_size = 2;
+      const Outcome prompt = train_by(4, grouped, stage);
+      std::vector<Outcome> late(4);
+      run_ranks(4, [&](Communicator& ranks) {
+        LazyCommunicator lazy(ranks);
+        late[static_cast<size_t>(ranks.rank())] = train(grouped, &lazy, stage);
+      });
+      for (const Outcome& outcome : late) expect_same_bits(outcome, prompt);
     }
   }
 }
@@ -535,6 +678,29 @@ TEST_F(RanksFiles, GoOnInAnyNumberFromWhatOthersSaved) {
   for (const ZeroStage stage : kStages) expect_goes_on(train_by(4, rest, stage));
 }
 
+TEST_F(RanksFiles, GoOnInOtherGroups) {
+  Job whole{.steps = steps_of("qwen3_moe", {4, 4, 4})};
+  const HostTensors initial = initial_values(whole);
+  const Outcome one = train(whole, nullptr, ZeroStage::kNone);
+  whole.shard_size = 2;
+  Job begin = whole, rest = whole;
+  begin.steps.resize(1);
+  begin.save_to = rest.resume_from = folder_;
+  rest.first = 1;
+  for (const ZeroStage stage : kShardedStages) {
+    SCOPED_TRACE(traced(4, stage, 2));
+    train_by(4, begin, stage);
+    EXPECT_EQ(train_by(4, rest, stage).bytes, train_by(4, whole, stage).bytes) << "bit for bit in the same groups";
+    for (const auto& [count, shard_size] : {std::pair(4, 0), std::pair(2, 1), std::pair(2, 2), std::pair(4, 4)}) {
+      Job other = rest;
+      other.shard_size = shard_size;
+      const Outcome outcome = train_by(count, other, stage);
+      EXPECT_LE(change_error(outcome.values, one.values, initial), 2e-2);
+      EXPECT_NEAR(outcome.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
+    }
+  }
+}
+
 TEST_F(RanksFiles, AreTheSameWhoeverKeptThem) {
   for (const TrainingFormats formats : {TrainingFormats{}, TrainingFormats{.m = DType::kI8, .v = DType::kU8}}) {
     Job job{.dtype = DType::kBF16, .formats = formats, .max_grad_norm = 0, .steps = steps_of("qwen3_moe", {3, 3})};
@@ -547,7 +713,7 @@ TEST_F(RanksFiles, AreTheSameWhoeverKeptThem) {
     };
     const std::string whole = bytes_of_state(ZeroStage::kNone, "whole");
     EXPECT_GT(whole.size(), 10000u);
-    for (const ZeroStage stage : {ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues}) {
+    for (const ZeroStage stage : kShardedStages) {
       EXPECT_TRUE(whole == bytes_of_state(stage, "sharded")) << traced(3, stage);
     }
     // 2 ranks continue the state of 3 ranks in any stage.

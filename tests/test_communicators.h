@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/buffer.h"
@@ -24,26 +26,35 @@ namespace hone {
 
 class LazyCommunicator : public Communicator {
  public:
+  /// `inner` must outlive the result, or belongs to it.
   explicit LazyCommunicator(Communicator& inner) : inner_(inner), pool_(1), beside_(Device{}, pool_) {}
+  explicit LazyCommunicator(std::unique_ptr<Communicator> inner)
+      : owned_(std::move(inner)), inner_(*owned_), pool_(1), beside_(Device{}, pool_) {}
   ~LazyCommunicator() override { ask(std::numeric_limits<int64_t>::max()); }
 
   Control& control() const override { return inner_.control(); }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::unique_ptr<Communicator> split(int colour) override {
+    return std::make_unique<LazyCommunicator>(inner_.split(colour));
+  }
   void all_reduce_sum(Stream&, Tensor inout) override {
     queue([&] { inner_.all_reduce_sum(beside_, inout); });
   }
-  void reduce_scatter_sum(Stream&, Tensor full, std::span<const Part> parts) override {
-    queue([&] { inner_.reduce_scatter_sum(beside_, full, parts); });
+  void reduce_scatter_sum(Stream&, Tensor full, std::span<const Part> parts, Tensor own) override {
+    queue([&] { inner_.reduce_scatter_sum(beside_, full, parts, own); });
   }
-  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override {
-    stream.enqueue([full, others = std::vector(parts.begin(), parts.end()), own = rank()](ThreadPool&) {
-      for (int r = 0; r < static_cast<int>(others.size()); ++r) {  // all bits set: NaN
-        const Part& part = others[static_cast<size_t>(r)];
+  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override {
+    const int kept = own.defined() ? -1 : rank();
+    stream.enqueue([full, all = std::vector(parts.begin(), parts.end()), kept](ThreadPool&) {
+      for (int r = 0; r < static_cast<int>(all.size()); ++r) {  // all bits set: NaN
+        const Part& part = all[static_cast<size_t>(r)];
         const size_t bytes = static_cast<size_t>(part.count) * size_of(full.dtype);
-        if (r != own && bytes > 0) std::memset(element_at(full, part.offset), 0xFF, bytes);
+        if (r != kept && bytes > 0) std::memset(element_at(full, part.offset), 0xFF, bytes);
       }
     });
     fork(stream);
-    queue([&] { inner_.all_gather(beside_, full, parts); });
+    queue([&] { inner_.all_gather(beside_, full, parts, own); });
   }
   void broadcast(Stream&, Tensor inout, int root) override {
     queue([&] { inner_.broadcast(beside_, inout, root); });
@@ -63,6 +74,13 @@ class LazyCommunicator : public Communicator {
     stream.enqueue([reached](ThreadPool&) { reached->set_value(); });
     beside_.enqueue([reached](ThreadPool&) { reached->get_future().wait(); });
   }
+  void follow(const Communicator& other) override {
+    const auto& first = dynamic_cast<const LazyCommunicator&>(other);
+    before_.push_back([&first, calls = first.calls()] {
+      first.ask(calls);
+      first.wait([&] { return first.done_ >= calls; });
+    });
+  }
   void join(Stream& stream, int64_t calls) override {
     ask(calls);
     stream.enqueue([this, calls](ThreadPool&) { wait([&] { return done_ >= calls; }); });
@@ -78,7 +96,10 @@ class LazyCommunicator : public Communicator {
   template <class Collective>
   void queue(Collective collective) {
     const int64_t call = ++calls_;
-    beside_.enqueue([this, call](ThreadPool&) { wait([&] { return asked_ >= call; }); });
+    beside_.enqueue([this, call, before = std::exchange(before_, {})](ThreadPool&) {
+      wait([&] { return asked_ >= call; });
+      for (const auto& work : before) work();
+    });
     collective();
     beside_.enqueue([this, call](ThreadPool&) {
       const std::lock_guard lock(mutex_);
@@ -86,21 +107,24 @@ class LazyCommunicator : public Communicator {
       changed_.notify_all();
     });
   }
-  void ask(int64_t calls) {
+  void ask(int64_t calls) const {
     const std::lock_guard lock(mutex_);
     asked_ = std::max(asked_, calls);
     changed_.notify_all();
   }
   template <class Condition>
-  void wait(Condition condition) {
+  void wait(Condition condition) const {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, std::chrono::milliseconds(50), condition)) control().check();
   }
 
+  std::unique_ptr<Communicator> owned_;  // may be null
   Communicator& inner_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t calls_ = 0, asked_ = 0, done_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int64_t asked_ = 0;
+  int64_t calls_ = 0, done_ = 0;
+  std::vector<std::function<void()>> before_;  // what the next collective follows
   ThreadPool pool_;
   Stream beside_;  // last: its queue uses the members above
 };
@@ -110,17 +134,33 @@ class LazyCommunicator : public Communicator {
 
 class HostedCommunicator : public Communicator {
  public:
+  /// `inner` must outlive the result, or belongs to it.
   explicit HostedCommunicator(Communicator& inner) : inner_(inner), pool_(1), host_(Device{}, pool_) {}
+  explicit HostedCommunicator(std::unique_ptr<Communicator> inner)
+      : owned_(std::move(inner)), inner_(*owned_), pool_(1), host_(Device{}, pool_) {}
 
   Control& control() const override { return inner_.control(); }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::unique_ptr<Communicator> split(int colour) override {
+    return std::make_unique<HostedCommunicator>(inner_.split(colour));
+  }
   void all_reduce_sum(Stream& stream, Tensor inout) override {
     through_host(stream, inout, [&](const Tensor& here) { inner_.all_reduce_sum(host_, here); });
   }
-  void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) override {
-    through_host(stream, full, [&](const Tensor& here) { inner_.reduce_scatter_sum(host_, here, parts); });
+  void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override {
+    through_host(stream, full, [&](const Tensor& here) {
+      inner_.reduce_scatter_sum(host_, here, parts, {});
+      host_.synchronize();
+      const Tensor sum = elements_of(here, parts[static_cast<size_t>(rank())]);
+      if (own.defined()) copy_from_host(own, sum.data, sum.bytes());
+    });
   }
-  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override {
-    through_host(stream, full, [&](const Tensor& here) { inner_.all_gather(host_, here, parts); });
+  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override {
+    through_host(stream, full, [&](const Tensor& here) {
+      if (own.defined()) copy_to_host(element_at(here, parts[static_cast<size_t>(rank())].offset), own);
+      inner_.all_gather(host_, here, parts, {});
+    });
   }
   void broadcast(Stream& stream, Tensor inout, int root) override {
     through_host(stream, inout, [&](const Tensor& here) { inner_.broadcast(host_, here, root); });
@@ -166,6 +206,7 @@ class HostedCommunicator : public Communicator {
     copy_from_host(tensor, here.data, here.bytes());
   }
 
+  std::unique_ptr<Communicator> owned_;  // may be null
   Communicator& inner_;
   ThreadPool pool_;
   Stream host_;  // last: its queue uses the members above

@@ -67,7 +67,7 @@ class TrainerRanksTest : public ::testing::Test {
           ranks.connect = [&](Stream&) { return std::move(communicators[static_cast<size_t>(rank)]); };
           Console console(terminal_of({.rank = 1}));
           Logger logger(console);
-          const RunConfig run = load_config("", own, count).run;
+          const RunConfig run = load_config("", own, {count}).run;
           RunContext context(run.machine, logger, {resolved_yaml, resolved_pairs, {}}, ranks);
           EXPECT_EQ(hone::train(run, context), ExitCode::kOk);
         } catch (...) {
@@ -135,7 +135,8 @@ TEST_F(TrainerRanksTest, MetricsAndModelAreThoseOfOneRank) {
   train(2, "two", {"zero_stage=1"});
   train(2, "gradients", stage(2));
   train(4, "values", stage(3));
-  for (const char* run : {"four", "two", "gradients", "values"}) {
+  train(4, "groups", stage(3, {"dp_shard_size=2"}));
+  for (const char* run : {"four", "two", "gradients", "values", "groups"}) {
     expect_same_metrics(run, "one");
     EXPECT_LT(change_error(run, "one", "model.safetensors"), 2e-2) << run;
     EXPECT_EQ(names_in(folder_ / run / "checkpoint-8"), names_in(folder_ / "one/checkpoint-8"));
@@ -156,9 +157,11 @@ TEST_F(TrainerRanksTest, AnyNumberGoesOnFromACheckpoint) {
   train(1, "whole");
   train(4, "saved", {"zero_stage=1", "max_steps=4"});
   train(4, "saved by parts", stage(3, {"max_steps=4"}));
-  const auto go_on = [&](const std::string& from, int count, const std::string& name, int zero_stage) {
+  train(4, "saved by groups", stage(2, {"max_steps=4", "dp_replicate_size=2"}));
+  const auto go_on = [&](const std::string& from, int count, const std::string& name, int zero_stage,
+                         const std::string& groups = "dp_shard_size=all") {
     fs::copy(folder_ / from, folder_ / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    train(count, name, stage(zero_stage, {"resume=auto"}));
+    train(count, name, stage(zero_stage, {"resume=auto", groups}));
     EXPECT_LT(change_error(name, "whole", "model.safetensors"), 2e-2) << name;
   };
   go_on("saved", 1, "by one", 0);
@@ -168,11 +171,17 @@ TEST_F(TrainerRanksTest, AnyNumberGoesOnFromACheckpoint) {
   go_on("saved by parts", 1, "parts by one", 0);
   go_on("saved by parts", 2, "parts by two", 2);
   go_on("saved by parts", 4, "parts by four", 3);
+  go_on("saved by parts", 4, "parts by groups", 3, "dp_shard_size=2");
+  go_on("saved by groups", 2, "groups by two", 1);
+  go_on("saved by groups", 4, "groups by groups", 2, "dp_shard_size=2");
   expect_same_metrics("by two", "whole");
   // With the same number of ranks, the bits are those of an uninterrupted run.
   train(4, "uninterrupted", {"zero_stage=1"});
   EXPECT_TRUE(read_file(folder_ / "by four/model.safetensors") ==
               read_file(folder_ / "uninterrupted/model.safetensors"));
+  train(4, "uninterrupted groups", stage(2, {"dp_shard_size=2"}));
+  EXPECT_TRUE(read_file(folder_ / "groups by groups/model.safetensors") ==
+              read_file(folder_ / "uninterrupted groups/model.safetensors"));
   train(4, "uninterrupted parts", stage(3));
   EXPECT_TRUE(read_file(folder_ / "parts by four/model.safetensors") ==
               read_file(folder_ / "uninterrupted parts/model.safetensors"));

@@ -131,7 +131,7 @@ std::vector<const char*> without_help_verb(int argc, const char* const* argv) {
 int run(int argc, const char* const* argv) {
   CLI::App app("fine-tunes Mixture-of-Experts language models", "hone");
   Action action;
-  add_verbs(app, action);
+  add_verbs(app, action, {argv + 1, argv + argc});
   app.require_subcommand(1);  // an argument may have the name of a verb
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first == "--help" || first == "-h" || first == "help") {

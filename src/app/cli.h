@@ -27,8 +27,8 @@ void add_json(CLI::App* verb, bool& json);
 /// The action of the parsed command line; returns the exit code.
 using Action = std::function<int()>;
 
-/// Adds all verbs to `app`. The verb of the command line sets `action`.
-void add_verbs(CLI::App& app, Action& action);
+/// Adds all verbs to `app`. The verb of the command line, whose words are `arguments`, sets `action`.
+void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 
 /// Whether a verb takes configuration overrides (`key=value`, `--key value`) in addition to its own options. They
 /// remain in its remaining().

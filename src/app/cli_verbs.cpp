@@ -25,6 +25,7 @@
 #include "app/verify/verify.h"
 #include "core/error.h"
 #include "core/process_kernels.h"
+#include "train/run_options.h"
 
 namespace hone {
 
@@ -195,6 +196,7 @@ void add_estimate(CLI::App& app, Action& action) {
                             "  hone estimate qwen3-30b-a3b device=cuda --memory 80GB    before the download\n"
                             "  hone estimate run.yaml --gpu rtx-4090              a GPU that need not be there\n"
                             "  hone estimate run.yaml --ranks 8 zero_stage=3\n"
+                            "  hone estimate run.yaml --ranks 16 fsdp=hybrid_shard\n"
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
   auto method = options_of<std::string>();
@@ -205,7 +207,14 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->add_option("--ranks", options->ranks, "how many train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--ranks-of-host", options->ranks_of_host,
+                   "how many of them are on each host, for dp_shard_size: host; 0: 8, or all if there are fewer")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--memory", options->memory, "memory of the device, such as 80GB; default: its free memory")
+      ->transform(CLI::AsSizeValue(true));
+  verb->add_option("--host-memory", options->host_memory,
+                   "host memory for cpu_offload, of each rank; default: this machine's, for its own GPU")
       ->transform(CLI::AsSizeValue(true));
   verb->add_option("--gpu", options->gpu, "a GPU that need not be there: a100-80gb, rtx-4090, h200, …");
   add_json(verb, options->json);
@@ -386,6 +395,14 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
       ->capture_default_str();
   verb->add_option("--expert-weight-dtype", options.expert_weight_dtype, "auto (as --dtype), or int8 on a CPU")
       ->capture_default_str();
+  verb->add_option("--cpu-offload", options.cpu_offload,
+                   "weights that are in host memory and come to the GPU for each use: params (of layers), or experts")
+      ->delimiter(',')
+      ->check(CLI::IsMember(inference_offload_names()));
+  verb->add_option("--param-persistence-threshold", options.least_sharded_elements,
+                   "tensors of fewer elements are neither offloaded nor sharded")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   add_tier(verb);
   add_threads(verb, options.threads);
 }
@@ -404,13 +421,17 @@ void add_chat(CLI::App& app, Action& action) {
   verb->callback([=, &action] { action = [=] { return run_chat(*options); }; });
 }
 
-void add_generate(CLI::App& app, Action& action) {
+void add_generate(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
   CLI::App* verb =
       add_verb(app, "generate", "Answers of a model, with or without an adapter",
                "  hone generate --model out/run1 --prompt \"What is a mixture of experts?\"\n"
                "  hone generate --model ./Qwen3-30B-A3B --adapter out/run1 --prompt Hello --temperature 0.7\n"
-               "  hone generate --model out/run1 --input questions.jsonl --output answers.jsonl");
+               "  hone generate --model out/run1 --input questions.jsonl --output answers.jsonl\n"
+               "  hone generate --ranks 4 --model ./Qwen3-235B-A22B --input questions.jsonl --output answers.jsonl\n"
+               "  hone generate --model ./Qwen3-235B-A22B --cpu-offload params --prompt Hello");
   auto options = options_of<GenerateOptions>();
+  auto ranks = options_of<int>();
+  *ranks = 1;
   add_inference(verb, *options);
   verb->add_option("--prompt", options->prompt, "the user's message; with --raw the start of a text");
   verb->add_option("--input", options->input,
@@ -421,9 +442,29 @@ void add_generate(CLI::App& app, Action& action) {
       ->capture_default_str();
   verb->add_option("--system", options->system, "system message of chats that have none");
   verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
-  verb->add_option("--batch-size", options->batch_size, "sequences that run at once")->capture_default_str();
+  verb->add_option("--batch-size", options->batch_size, "sequences that run at once, on each rank")
+      ->capture_default_str();
+  verb->add_option("--ranks", *ranks, "GPUs (or CPU ranks) that deal the prompts; as hone launch -n")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  verb->add_option("--zero-stage", options->zero_stage,
+                   "of ranks: 3 shards the weights; 0 keeps all on each, faster where they fit")
+      ->capture_default_str()
+      ->check(CLI::IsMember({0, 3}));
   verb->add_flag("--force", options->force, "replace the output file");
-  verb->callback([=, &action] { action = [=] { return run_generate(*options); }; });
+  verb->callback([=, &action] {
+    action = [=] {
+      if (*ranks > 1 && !is_launched()) {
+        return run_launch({.ranks = *ranks, .device = options->device, .arguments = arguments});
+      }
+      LaunchedRanks launched;
+      if (*ranks > 1 && launched.size() != *ranks) {
+        throw UserError(fmt::format("{} ranks have been started", launched.size()), "--ranks",
+                        "leave it out: the launcher's number counts");
+      }
+      return launched.run([&] { return run_generate(*options, launched.for_trainer()); });
+    };
+  });
 }
 
 void add_verify(CLI::App& app, Action& action) {
@@ -431,7 +472,10 @@ void add_verify(CLI::App& app, Action& action) {
                             "  hone verify cases/qwen3_moe\n"
                             "  hone verify cases/qwen3_moe --device cuda\n"
                             "  hone verify cases/qwen3_moe --dtype bfloat16 --json\n"
-                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3");
+                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3\n"
+                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3 --shard-size 2\n"
+                            "  hone verify cases/qwen3_moe --device cuda --cpu-offload optimizer,params,activations\n"
+                            "  hone launch -n 2 -- verify cases/qwen3_moe --device cuda --zero-stage 3");
   auto options = options_of<VerifyOptions>();
   verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
   verb->add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
@@ -443,6 +487,15 @@ void add_verify(CLI::App& app, Action& action) {
                    "of ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")
       ->capture_default_str()
       ->check(CLI::Range(0, 3));
+  verb->add_option("--cpu-offload", options->cpu_offload,
+                   "the case's runs alone, with this in host memory, with commas: optimizer, params, experts, "
+                   "activations")
+      ->delimiter(',')
+      ->check(CLI::IsMember(offload_names()));
+  verb->add_option("--shard-size", options->shard_size,
+                   "of ranks: so many shard together, the groups are replicas of each other; 0: all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 64));
   add_tier(verb);
   add_threads(verb, options->threads);
   add_json(verb, options->json);
@@ -489,7 +542,7 @@ void add_about(CLI::App& app, Action& action) {
 
 }  // namespace
 
-void add_verbs(CLI::App& app, Action& action) {
+void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
   add_init(app, action);
   add_convert_config(app, action);
   add_inspect(app, action);
@@ -499,7 +552,7 @@ void add_verbs(CLI::App& app, Action& action) {
   add_train(app, action);
   add_launch(app, action);
   add_eval(app, action);
-  add_generate(app, action);
+  add_generate(app, action, arguments);
   add_chat(app, action);
   add_merge(app, action);
   add_export(app, action);

@@ -7,11 +7,15 @@
 #include <iterator>
 
 #include "app/merge/merge.h"
+#include "core/checksum.h"
+#include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/mapped_memory.h"
 #include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
 #include "session/device_facts.h"
+#include "train/run_options.h"
 #include "train/saved_chat.h"
 #include "weights/model_folder.h"
 
@@ -73,6 +77,12 @@ Json variables_of(const InferenceOptions& options) {
   return variables;
 }
 
+void check_offload(const InferenceOptions& options) {
+  if (options.cpu_offload.empty() || options.expert_weight_dtype != "int8") return;
+  throw UserError("weights come from host memory in dtype or packed, and experts held in 8 bits stay on the device",
+                  "--cpu-offload", "leave it out, or --expert-weight-dtype");
+}
+
 Tokenizer load_tokenizer(const fs::path& model, const TokenChoice& choice) {
   if (!fs::exists(model / "tokenizer.json")) {
     throw UserError("the model has no tokenizer", (model / "tokenizer.json").string(),
@@ -83,7 +93,15 @@ Tokenizer load_tokenizer(const fs::path& model, const TokenChoice& choice) {
   return tokenizer;
 }
 
+/// The device of one of the ranks, or of the only one.
+Device device_of(const InferenceOptions& options, const TrainerRanks& ranks) {
+  return ranks.size > 1 ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
+                        : choose_device(options.device, "--device");
+}
+
 }  // namespace
+
+std::vector<std::string> inference_offload_names() { return {"params", "experts"}; }
 
 bool is_adapter_folder(const fs::path& folder) {
   require_finished(folder);
@@ -113,13 +131,14 @@ SamplingOptions SamplingOverrides::apply(SamplingOptions options) const {
   return options;
 }
 
-InferenceModel::InferenceModel(const InferenceOptions& options)
+InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ranks)
     : options_(with_base(options)),
+      ranks_(std::move(ranks)),
       directory_(resolve_model_path(options_.model)),
       trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
       tokenizer_(load_tokenizer(directory_, trained_.tokens)),
-      pool_(options_.threads),
-      stream_(choose_device(options_.device, "--device"), pool_),
+      pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
+      stream_(device_of(options_, ranks_), pool_),
       model_(directory_, dtype_of(options_.dtype, directory_), experts_of(options_, stream_.device())),
       chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
       variables_(trained_.kwargs) {
@@ -129,6 +148,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options)
                                  stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
   }
   variables_.update(stated);
+  check_offload(options_);
   SamplingDefaults defaults = read_sampling_defaults(directory_);
   sampling_ = options_.sampling.apply(defaults.options);
   if (!defaults.not_applied.empty()) {
@@ -181,13 +201,113 @@ int64_t context_length(const RopeParameters& rope) {
   return rope.max_position_embeddings;
 }
 
-Generator& InferenceModel::load(const GeneratorOptions& options) {
+void InferenceModel::connect(std::span<const std::vector<int32_t>> prompts) {
+  if (ranks_.size == 1) return;
+  communicator_ = ranks_.connect(stream_);
+  uint32_t sum = 0;
+  for (const std::vector<int32_t>& prompt : prompts) sum = extend_crc32c(sum, std::as_bytes(std::span(prompt)));
+  control()->check_same("prompts", fmt::format("{} prompts, checksum {:08x}", prompts.size(), sum));
+  control()->check_same("sampling",
+                        fmt::format("max_new_tokens {}\ntemperature {}\ntop_k {}\ntop_p {}\n"
+                                    "repetition_penalty {}\ndo_sample {}\nseed {}",
+                                    sampling_.max_new_tokens, sampling_.temperature, sampling_.top_k, sampling_.top_p,
+                                    sampling_.repetition_penalty, sampling_.do_sample, sampling_.seed));
+}
+
+RankShare InferenceModel::share() const {
+  RankShare share = {.rank = ranks_.rank,
+                     .ranks = ranks_.size,
+                     .stage = static_cast<ZeroStage>(options_.zero_stage),
+                     .offload = offload_of(options_.cpu_offload),
+                     .least_sharded_elements = options_.least_sharded_elements};
+  if (share.stage == ZeroStage::kValues && stream_.device().kind == DeviceKind::kCuda) {
+    share.mapping_granularity = mapping_granularity(stream_.device());
+  }
+  return share;
+}
+
+MemoryPlan InferenceModel::plan(const GeneratorOptions& options) {
+  MemoryPlan plan;
+  plan.parameters = model_.store().bytes(false);
+  for (const std::vector<CacheTensor>& layer : model_.decoder().cache(options.max_sequences, options.max_length)) {
+    for (const auto& [shape, dtype] : layer) {
+      plan.activations += shape.numel() * static_cast<int64_t>(size_of(dtype));
+    }
+  }
+  return plan;
+}
+
+namespace {
+
+/// Packs what base_weight_dtype: nf4 would pack.
+void hold_base_in_nf4(ParameterStore& store) {
+  const auto formats = packed_weights(store, [](const Parameter&) { return &nf4_format(); }, {});
+  for (Parameter& p : store.all()) {
+    if (formats.contains(&p)) p.hold_in(nf4_format());
+  }
+}
+
+}  // namespace
+
+std::string InferenceModel::what_fits(const GeneratorOptions& options, const MemoryLimit& limit) {
+  GeneratorOptions one = options;
+  one.max_sequences = 1;
+  const auto fits = [&](const RankShare& share) {
+    model_.store().share_among(share);
+    return limit.fits(plan(one));
+  };
+  if (fits(share())) return "run fewer sequences at once (--batch-size), or shorter ones (--max-new-tokens)";
+  const bool on_gpu = stream_.device().kind == DeviceKind::kCuda;
+  if (on_gpu && ranks_.size == 1) {
+    for (int ranks = 2; ranks <= cuda::device_count(); ++ranks) {
+      RankShare among = share();
+      among.ranks = ranks;
+      among.stage = ZeroStage::kValues;
+      if (fits(among)) return fmt::format("it fits on {} GPUs: hone generate --ranks {}", ranks, ranks);
+    }
+  }
+  RankShare streamed = share();
+  streamed.offload.params = true;
+  const bool streams = on_gpu && options_.expert_weight_dtype != "int8";
+  const bool fits_streamed = streams && fits(streamed);
+  if (options_.base_weight_dtype == "dtype") {
+    hold_base_in_nf4(model_.store());
+    if (fits(share())) {
+      return fmt::format("it fits with --base-weight-dtype nf4, which rounds the weights{}",
+                         fits_streamed ? "; or, slower, with --cpu-offload params, which does not" : "");
+    }
+    if (!fits_streamed && streams && fits(streamed)) {
+      return "it fits with --base-weight-dtype nf4 and --cpu-offload params";
+    }
+  }
+  if (fits_streamed) return "it fits with --cpu-offload params";
+  return on_gpu ? "shard the weights over more GPUs (hone launch -n N -- generate …)"
+                : "use a machine with more memory";
+}
+
+void InferenceModel::require_memory(const GeneratorOptions& options) {
+  MemoryLimit limit = memory_limit(stream_);
+  if (ranks_.size > 1) limit = least_of_ranks(limit, stream_.device(), ranks_.local_size, *control());
+  const MemoryPlan needed = plan(options);
+  if (limit.fits(needed)) return;
+  throw does_not_fit("the model", needed, limit, what_fits(options, limit));
+}
+
+Generator& InferenceModel::load(GeneratorOptions options) {
   TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
   hold_base_as(nothing, options_.base_weight_dtype);
+  nothing.ranks = share();
   model_.set_trainable(nothing);
+  require_memory(options);
   model_.load(stream_.device(), pool_, 0, true);
-  order_frozen_experts(model_.store(), pool_);
+  ParameterStore& store = model_.store();
+  order_frozen_experts(store, pool_);
   model_.decoder().prepare(stream_, options.max_length);
+  if (store.brings_values()) {
+    feed_.emplace(communicator_.get(), store, model_.decoder().placement(), stream_.device());
+    options.together.values = &*feed_;
+  }
+  options.together.ranks = control();
   generator_ = std::make_unique<Generator>(model_.decoder(), stream_, options);
   return *generator_;
 }

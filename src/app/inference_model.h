@@ -3,13 +3,18 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/thread_pool.h"
+#include "dist/weight_feed.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
 #include "session/loaded_model.h"
+#include "train/memory_fit.h"
 #include "train/saved_chat.h"
+#include "train/trainer_ranks.h"
 
 namespace hone {
 
@@ -34,8 +39,14 @@ struct InferenceOptions {
   std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
   std::string base_weight_dtype = "dtype";   ///< of frozen weights of layers: base_format_names()
   std::string expert_weight_dtype = "auto";  ///< or int8, on a CPU
-  int threads = 0;                           ///< 0: all cores
+  std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
+  int zero_stage = 3;                        ///< of several ranks: 3 shards the weights, 0 keeps them whole on each
+  int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device
+  int threads = 0;                                                      ///< 0: all cores
 };
+
+/// What cpu_offload can name here.
+std::vector<std::string> inference_offload_names();
 
 /// The number of positions that a model supports.
 int64_t context_length(const RopeParameters& rope);
@@ -51,8 +62,8 @@ ChatTemplateSource read_chat_template(const std::string& path);
 class InferenceModel {
  public:
   /// Reads everything but the weights. Throws UserError for a missing folder or tokenizer, an invalid template, or
-  /// options out of range.
-  explicit InferenceModel(const InferenceOptions& options);
+  /// options out of range. `ranks` from a launcher generate together, each on a device of its own.
+  explicit InferenceModel(const InferenceOptions& options, TrainerRanks ranks = {});
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ChatPrompt& chat() const { return *chat_; }
@@ -69,17 +80,33 @@ class InferenceModel {
   /// The model's context_length().
   int64_t context() { return context_length(model_.decoder().config().rope); }
 
-  /// Reads the weights and makes a generator.
-  Generator& load(const GeneratorOptions& options);
+  /// Connects the ranks. `prompts` are compared: UserError on all if a rank has others.
+  void connect(std::span<const std::vector<int32_t>> prompts);
+  /// The other ranks, if there are any, once they are connected.
+  Control* control() const { return communicator_ ? &communicator_->control() : nullptr; }
+
+  /// Reads the weights and makes a generator. UserError if they do not fit in memory, with the options that help.
+  Generator& load(GeneratorOptions options);
 
  private:
+  RankShare share() const;
+  /// Memory of the weights as they are shared, and of a generator's cache.
+  MemoryPlan plan(const GeneratorOptions& options);
+  void require_memory(const GeneratorOptions& options);
+  /// The fastest options with which the model fits, or advice where none does. Changes the model, which is not loaded
+  /// afterwards.
+  std::string what_fits(const GeneratorOptions& options, const MemoryLimit& limit);
+
   InferenceOptions options_;
+  TrainerRanks ranks_;
   std::filesystem::path directory_;
   ChatSettings trained_;
   Tokenizer tokenizer_;
   ThreadPool pool_;
   Stream stream_;
   LoadedModel model_;
+  std::unique_ptr<Communicator> communicator_;  // of several ranks
+  std::optional<WeightFeed> feed_;              // if weights come for their use
   std::unique_ptr<ChatPrompt> chat_;
   Json variables_ = Json::object();
   SamplingOptions sampling_;

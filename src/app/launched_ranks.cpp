@@ -59,6 +59,8 @@ int LaunchedRanks::run(const std::function<int()>& work) {
   }
 }
 
+bool is_launched() { return launch_environment().world_size > 1; }
+
 TrainerRanks launched_ranks() {
   const auto launched = std::make_shared<LaunchedRanks>();
   TrainerRanks ranks = launched->for_trainer();

@@ -23,6 +23,8 @@ class LaunchedRanks {
   explicit LaunchedRanks(const OutputDir& output_dir = {});
 
   int size() const { return environment_.world_size; }
+  /// How many consecutive ranks each host has; 0: hosts have different numbers, or other ranks.
+  int ranks_of_host() const { return control_ ? control_->ranks_of_host() : 1; }
   /// A line about the ranks for the log.
   std::string describe() const;
   /// Sets the seconds after which a rank that the other ranks wait for is treated as hanging.
@@ -36,6 +38,9 @@ class LaunchedRanks {
   LaunchEnvironment environment_;
   std::unique_ptr<ControlChannel> control_;
 };
+
+/// Whether a launcher has started this process as one of several ranks.
+bool is_launched();
 
 /// The same for verbs that do not report their errors to the other ranks.
 TrainerRanks launched_ranks();

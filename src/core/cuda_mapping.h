@@ -19,8 +19,10 @@ unsigned long long import_memory(int device, int descriptor, std::string& why_no
 
 std::byte* reserve_addresses(int device, size_t bytes);
 void free_addresses(int device, std::byte* addresses, size_t bytes) noexcept;
-/// Maps memory and lets `device` access it. Returns the driver's reason if it cannot; "" if it can.
-std::string map_memory(int device, std::byte* at, unsigned long long memory, size_t offset, size_t bytes);
+/// Maps all of a memory. This and the next return the driver's reason if it refuses, else "".
+std::string map_memory(int device, std::byte* at, unsigned long long memory, size_t bytes);
+/// Lets `device` access mapped addresses.
+std::string allow_access(int device, std::byte* at, size_t bytes);
 void unmap_memory(int device, std::byte* at, size_t bytes) noexcept;
 
 }  // namespace hone::cuda

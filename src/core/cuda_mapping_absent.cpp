@@ -11,7 +11,8 @@ int share_memory(unsigned long long) { return -1; }
 unsigned long long import_memory(int, int, std::string&) { return 0; }
 std::byte* reserve_addresses(int, size_t) { return nullptr; }
 void free_addresses(int, std::byte*, size_t) noexcept {}
-std::string map_memory(int, std::byte*, unsigned long long, size_t, size_t) { return ""; }
+std::string map_memory(int, std::byte*, unsigned long long, size_t) { return ""; }
+std::string allow_access(int, std::byte*, size_t) { return ""; }
 void unmap_memory(int, std::byte*, size_t) noexcept {}
 
 }  // namespace hone::cuda

@@ -137,18 +137,20 @@ void free_addresses(int device, std::byte* addresses, size_t bytes) noexcept {
   driver().free(address(addresses), bytes);
 }
 
-std::string map_memory(int device, std::byte* at, unsigned long long memory, size_t offset, size_t bytes) {
+std::string map_memory(int device, std::byte* at, unsigned long long memory, size_t bytes) {
   use(device);
-  if (const CUresult result = driver().map(address(at), bytes, offset, memory, 0); result != CUDA_SUCCESS) {
-    return text_of(result);
-  }
+  constexpr size_t kOffset = 0;  // the driver supports no other
+  const CUresult result = driver().map(address(at), bytes, kOffset, memory, 0);
+  return result == CUDA_SUCCESS ? "" : text_of(result);
+}
+
+std::string allow_access(int device, std::byte* at, size_t bytes) {
+  use(device);
   CUmemAccessDesc access{};
   access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   const CUresult result = driver().set_access(address(at), bytes, &access, 1);
-  if (result == CUDA_SUCCESS) return "";
-  driver().unmap(address(at), bytes);
-  return text_of(result);
+  return result == CUDA_SUCCESS ? "" : text_of(result);
 }
 
 void unmap_memory(int device, std::byte* at, size_t bytes) noexcept {

@@ -32,49 +32,67 @@ void Descriptor::reset() {
   fd_ = -1;
 }
 
-MappableMemory::MappableMemory(Device device, size_t bytes) : device_(device), size_(bytes) {
-  if (bytes == 0) return;
-  if (on_gpu(device)) {
-    handle_ = cuda::create_memory(device.index, bytes);
-    AddressRange addresses(device, bytes);
-    const std::string problem = addresses.map(0, *this, 0, bytes);
-    HONE_ASSERT(problem.empty(), problem);
-    cuda::clear(device.index, addresses.data(), bytes);
-    return;
+MappableMemory::MappableMemory(Device device, std::vector<size_t> pieces) : device_(device) {
+  for (const size_t bytes : pieces) {
+    Piece piece{.begin = size_, .bytes = bytes};
+    if (on_gpu(device)) {
+      piece.handle = cuda::create_memory(device.index, bytes);
+    } else {
+      piece.file = Descriptor(memfd_create("hone", MFD_CLOEXEC));
+      if (piece.file.get() < 0 || ftruncate(piece.file.get(), static_cast<off_t>(bytes)) != 0) {
+        throw Error(ExitCode::kDeviceFailed,
+                    fmt::format("the machine has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9), "",
+                    "`hone estimate` shows what needs it and what would make it fit");
+      }
+    }
+    pieces_.push_back(std::move(piece));
+    size_ += bytes;
   }
-  file_ = Descriptor(memfd_create("hone", MFD_CLOEXEC));
-  if (file_.get() >= 0 && ftruncate(file_.get(), static_cast<off_t>(bytes)) == 0) return;
-  throw Error(ExitCode::kDeviceFailed,
-              fmt::format("the machine has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9), "",
-              "`hone estimate` shows what needs it and what would make it fit");
+  if (!on_gpu(device) || size_ == 0) return;
+  AddressRange addresses(device, size_);
+  const std::string problem = addresses.map(0, *this, 0, size_);
+  HONE_ASSERT(problem.empty(), problem);
+  cuda::clear(device.index, addresses.data(), size_);
 }
 
-std::unique_ptr<MappableMemory> MappableMemory::import(Device device, const Descriptor& shared, size_t bytes,
-                                                       std::string& why_not) {
-  auto memory = std::make_unique<MappableMemory>();
-  memory->device_ = device;
-  memory->size_ = bytes;
-  if (on_gpu(device)) {
-    memory->handle_ = cuda::import_memory(device.index, shared.get(), why_not);
-    return memory->handle_ != 0 ? std::move(memory) : nullptr;
+std::string MappableMemory::import(const Descriptor& shared, size_t bytes) {
+  Piece piece{.begin = size_, .bytes = bytes};
+  if (on_gpu(device_)) {
+    std::string why_not;
+    piece.handle = cuda::import_memory(device_.index, shared.get(), why_not);
+    if (piece.handle == 0) return why_not;
+  } else {
+    piece.file = Descriptor(dup(shared.get()));
   }
-  memory->file_ = Descriptor(dup(shared.get()));
-  return memory;
+  pieces_.push_back(std::move(piece));
+  size_ += bytes;
+  return "";
 }
 
 MappableMemory::~MappableMemory() {
-  if (handle_ != 0) cuda::release_memory(handle_);
+  for (const Piece& piece : pieces_) {
+    if (on_gpu(device_)) cuda::release_memory(piece.handle);
+  }
 }
 
-Descriptor MappableMemory::share() const {
-  return Descriptor(on_gpu(device_) ? cuda::share_memory(handle_) : dup(file_.get()));
+std::vector<size_t> MappableMemory::pieces() const {
+  std::vector<size_t> sizes;
+  for (const Piece& piece : pieces_) sizes.push_back(piece.bytes);
+  return sizes;
+}
+
+std::vector<Descriptor> MappableMemory::share() const {
+  std::vector<Descriptor> shared;
+  for (const Piece& piece : pieces_) {
+    shared.emplace_back(on_gpu(device_) ? cuda::share_memory(piece.handle) : dup(piece.file.get()));
+  }
+  return shared;
 }
 
 void MappableMemory::swap(MappableMemory& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(size_, other.size_);
-  std::swap(handle_, other.handle_);
-  std::swap(file_, other.file_);
+  std::swap(pieces_, other.pieces_);
 }
 
 AddressRange::AddressRange(Device device, size_t bytes) : device_(device), size_(bytes) {
@@ -94,21 +112,30 @@ AddressRange::~AddressRange() {
     munmap(data_, size_);
     return;
   }
-  for (const Piece& piece : mapped_) cuda::unmap_memory(device_.index, data_ + piece.at, piece.bytes);
+  for (const Mapping& mapping : mapped_) cuda::unmap_memory(device_.index, data_ + mapping.at, mapping.bytes);
   cuda::free_addresses(device_.index, data_, size_);
 }
 
 std::string AddressRange::map(size_t at, const MappableMemory& memory, size_t offset, size_t bytes) {
   HONE_ASSERT(at + bytes <= size_ && offset + bytes <= memory.size());
-  if (bytes == 0) return "";
-  if (on_gpu(device_)) {
-    std::string problem = cuda::map_memory(device_.index, data_ + at, memory.handle_, offset, bytes);
-    if (problem.empty()) mapped_.push_back({at, bytes});
-    return problem;
+  size_t mapped = 0;
+  for (const MappableMemory::Piece& piece : memory.pieces_) {
+    if (piece.begin < offset || piece.begin >= offset + bytes) continue;
+    HONE_ASSERT(piece.begin - offset == mapped && mapped + piece.bytes <= bytes, "whole pieces");
+    std::byte* const address = data_ + at + mapped;
+    if (on_gpu(device_)) {
+      if (std::string problem = cuda::map_memory(device_.index, address, piece.handle, piece.bytes); !problem.empty()) {
+        return problem;
+      }
+      mapped_.push_back({at + mapped, piece.bytes});
+    } else if (mmap(address, piece.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, piece.file.get(), 0) ==
+               MAP_FAILED) {
+      return "the system does not map it";
+    }
+    mapped += piece.bytes;
   }
-  const void* mapped = mmap(data_ + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory.file_.get(),
-                            static_cast<off_t>(offset));
-  return mapped != MAP_FAILED ? "" : "the system does not map it";
+  HONE_ASSERT(mapped == bytes, "whole pieces");
+  return bytes > 0 && on_gpu(device_) ? cuda::allow_access(device_.index, data_ + at, bytes) : "";
 }
 
 void AddressRange::swap(AddressRange& other) noexcept {

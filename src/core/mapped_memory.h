@@ -41,16 +41,18 @@ class Descriptor {
   int fd_;
 };
 
-/// Memory without addresses. Freed when it and all ranges that map it are gone.
+/// Memory without addresses, in pieces: CUDA maps whole pieces only. Freed when it and all ranges that map it are gone.
 class MappableMemory {
  public:
   MappableMemory() = default;
-  /// Filled with zeros. Throws Error(kDeviceFailed) with the size if the device has too little memory.
-  MappableMemory(Device device, size_t bytes);
-  /// Memory of another process, as it shares it. Returns null if this process cannot map it on `device`, with the
-  /// reason.
-  static std::unique_ptr<MappableMemory> import(Device device, const Descriptor& shared, size_t bytes,
-                                                std::string& why_not);
+  /// Pieces of these sizes, filled with zeros. Throws Error(kDeviceFailed) with the size if the device has too little
+  /// memory.
+  MappableMemory(Device device, std::vector<size_t> pieces);
+  /// A piece of another process, as it shares it, is added to the end. Returns the reason if this process cannot map
+  /// it.
+  std::string import(const Descriptor& shared, size_t bytes);
+  /// Memory to which import() adds pieces.
+  explicit MappableMemory(Device device) : device_(device) {}
   ~MappableMemory();
   MappableMemory(MappableMemory&& other) noexcept { swap(other); }
   MappableMemory& operator=(MappableMemory&& other) noexcept {
@@ -59,18 +61,23 @@ class MappableMemory {
   }
 
   size_t size() const { return size_; }
-  Device device() const { return device_; }
-  /// What another process imports.
-  Descriptor share() const;
+  /// The sizes of its pieces.
+  std::vector<size_t> pieces() const;
+  /// What another process imports, for each piece.
+  std::vector<Descriptor> share() const;
 
  private:
   friend class AddressRange;
   void swap(MappableMemory& other) noexcept;
 
+  struct Piece {
+    size_t begin = 0, bytes = 0;
+    unsigned long long handle = 0;  // of a GPU's memory
+    Descriptor file{-1};            // of a CPU's
+  };
   Device device_;
   size_t size_ = 0;
-  unsigned long long handle_ = 0;  // of a GPU's memory; 0: none
-  Descriptor file_;                // of a CPU's
+  std::vector<Piece> pieces_;
 };
 
 /// Consecutive addresses, to which memory is mapped piece by piece. Unmaps it on destruction, when no work uses it.
@@ -86,8 +93,8 @@ class AddressRange {
   }
 
   std::byte* data() const { return data_; }
-  /// Maps bytes [offset, offset + bytes) of `memory` to the addresses from data() + at on. `memory` is of this device
-  /// or of one that this device can access, else the result is the reason why it cannot.
+  /// Maps bytes [offset, offset + bytes) of `memory`, which are whole pieces, to the addresses from data() + at on.
+  /// `memory` is of this device or of one that this device can access, else the result is the reason why it cannot.
   std::string map(size_t at, const MappableMemory& memory, size_t offset, size_t bytes);
 
  private:
@@ -96,10 +103,10 @@ class AddressRange {
   Device device_;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  struct Piece {
+  struct Mapping {
     size_t at, bytes;
   };
-  std::vector<Piece> mapped_;
+  std::vector<Mapping> mapped_;
 };
 
 }  // namespace hone

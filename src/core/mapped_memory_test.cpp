@@ -9,7 +9,7 @@ namespace {
 
 TEST(MappedMemory, RangesConsistOfPiecesThatTheyMayShare) {
   const size_t page = mapping_granularity(Device{});
-  const MappableMemory own(Device{}, 2 * page), slot(Device{}, 3 * page);
+  const MappableMemory own(Device{}, {page, page}), slot(Device{}, {page, page, page});
   AddressRange first(Device{}, 4 * page), second(Device{}, 3 * page);
   EXPECT_EQ(first.map(0, slot, 0, page), "");
   EXPECT_EQ(first.map(page, own, 0, page), "");
@@ -29,19 +29,18 @@ TEST(MappedMemory, RangesConsistOfPiecesThatTheyMayShare) {
 TEST(MappedMemory, OutlivesItsOwnerInRangesAndImports) {
   const size_t page = mapping_granularity(Device{});
   AddressRange range(Device{}, page), other(Device{}, page);
-  std::unique_ptr<MappableMemory> imported;
+  MappableMemory imported{Device{}};
   {
-    const MappableMemory memory(Device{}, page);
+    const MappableMemory memory(Device{}, {page, 2 * page});
+    EXPECT_EQ(memory.size(), 3 * page);
     EXPECT_EQ(range.map(0, memory, 0, page), "");
-    std::string why_not;
-    imported = MappableMemory::import(Device{}, memory.share(), page, why_not);
-    ASSERT_NE(imported, nullptr) << why_not;
+    EXPECT_EQ(imported.import(memory.share()[0], page), "");
   }
   range.data()[7] = std::byte{42};
-  EXPECT_EQ(other.map(0, *imported, 0, page), "");
+  EXPECT_EQ(other.map(0, imported, 0, page), "");
   EXPECT_EQ(other.data()[7], std::byte{42});
   AddressRange moved = std::move(other);
-  imported.reset();
+  imported = MappableMemory();
   EXPECT_EQ(moved.data()[7], std::byte{42});
 }
 

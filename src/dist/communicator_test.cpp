@@ -131,6 +131,29 @@ TYPED_TEST(Collectives, ReduceScatterThenAllGatherAreTheAllReduce) {
   }
 }
 
+TYPED_TEST(Collectives, SumsAndPartsMayBeApart) {
+  for (const int ranks : {1, 3}) {
+    for (const int64_t count : kAwkwardCounts) {
+      const std::vector<TypeParam> sums = expected_sum<TypeParam>(ranks, count);
+      for (const std::vector<Part>& parts : {even_parts(count, ranks), awkward_parts(count, ranks)}) {
+        run_ranks(ranks, [&](Communicator& communicator) {
+          ThreadPool pool(2);
+          Stream stream(Device{}, pool);
+          const Part& part = parts[static_cast<size_t>(communicator.rank())];
+          RankTensor<TypeParam> mine(count), own(part.count), gathered(count);
+          mine.values = values_of<TypeParam>(communicator.rank(), count);
+          communicator.reduce_scatter_sum(stream, mine.tensor(), parts, own.tensor());
+          communicator.all_gather(stream, gathered.tensor(), parts, own.tensor());
+          communicator.finish(stream);
+          std::vector<TypeParam> expected(static_cast<size_t>(count));  // zero between the parts
+          for (const Part& p : parts) std::copy_n(sums.begin() + p.offset, p.count, expected.begin() + p.offset);
+          EXPECT_TRUE(same_bits(gathered.values, expected)) << ranks << " ranks, " << count << " elements";
+        });
+      }
+    }
+  }
+}
+
 TYPED_TEST(Collectives, BroadcastReachesEveryRank) {
   for (const int64_t count : kAwkwardCounts) {
     for (const int root : {0, 2}) {
@@ -190,6 +213,90 @@ TEST(EvenParts, CoverTheTensorOnce) {
   EXPECT_THAT(even_parts(9, 4, 4), ::testing::ElementsAre(Part{0, 4}, Part{4, 4}, Part{8, 1}, Part{9, 0}));
   EXPECT_THAT(even_parts(0, 2), ::testing::ElementsAre(Part{0, 0}, Part{0, 0}));
   EXPECT_THAT(even_parts(1, 3), ::testing::ElementsAre(Part{0, 1}, Part{1, 0}, Part{1, 0}));
+}
+
+/// Sums over groups of neighbours, over every second rank, and over all in another lane. Ranks are numbers from 1.
+void expect_groups_sum(Communicator& all) {
+  const auto neighbours = all.split(all.rank() / 2), others = all.split(all.rank() % 2), lane = all.split(7);
+  EXPECT_EQ(neighbours->rank(), all.rank() % 2);
+  EXPECT_EQ(others->rank(), all.rank() / 2);
+  EXPECT_EQ(lane->rank(), all.rank());
+  EXPECT_EQ(lane->size(), all.size());
+  EXPECT_EQ(&others->control(), &all.control());
+  EXPECT_EQ(others->control().size(), all.size());
+  ThreadPool pool(1);
+  Stream stream(Device{}, pool);
+  const auto sum_of = [&](Communicator& group) {
+    RankTensor<float> mine(10'000);  // several messages
+    std::fill(mine.values.begin(), mine.values.end(), static_cast<float>(all.rank() + 1));
+    group.all_reduce_sum(stream, mine.tensor());
+    group.finish(stream);
+    EXPECT_THAT(mine.values, ::testing::Each(mine.values.front()));
+    return static_cast<int>(mine.values.front());
+  };
+  for (int round = 0; round < 3; ++round) {
+    const int first = all.rank() / 2 * 2 + 1, last = std::min(first + 1, all.size());
+    EXPECT_EQ(sum_of(*neighbours), first == last ? first : first + last);
+    int expected = 0;
+    for (int rank = all.rank() % 2; rank < all.size(); rank += 2) expected += rank + 1;
+    EXPECT_EQ(sum_of(*others), expected);
+    EXPECT_EQ(sum_of(all), all.size() * (all.size() + 1) / 2);
+    EXPECT_EQ(sum_of(*lane), all.size() * (all.size() + 1) / 2);
+  }
+  EXPECT_EQ(neighbours->calls(), 3);
+}
+
+TEST(ThreadRanks, FormGroups) {
+  for (const int ranks : {1, 2, 5}) run_ranks(ranks, expect_groups_sum);
+}
+
+TEST(ThreadRanks, MayBeCalledInAnotherOrderByLane) {
+  // Each lane runs in a stream of its own, as on a GPU: neither waits for the other's ranks.
+  run_ranks(2, [](Communicator& all) {
+    const auto lane = all.split(0);
+    ThreadPool pool(1);
+    Stream streams[] = {Stream(Device{}, pool), Stream(Device{}, pool)};
+    RankTensor<float> one(100'000), two(100'000);
+    std::fill(one.values.begin(), one.values.end(), 1.0f);
+    two.values = one.values;
+    if (all.rank() == 0) {
+      all.all_reduce_sum(streams[0], one.tensor());
+      streams[0].synchronize();
+      lane->all_reduce_sum(streams[1], two.tensor());
+      streams[1].synchronize();
+    } else {
+      lane->all_reduce_sum(streams[1], two.tensor());
+      all.all_reduce_sum(streams[0], one.tensor());
+      streams[0].synchronize();
+      streams[1].synchronize();
+    }
+    EXPECT_THAT(one.values, ::testing::Each(2.0f));
+    EXPECT_THAT(two.values, ::testing::Each(2.0f));
+  });
+}
+
+TEST(ThreadRanks, ALostRankEndsGroupsWithoutIt) {
+  std::vector<std::string> messages(4);
+  EXPECT_THROW(run_ranks(4,
+                         [&](Communicator& all) {
+                           const auto group = all.split(all.rank() / 2);
+                           if (all.rank() == 3) throw std::runtime_error("the GPU fell off the bus");
+                           ThreadPool pool(1);
+                           Stream stream(Device{}, pool);
+                           RankTensor<float> mine(100);
+                           try {
+                             while (true) {
+                               group->all_reduce_sum(stream, mine.tensor());
+                               group->finish(stream);
+                             }
+                           } catch (const Error& error) {
+                             messages[static_cast<size_t>(all.rank())] = error.message();
+                           }
+                         }),
+               std::runtime_error);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(messages[static_cast<size_t>(rank)], "rank 3 failed: the GPU fell off the bus");
+  }
 }
 
 TEST(ThreadRanks, ExchangeHandsOutWhatEachRankSaid) {
@@ -296,6 +403,32 @@ TEST_P(TransportOfOneHost, CarriesCollectives) {
     }
   });
   EXPECT_THAT(errors, Each(""));
+}
+
+TEST_P(TransportOfOneHost, CarriesCollectivesOfGroups) {
+  const auto errors = run_channels(environments(4), {}, [](ControlChannel& control) {
+    const std::shared_ptr<Control> borrowed(&control, [](Control*) {});
+    CpuCommunicator all(borrowed, connect(control), 1 << 20);
+    expect_groups_sum(all);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_P(TransportOfOneHost, ARankThatFailsEndsGroupsWithoutIt) {
+  const auto errors = run_channels(environments(4), {}, [](ControlChannel& control) {
+    const std::shared_ptr<Control> borrowed(&control, [](Control*) {});
+    CpuCommunicator all(borrowed, connect(control), 1 << 20);
+    const auto group = all.split(all.rank() / 2);
+    if (all.rank() == 3) return control.fail("the disk is full");
+    ThreadPool pool(1);
+    Stream stream(Device{}, pool);
+    RankTensor<float> mine(100'000);
+    while (true) {
+      group->all_reduce_sum(stream, mine.tensor());
+      group->finish(stream);
+    }
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(errors[static_cast<size_t>(rank)], HasSubstr("the disk is full"));
 }
 
 TEST_P(TransportOfOneHost, ARankThatFailsIsNamedToWhoWaitsForIt) {

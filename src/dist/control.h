@@ -1,4 +1,4 @@
-// Control: host-side communication of a group of ranks. Ranks exchange small texts, detect lost ranks, and tell each
+// Control: host-side communication of all ranks of a run. Ranks exchange small texts, detect lost ranks, and tell each
 // other why a rank cannot continue.
 #pragma once
 
@@ -30,10 +30,13 @@ class Control {
   /// error contains the first line that differs.
   void check_same(const std::string& what, const std::string& text);
 
-  /// Record the rank's step and its current collective ("" after it) for messages about lost ranks. Any thread may call
-  /// them; the cost is negligible.
+  // Progress of the rank, for messages about lost ranks. Any thread may call these; the cost is negligible.
+
   virtual void at_step(int64_t step) = 0;
-  virtual void in_collective(const char* name) = 0;
+  /// The rank has begun another collective, of any communicator; `name` must stay valid. Returns how many it has begun.
+  virtual int64_t begin_collective(const char* name) = 0;
+  /// The first `count` of them have ended.
+  virtual void end_collectives(int64_t count) = 0;
 
   /// Ends the group because this rank failed (a full disk): check() throws `reason` on the other ranks.
   virtual void fail(const std::string& reason) = 0;

@@ -65,10 +65,14 @@ ControlChannel::~ControlChannel() {
   }
 }
 
-void ControlChannel::in_collective(const char* name) {
-  if (*name) ++collectives_;
+int64_t ControlChannel::begin_collective(const char* name) {
   collective_since_ = Clock::now().time_since_epoch().count();
   collective_ = name;
+  return ++collectives_;
+}
+
+void ControlChannel::end_collectives(int64_t count) {
+  for (int64_t ended = ended_collectives_; ended < count;) ended_collectives_.compare_exchange_weak(ended, count);
 }
 
 // Exchange of texts.
@@ -160,9 +164,11 @@ void ControlChannel::send_to(Peer& peer, ControlMessage type, std::string_view b
 }
 
 RankProgress ControlChannel::own_progress() const {
-  RankProgress progress{step_, collectives_, collective_.load(), 0};
-  const Clock::time_point since{Clock::duration(collective_since_.load())};
-  if (!progress.collective.empty()) progress.waited = seconds_between(since, Clock::now());
+  const int64_t ended = ended_collectives_;
+  RankProgress progress{step_, collectives_, "", 0};
+  if (ended >= progress.collectives) return progress;
+  progress.collective = collective_;
+  progress.waited = seconds_between(Clock::time_point(Clock::duration(collective_since_.load())), Clock::now());
   return progress;
 }
 
@@ -282,6 +288,8 @@ bool ControlChannel::on_one_host() const {
   return std::all_of(ranks_.begin(), ranks_.end(),
                      [&](const RankFacts& rank) { return is_loopback(rank.address) || rank.place.same_loopback(own); });
 }
+
+int ControlChannel::ranks_of_host() const { return hone::ranks_of_host(ranks_); }
 
 std::string ControlChannel::name_of(int rank) const {
   const RankFacts& facts = ranks_[static_cast<size_t>(rank)];

@@ -58,6 +58,8 @@ class ControlChannel : public Control {
   bool on_one_host() const;
   /// The number of ranks of this host that may run on the same cores, including this rank.
   int ranks_on_own_cores() const;
+  /// The number of ranks of each host, if it is the same for all and a host's ranks are consecutive; else 0.
+  int ranks_of_host() const;
   /// "rank 2 (node7, pid 123)"
   std::string name_of(int rank) const;
   /// Changes ControlTimes::hang. Only rank 0's value has an effect.
@@ -65,7 +67,8 @@ class ControlChannel : public Control {
 
   std::vector<std::string> exchange(std::string_view mine) override;
   void at_step(int64_t step) override { step_ = step; }
-  void in_collective(const char* name) override;
+  int64_t begin_collective(const char* name) override;
+  void end_collectives(int64_t count) override;
   void fail(const std::string& reason) override;
   void check() override;
   std::vector<int> lost() const override;
@@ -116,8 +119,8 @@ class ControlChannel : public Control {
   std::atomic<double> hang_;
   std::vector<std::unique_ptr<Peer>> peers_;
 
-  std::atomic<int64_t> step_{0}, collectives_{0};
-  std::atomic<const char*> collective_{""};
+  std::atomic<int64_t> step_{0}, collectives_{0}, ended_collectives_{0};
+  std::atomic<const char*> collective_{""};  // the last one begun
   std::atomic<Clock::rep> collective_since_{0};
 
   mutable std::mutex mutex_;  // protects the next three members, and the peers' progress, texts and left

@@ -257,11 +257,22 @@ TEST(ControlChannel, ARankThatKeepsACollectiveWaitingIsNamed) {
   ScriptedRank rank({.heartbeat = 0.05, .silence = 5, .hang = 0.3});
   rank.say(ControlMessage::kHeartbeat, kAtStep17);
   rank.channel->at_step(18);
-  for (int i = 0; i < 4; ++i) rank.channel->in_collective("all-reduce");
+  for (int i = 0; i < 4; ++i) rank.channel->begin_collective("all-reduce");
+  rank.channel->end_collectives(3);
   const std::string error = rank.error();
   EXPECT_THAT(error, StartsWith("all-reduce number 4 of step 18 has waited"));
   EXPECT_THAT(error, HasSubstr("for rank 1 (node7, pid 123), which is at step 17 and has reached 3 collectives"));
   EXPECT_THAT(rank.channel->lost(), ElementsAre(1));
+}
+
+TEST(ControlChannel, CollectivesThatHaveEndedKeepNobodyWaiting) {
+  ScriptedRank rank({.heartbeat = 0.05, .silence = 5, .hang = 0.1});
+  rank.say(ControlMessage::kHeartbeat, kAtStep17);
+  for (int i = 0; i < 4; ++i) rank.channel->begin_collective("all-reduce");
+  rank.channel->end_collectives(4);
+  rank.channel->end_collectives(2);  // of a lane that is behind
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  EXPECT_NO_THROW(rank.channel->check());
 }
 
 TEST(ControlChannel, ARankThatDoesNotExchangeIsNamed) {

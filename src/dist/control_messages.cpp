@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <limits>
+#include <set>
 
 #include "core/untrusted_json.h"
 
@@ -103,6 +104,19 @@ bool read(const Json& json, const char* name, int64_t most, int64_t& into) {
 }
 
 }  // namespace
+
+int ranks_of_host(const std::vector<RankFacts>& ranks) {
+  std::set<std::string> seen;
+  size_t of_first = 0;
+  for (size_t begin = 0; begin < ranks.size();) {
+    size_t end = begin;
+    while (end < ranks.size() && ranks[end].host == ranks[begin].host) ++end;
+    if (begin == 0) of_first = end;
+    if (!seen.insert(ranks[begin].host).second || end - begin != of_first) return 0;
+    begin = end;
+  }
+  return static_cast<int>(of_first);
+}
 
 RankFacts own_facts(int local_rank) { return {host_name(), ::getpid(), local_rank, own_cores(), "", own_place()}; }
 

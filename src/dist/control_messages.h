@@ -61,6 +61,9 @@ struct RankFacts {
   ProcessPlace place = {};
 };
 
+/// The number of ranks of each host, if it is the same for all and a host's ranks are consecutive; else 0.
+int ranks_of_host(const std::vector<RankFacts>& ranks);
+
 /// The facts of this process.
 RankFacts own_facts(int local_rank);
 

@@ -1,6 +1,7 @@
 #include "dist/cpu_communicator.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "dist/rank_sum_baseline.h"
@@ -12,6 +13,8 @@ namespace {
 constexpr size_t kSmallBytes = 16 << 10;
 /// Bytes of a message: within the range of MPI's counts, and few bytes in flight.
 constexpr int64_t kMessageBytes = int64_t{4} << 20;
+/// Bytes that a thread copies at a time.
+constexpr int64_t kCopiedBytes = int64_t{1} << 20;
 
 /// The piece of `part` that begins `at` elements in, at most `piece` long.
 Part piece_at(const Part& part, int64_t at, int64_t piece) {
@@ -60,12 +63,13 @@ void PairwiseCollectives::sum_from_all(Tensor inout, ThreadPool& pool) {
 void PairwiseCollectives::all_reduce_sum(Tensor inout, ThreadPool& pool) {
   if (inout.bytes() <= kSmallBytes) return sum_from_all(inout, pool);
   const std::vector<Part> parts = even_parts(inout.numel(), transport_.size());
-  reduce_scatter_sum(inout, parts, pool);
-  all_gather(inout, parts);
+  reduce_scatter_sum(inout, parts, {}, pool);
+  all_gather(inout, parts, {}, pool);
 }
 
-void PairwiseCollectives::reduce_scatter_sum(Tensor full, std::span<const Part> parts, ThreadPool& pool) {
+void PairwiseCollectives::reduce_scatter_sum(Tensor full, std::span<const Part> parts, Tensor sum, ThreadPool& pool) {
   const int ranks = transport_.size(), own = transport_.rank();
+  if (!sum.defined()) sum = elements_of(full, parts[static_cast<size_t>(own)]);
   const int64_t piece = piece_of(full.dtype), length = longest(parts);
   const auto place = [&](int64_t round, int r) {
     return scratch_.get() + bytes_of(full, ((round % 2) * ranks + r) * piece);
@@ -88,12 +92,18 @@ void PairwiseCollectives::reduce_scatter_sum(Tensor full, std::span<const Part> 
     if (mine.count == 0) continue;
     std::vector<const std::byte*> sources;
     for (int r = 0; r < ranks; ++r) sources.push_back(r == own ? element_at(full, mine.offset) : place(round, r));
-    rank_sum(full.dtype, element_at(full, mine.offset), sources, mine.count, pool);
+    rank_sum(full.dtype, element_at(sum, round * piece), sources, mine.count, pool);
   }
 }
 
-void PairwiseCollectives::all_gather(Tensor full, std::span<const Part> parts) {
+void PairwiseCollectives::all_gather(Tensor full, std::span<const Part> parts, Tensor mine, ThreadPool& pool) {
   const int ranks = transport_.size(), own = transport_.rank();
+  if (mine.defined()) {
+    std::byte* to = element_at(full, parts[static_cast<size_t>(own)].offset);
+    pool.parallel_ranges(static_cast<int64_t>(mine.bytes()), kCopiedBytes, [&](int64_t begin, int64_t end) {
+      std::memcpy(to + begin, mine.data + begin, static_cast<size_t>(end - begin));
+    });
+  }
   const int64_t piece = kMessageBytes / static_cast<int64_t>(size_of(full.dtype)), length = longest(parts);
   for (int64_t begin = 0; begin < length; begin += piece) {
     const Part sent = piece_at(parts[static_cast<size_t>(own)], begin, piece);
@@ -109,7 +119,7 @@ void PairwiseCollectives::all_gather(Tensor full, std::span<const Part> parts) {
   }
 }
 
-void PairwiseCollectives::broadcast(Tensor inout, int root) {
+void PairwiseCollectives::broadcast(Tensor inout, int root, ThreadPool& pool) {
   // The root sends one part to each rank, and each rank sends its part to all: the root sends the tensor once, not N
   // times.
   const int ranks = transport_.size(), own = transport_.rank();
@@ -124,7 +134,7 @@ void PairwiseCollectives::broadcast(Tensor inout, int root) {
     }
     transport_.wait();
   }
-  all_gather(inout, parts);
+  all_gather(inout, parts, {}, pool);
 }
 
 void PairwiseCollectives::send_receive(std::span<const Transfer> sends, std::span<const Transfer> receives) {
@@ -142,19 +152,27 @@ void PairwiseCollectives::send_receive(std::span<const Transfer> sends, std::spa
   if (!sends.empty() || !receives.empty()) transport_.wait();
 }
 
-CpuCommunicator::CpuCommunicator(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport,
+CpuCommunicator::CpuCommunicator(std::shared_ptr<Control> control, std::shared_ptr<Transport> transport,
                                  size_t scratch_bytes)
-    : control_(std::move(control)), transport_(std::move(transport)), collectives_(*transport_, scratch_bytes) {
-  HONE_ASSERT(control_->rank() == transport_->rank() && control_->size() == transport_->size());
+    : control_(std::move(control)),
+      transport_(std::move(transport)),
+      scratch_bytes_(scratch_bytes),
+      collectives_(*transport_, scratch_bytes) {}
+
+std::unique_ptr<Communicator> CpuCommunicator::split(int colour) {
+  HONE_ASSERT(size() == control_->size(), "only all ranks are divided");
+  std::vector<int> ranks = ranks_of_colour(*control_, colour);
+  return std::make_unique<CpuCommunicator>(control_, std::make_shared<GroupTransport>(lane(), std::move(ranks)),
+                                           scratch_bytes_);
 }
 
 void CpuCommunicator::queue(Stream& stream, const char* name, Stream::Work work) {
   ++calls_;
   stream.enqueue([this, name, work = std::move(work)](ThreadPool& pool) {
     control_->check();
-    control_->in_collective(name);
+    const int64_t number = control_->begin_collective(name);
     work(pool);
-    control_->in_collective("");
+    control_->end_collectives(number);
   });
 }
 
@@ -162,23 +180,23 @@ void CpuCommunicator::all_reduce_sum(Stream& stream, Tensor inout) {
   queue(stream, "all-reduce", [this, inout](ThreadPool& pool) { collectives_.all_reduce_sum(inout, pool); });
 }
 
-void CpuCommunicator::reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) {
-  check_parts(full, parts, size());
-  queue(stream, "reduce-scatter", [this, full, parts = std::vector(parts.begin(), parts.end())](ThreadPool& pool) {
-    collectives_.reduce_scatter_sum(full, parts, pool);
+void CpuCommunicator::reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) {
+  check_parts(full, parts, own, *this);
+  queue(stream, "reduce-scatter", [this, full, own, parts = std::vector(parts.begin(), parts.end())](ThreadPool& pool) {
+    collectives_.reduce_scatter_sum(full, parts, own, pool);
   });
 }
 
-void CpuCommunicator::all_gather(Stream& stream, Tensor full, std::span<const Part> parts) {
-  check_parts(full, parts, size());
-  queue(stream, "all-gather", [this, full, parts = std::vector(parts.begin(), parts.end())](ThreadPool&) {
-    collectives_.all_gather(full, parts);
+void CpuCommunicator::all_gather(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) {
+  check_parts(full, parts, own, *this);
+  queue(stream, "all-gather", [this, full, own, parts = std::vector(parts.begin(), parts.end())](ThreadPool& pool) {
+    collectives_.all_gather(full, parts, own, pool);
   });
 }
 
 void CpuCommunicator::broadcast(Stream& stream, Tensor inout, int root) {
   HONE_ASSERT(root >= 0 && root < size());
-  queue(stream, "broadcast", [this, inout, root](ThreadPool&) { collectives_.broadcast(inout, root); });
+  queue(stream, "broadcast", [this, inout, root](ThreadPool& pool) { collectives_.broadcast(inout, root, pool); });
 }
 
 void CpuCommunicator::send_receive(Stream& stream, std::span<const Transfer> sends,

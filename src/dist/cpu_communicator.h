@@ -22,9 +22,9 @@ class PairwiseCollectives {
 
   /// As in Communicator, but complete when they return.
   void all_reduce_sum(Tensor inout, ThreadPool& pool);
-  void reduce_scatter_sum(Tensor full, std::span<const Part> parts, ThreadPool& pool);
-  void all_gather(Tensor full, std::span<const Part> parts);
-  void broadcast(Tensor inout, int root);
+  void reduce_scatter_sum(Tensor full, std::span<const Part> parts, Tensor own, ThreadPool& pool);
+  void all_gather(Tensor full, std::span<const Part> parts, Tensor own, ThreadPool& pool);
+  void broadcast(Tensor inout, int root, ThreadPool& pool);
   void send_receive(std::span<const Transfer> sends, std::span<const Transfer> receives);
 
  private:
@@ -36,16 +36,23 @@ class PairwiseCollectives {
   std::unique_ptr<std::byte[]> scratch_;
 };
 
-/// The object must outlive the work it has queued.
+/// The object must outlive the work it has queued. Communicators of one rank queue their work on one stream: they share
+/// a transport, which one thread may use at a time.
 class CpuCommunicator : public Communicator {
  public:
-  CpuCommunicator(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport,
+  /// `transport` has all ranks of `control`, or some of them.
+  CpuCommunicator(std::shared_ptr<Control> control, std::shared_ptr<Transport> transport,
                   size_t scratch_bytes = size_t{16} << 20);
 
   Control& control() const override { return *control_; }
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  std::unique_ptr<Communicator> split(int colour) override;
   void all_reduce_sum(Stream& stream, Tensor inout) override;
-  void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) override;
-  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override;
+  using Communicator::all_gather;
+  using Communicator::reduce_scatter_sum;
+  void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override;
+  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override;
   void broadcast(Stream& stream, Tensor inout, int root) override;
   void send_receive(Stream& stream, std::span<const Transfer> sends, std::span<const Transfer> receives) override;
   void fork(Stream&) override {}
@@ -53,11 +60,16 @@ class CpuCommunicator : public Communicator {
   void finish(Stream& stream, int64_t calls) override;
   int64_t calls() const override { return calls_; }
 
+ protected:
+  /// The transport of all ranks for a new communicator.
+  virtual std::shared_ptr<Transport> lane() { return transport_; }
+
  private:
   void queue(Stream& stream, const char* name, Stream::Work work);
 
-  std::unique_ptr<Control> control_;
-  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Control> control_;
+  std::shared_ptr<Transport> transport_;
+  size_t scratch_bytes_;
   PairwiseCollectives collectives_;
   int64_t calls_ = 0;
 };

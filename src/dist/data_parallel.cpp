@@ -10,9 +10,8 @@
 
 namespace hone {
 
-DataParallel::DataParallel(Communicator& communicator, ParameterStore& store)
-    : communicator_(communicator), store_(store) {
-  HONE_ASSERT(communicator.size() > 1);
+DataParallel::DataParallel(const RankMesh& mesh, ParameterStore& store) : mesh_(mesh), store_(store) {
+  HONE_ASSERT(size() > 1);
   for (const Bucket& bucket : buckets()) {
     if (!bucket.shards_gradients()) whole_.push_back(&bucket);
   }
@@ -28,29 +27,50 @@ DataParallel::~DataParallel() {
   }
 }
 
-void DataParallel::join(Stream& stream, int64_t calls, std::string_view of) {
+void DataParallel::join(Stream& stream, const Started& started, std::string_view of) {
   const ProfileScope scope(stream, ProfileKind::kWait, "wait for", of);
-  communicator_.join(stream, calls);
+  started.ranks->join(stream, started.call);
 }
 
-int64_t DataParallel::reduce(const Context& context, const Bucket& bucket) {
-  Stream& stream = context.stream();
-  communicator_.fork(stream);
-  const ProfileScope scope(stream, communicator_.cuda_stream(), OpGroup::kCollectives,
-                           bucket.sharded() ? "reduce-scatter" : "all-reduce", bucket.name,
+DataParallel::Started DataParallel::all_reduce(const Context& context, Communicator& ranks, const Bucket& bucket,
+                                               const Tensor& gradients) {
+  const ProfileScope scope(context.stream(), ranks.cuda_stream(), OpGroup::kCollectives, "all-reduce", bucket.name,
+                           static_cast<double>(gradients.bytes()));
+  ranks.all_reduce_sum(context.stream(), gradients);
+  return {&ranks, ranks.calls()};
+}
+
+DataParallel::Started DataParallel::reduce_scatter(const Context& context, const Bucket& bucket, const Tensor& own) {
+  Communicator& ranks = mesh_.shards();
+  ranks.fork(context.stream());
+  const ProfileScope scope(context.stream(), ranks.cuda_stream(), OpGroup::kCollectives, "reduce-scatter", bucket.name,
                            static_cast<double>(bucket.gradients.bytes()));
-  if (bucket.sharded()) {
-    communicator_.reduce_scatter_sum(stream, bucket.gradients, parts_of(bucket));
-  } else {
-    communicator_.all_reduce_sum(stream, bucket.gradients);
-  }
-  return communicator_.calls();
+  ranks.reduce_scatter_sum(context.stream(), bucket.gradients, parts_of(bucket), own);
+  return {&ranks, ranks.calls()};
 }
 
-void DataParallel::begin_reduction() {
+DataParallel::Started DataParallel::reduce(const Context& context, const Bucket& bucket) {
+  if (!bucket.sharded()) {
+    mesh_.world().fork(context.stream());
+    return all_reduce(context, mesh_.world(), bucket, bucket.gradients);
+  }
+  const Started sum = reduce_scatter(context, bucket, {});
+  if (mesh_.replicas() == nullptr) return sum;
+  mesh_.replicas()->follow(*sum.ranks);
+  return all_reduce(context, *mesh_.replicas(), bucket, own_part(bucket));
+}
+
+Tensor DataParallel::own_part(const Bucket& bucket) const {
+  return elements_of(bucket.gradients, parts_of(bucket)[static_cast<size_t>(mesh_.shards().rank())]);
+}
+
+void DataParallel::begin_reduction(size_t passes) {
+  passes_left_ = passes;
   sums_.clear();
   pending_.clear();
-  settled_.clear();
+  begun_.clear();
+  to_sum_of_.clear();
+  group_sums_.clear();
 }
 
 void DataParallel::reduce_finished(const Context& context) {
@@ -83,64 +103,94 @@ void DataParallel::reduce_group(const Context& context, const ParameterGroup& gr
     } else {
       ParameterStore::zero_unwritten(context, bucket.parameters);
     }
-    pending_.push_back({&group, &bucket, reduce(context, bucket)});
+    const bool first = begun_.insert(&bucket).second;
+    const Started sum = reduce_scatter(context, bucket, first ? bucket.own_gradients : Tensor{});
+    pending_.push_back({&group, &bucket, sum, !first});
   }
 }
 
 void DataParallel::settle(const Context& context, size_t left) {
   for (; pending_.size() > left; pending_.pop_front()) {
-    const Bucket& bucket = *pending_.front().bucket;
-    join(context.stream(), pending_.front().call, bucket.name);
-    const Part part = parts_of(bucket)[static_cast<size_t>(rank())];
-    const bool first = settled_.insert(&bucket).second;
-    add(context, {.a = {element_at(bucket.gradients, part.offset),
-                        bucket.gradients.dtype,
-                        {part.count},
-                        bucket.gradients.device},
-                  .b = {},
-                  .y = bucket.own_gradients,
-                  .beta = first ? 0.0f : 1.0f});
+    const Pending& pending = pending_.front();
+    const Bucket& bucket = *pending.bucket;
+    join(context.stream(), pending.sum, bucket.name);
+    if (pending.adds) add(context, {.a = own_part(bucket), .b = {}, .y = bucket.own_gradients, .beta = 1.0f});
+    if (mesh_.replicas() != nullptr && passes_left_ == 1) sum_over_groups(context, bucket);
   }
 }
 
+void DataParallel::sum_over_groups(const Context& context, const Bucket& bucket) {
+  const Tensor& gradients = bucket.own_gradients;
+  const bool adjacent =
+      !to_sum_of_.empty() && gradients.dtype == to_sum_.dtype && gradients.data == element_at(to_sum_, to_sum_.numel());
+  if (!adjacent) start_group_sum(context);
+  to_sum_ = adjacent ? elements_of(to_sum_, {0, to_sum_.numel() + gradients.numel()}) : gradients;
+  to_sum_of_.push_back(&bucket);
+  if (static_cast<int64_t>(to_sum_.bytes()) >= mesh_.share().least_bucket_bytes) start_group_sum(context);
+}
+
+void DataParallel::start_group_sum(const Context& context) {
+  if (to_sum_of_.empty()) return;
+  mesh_.replicas()->fork(context.stream());
+  const Started sum = all_reduce(context, *mesh_.replicas(), *to_sum_of_.front(), to_sum_);
+  for (const Bucket* bucket : to_sum_of_) group_sums_[bucket] = sum;
+  to_sum_of_.clear();
+}
+
+void DataParallel::finish_pass(const Context& context) {
+  settle(context, 0);
+  if (--passes_left_ == 0) start_group_sum(context);
+}
+
 void DataParallel::await_sums(const Context& context, const Bucket& bucket) {
-  if (context.dry() || bucket.shards_gradients()) return;
+  if (context.dry()) return;
+  if (bucket.shards_gradients()) {
+    if (mesh_.replicas() != nullptr) join(context.stream(), group_sums_.at(&bucket), bucket.name);
+    return;
+  }
   const auto index = std::find(whole_.begin(), whole_.end(), &bucket) - whole_.begin();
   join(context.stream(), sums_[static_cast<size_t>(index)], bucket.name);
 }
 
 void DataParallel::await_sums(const Context& context) {
-  if (!whole_.empty()) await_sums(context, *whole_.back());
+  if (context.dry()) return;
+  for (Communicator* ranks : mesh_.sums()) join(context.stream(), {ranks, ranks->calls()}, "gradients");
+}
+
+void DataParallel::wait(const Context& context) {
+  for (Communicator* ranks : mesh_.sums()) ranks->finish(context.stream());
 }
 
 void DataParallel::sum(const Context& context, std::span<const Tensor> measurements) {
   if (context.dry()) return;
   Stream& stream = context.stream();
-  communicator_.fork(stream);
+  Communicator& ranks = mesh_.world();
+  ranks.fork(stream);
   for (const Tensor& tensor : measurements) {
-    const ProfileScope scope(stream, communicator_.cuda_stream(), OpGroup::kCollectives, "all-reduce", "measurements",
+    const ProfileScope scope(stream, ranks.cuda_stream(), OpGroup::kCollectives, "all-reduce", "measurements",
                              static_cast<double>(tensor.bytes()));
-    communicator_.all_reduce_sum(stream, tensor);
+    ranks.all_reduce_sum(stream, tensor);
   }
-  measurements_ = communicator_.calls();
+  measurements_ = ranks.calls();
 }
 
 void DataParallel::await_measurements(const Context& context) {
-  if (!context.dry()) join(context.stream(), measurements_, "measurements");
+  if (!context.dry()) join(context.stream(), {&mesh_.world(), measurements_}, "measurements");
 }
 
 void DataParallel::gather_values(const Context& context, const Bucket& bucket) {
   if (context.dry() || bucket.stage == ZeroStage::kNone || bucket.shards_values()) return;
   Stream& stream = context.stream();
-  communicator_.fork(stream);
+  Communicator& ranks = mesh_.shards();
+  ranks.fork(stream);
   {
-    const ProfileScope scope(stream, communicator_.cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
+    const ProfileScope scope(stream, ranks.cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
                              static_cast<double>(bucket.values.bytes()));
-    communicator_.all_gather(stream, bucket.values, parts_of(bucket));
+    ranks.all_gather(stream, bucket.values, parts_of(bucket));
   }
-  const int64_t call = communicator_.calls();
-  bucket.arrivals->expect({.on_stream = [this, &stream, call, &bucket] { join(stream, call, bucket.name); },
-                           .on_host = [this, &stream, call] { communicator_.finish(stream, call); }});
+  const Started gather{&ranks, ranks.calls()};
+  bucket.arrivals->expect({.on_stream = [this, &stream, gather, &bucket] { join(stream, gather, bucket.name); },
+                           .on_host = [&stream, gather] { gather.ranks->finish(stream, gather.call); }});
 }
 
 void DataParallel::gather_values(const Context& context) {

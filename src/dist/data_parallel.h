@@ -7,11 +7,14 @@
 // - Sharded gradients (ZeRO-2 and 3) are in memory that groups use one after another. They are summed over ranks in
 //   every micro-batch when their group is released; this rank's part of the sum is added to its part of the step's
 //   gradients, at the latest when the memory is needed again.
+// If the ranks shard in several groups (dist/mesh.h), both sums are over the ranks of a group; in a step's last
+// micro-batch, the parts are then summed over groups, and all groups take the same step.
 // Source of the scheme: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
 // (arXiv:1910.02054).
 #pragma once
 
 #include <deque>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -19,7 +22,7 @@
 #include <vector>
 
 #include "core/context.h"
-#include "dist/communicator.h"
+#include "dist/mesh.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
 
@@ -27,22 +30,24 @@ namespace hone {
 
 class DataParallel {
  public:
-  /// `store` is sharded over the communicator's ranks. Both, and the streams used, must outlive this object.
-  DataParallel(Communicator& communicator, ParameterStore& store);
+  /// `store` is sharded over the mesh's ranks. Both, and the streams used, must outlive this object.
+  DataParallel(const RankMesh& mesh, ParameterStore& store);
   /// Waits for values that are on their way.
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  int rank() const { return communicator_.rank(); }
-  int size() const { return communicator_.size(); }
-  Control& control() const { return communicator_.control(); }
+  int rank() const { return mesh_.world().rank(); }
+  int size() const { return mesh_.world().size(); }
+  /// The index of this rank's shard group.
+  int replica() const { return mesh_.replica(); }
+  Control& control() const { return mesh_.world().control(); }
   std::span<const Bucket> buckets() const { return store_.buckets(); }
   /// Whether any state is sharded.
   bool shards() const { return store_.shards_state(); }
 
-  /// Begins a step.
-  void begin_reduction();
+  /// Begins a step of this many passes.
+  void begin_reduction(size_t passes);
   /// For whole gradients, in the rank's last pass of the step: starts the sums of the next buckets, up to the first one
   /// whose gradients are not all queued. All ranks use the same order of buckets.
   void reduce_finished(const Context& context);
@@ -52,8 +57,8 @@ class DataParallel {
   void make_room(const Context& context, const ParameterGroup& group);
   /// Call it after a group's backward: starts the sums of its sharded gradients, with zeros from an `idle` rank.
   void reduce_group(const Context& context, const ParameterGroup& group, bool idle);
-  /// Call it after a pass: work queued later sees the sharded gradients of all micro-batches so far.
-  void finish_pass(const Context& context) { settle(context, 0); }
+  /// Call it after a pass: its sharded gradients have been added to those of earlier micro-batches.
+  void finish_pass(const Context& context);
   /// Work queued later waits for the started sums of a bucket, or of all buckets.
   void await_sums(const Context& context, const Bucket& bucket);
   void await_sums(const Context& context);
@@ -64,7 +69,7 @@ class DataParallel {
   void await_measurements(const Context& context);
   /// The host waits for all started sums. Throws if a rank was lost before they finished, so that no rank steps with
   /// incomplete sums.
-  void wait(const Context& context) { communicator_.finish(context.stream()); }
+  void wait(const Context& context);
 
   /// Starts sending the stepped values of a bucket to all ranks, concurrently with work queued later; readers wait for
   /// them. Does nothing for sharded values.
@@ -73,25 +78,43 @@ class DataParallel {
   void gather_values(const Context& context);
 
  private:
-  /// A started sum of sharded gradients that has not been added to own_gradients yet.
+  /// A started collective.
+  struct Started {
+    Communicator* ranks;
+    int64_t call;
+  };
+  /// A started sum of sharded gradients that has not settled yet.
   struct Pending {
     const ParameterGroup* group;
     const Bucket* bucket;
-    int64_t call;
+    Started sum;
+    bool adds;  ///< own_gradients has the sums of earlier micro-batches, to which it is added; else it is there already
   };
-  /// Starts the sums; returns the collective's number.
-  int64_t reduce(const Context& context, const Bucket& bucket);
-  /// Adds all pending sums but the last `left` to own_gradients.
+  Started all_reduce(const Context& context, Communicator& ranks, const Bucket& bucket, const Tensor& gradients);
+  /// Starts the sum of this rank's part over the shard group; it is written to `own`, or in place if that is undefined.
+  Started reduce_scatter(const Context& context, const Bucket& bucket, const Tensor& own);
+  /// This rank's part of the gradients as backward writes them.
+  Tensor own_part(const Bucket& bucket) const;
+  /// Starts the sums of whole gradients.
+  Started reduce(const Context& context, const Bucket& bucket);
+  /// Settles all pending sums but the last `left`: adds them to own_gradients, which are final in the last pass.
   void settle(const Context& context, size_t left);
-  void join(Stream& stream, int64_t calls, std::string_view of);
+  /// Sums final own_gradients over groups: starts the sum of adjacent ones once they are RankShare::least_bucket_bytes.
+  void sum_over_groups(const Context& context, const Bucket& bucket);
+  void start_group_sum(const Context& context);
+  void join(Stream& stream, const Started& started, std::string_view of);
 
-  Communicator& communicator_;
+  const RankMesh& mesh_;
   ParameterStore& store_;
+  size_t passes_left_ = 0;
   std::vector<const Bucket*> whole_;  // buckets whose gradients are whole on every rank
-  std::vector<int64_t> sums_;         // for each started sum of these in this step, the collective's number
+  std::vector<Started> sums_;         // of these, in this step
   std::deque<Pending> pending_;
-  std::set<const Bucket*> settled_;  // buckets whose own_gradients belong to this step
-  int64_t measurements_ = 0;         // the number of the last collective of sum()
+  std::set<const Bucket*> begun_;                // buckets whose own_gradients belong to this step
+  Tensor to_sum_;                                // adjacent own_gradients that wait to be summed over groups
+  std::vector<const Bucket*> to_sum_of_;         // their buckets
+  std::map<const Bucket*, Started> group_sums_;  // the started sums of this step
+  int64_t measurements_ = 0;                     // the number of the last collective of sum()
 };
 
 }  // namespace hone

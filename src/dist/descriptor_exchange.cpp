@@ -6,7 +6,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -100,61 +99,122 @@ Descriptor receive_descriptor(int socket) {
 
 Descriptor local_socket() { return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-/// Sends the descriptor to `count` connections of this user.
-bool serve(int listener, int descriptor, int count) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
-  while (count > 0) {
-    if (std::chrono::steady_clock::now() > end || !readable(listener)) return false;
-    const Descriptor connection(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.get() < 0 || !is_of_this_user(connection.get())) continue;
-    if (!send_descriptor(connection.get(), descriptor)) return false;
-    --count;
-  }
-  return true;
+bool send_number(int socket, int32_t number) {
+  return send(socket, &number, sizeof number, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof number);
 }
+
+/// -1 if there is none.
+int32_t receive_number(int socket) {
+  int32_t number = -1;
+  const bool whole = readable(socket) && recv(socket, &number, sizeof number, MSG_WAITALL) == sizeof number;
+  return whole ? number : -1;
+}
+
+/// The connections of all ranks to this one, by rank.
+class Exchange {
+ public:
+  explicit Exchange(Control& control) : control_(control), rank_(static_cast<size_t>(control.rank())) {}
+
+  std::string connect() {
+    listener_ = local_socket();
+    const std::string name = unused_name();
+    const Address own(name);
+    const bool listens = bind(listener_.get(), own.get(), own.length) == 0 && listen(listener_.get(), kBacklog) == 0;
+    const std::string host = boot_id();
+    const std::vector<std::string> names = control_.exchange(listens ? host + " " + name : "");
+    for (size_t rank = 0; rank < names.size(); ++rank) {
+      to_.emplace_back();
+      from_.emplace_back();
+      if (rank == rank_) continue;
+      if (!names[rank].starts_with(host + " ")) {
+        problem_ = "ranks are on several hosts";
+        continue;
+      }
+      to_[rank] = local_socket();
+      const Address address(names[rank].substr(host.size() + 1));
+      if (::connect(to_[rank].get(), address.get(), address.length) != 0 || !is_of_this_user(to_[rank].get()) ||
+          !send_number(to_[rank].get(), static_cast<int32_t>(rank_))) {
+        problem_ = "a rank cannot reach another over a Unix socket";
+      }
+    }
+    if (const std::string problem = problem_of_any(); !problem.empty()) return problem;
+    accept_all();
+    return problem_of_any();
+  }
+
+  /// One rank after another sends its descriptors to all others. Each is taken before the next is sent: the system
+  /// limits how many are on their way.
+  std::string send_all(const std::vector<Descriptor>& mine, const std::function<void(int, const Descriptor&)>& take) {
+    for (const Descriptor& descriptor : mine) take(static_cast<int>(rank_), descriptor);
+    const std::vector<std::string> counts = control_.exchange(std::to_string(mine.size()));
+    for (size_t owner = 0; owner < counts.size() && problem_.empty(); ++owner) {
+      const auto count = std::stoul(counts[owner]);
+      if (owner == rank_) {
+        for (size_t rank = 0; rank < counts.size(); ++rank) {
+          if (rank != rank_) send_to(from_[rank].get(), mine);
+        }
+        continue;
+      }
+      for (size_t i = 0; i < count && problem_.empty(); ++i) {
+        const Descriptor descriptor = receive_descriptor(to_[owner].get());
+        if (descriptor.get() < 0 || !send_number(to_[owner].get(), 0)) {
+          problem_ = "a rank did not get the memory of another";
+        } else {
+          take(static_cast<int>(owner), descriptor);
+        }
+      }
+    }
+    return problem_of_any();
+  }
+
+ private:
+  void accept_all() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
+    for (size_t missing = from_.size() - 1; missing > 0;) {
+      if (std::chrono::steady_clock::now() > end || !readable(listener_.get())) {
+        problem_ = "a rank cannot reach another over a Unix socket";
+        return;
+      }
+      Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (connection.get() < 0 || !is_of_this_user(connection.get())) continue;
+      const int32_t rank = receive_number(connection.get());
+      if (rank < 0 || static_cast<size_t>(rank) >= from_.size() || from_[static_cast<size_t>(rank)].get() >= 0)
+        continue;
+      from_[static_cast<size_t>(rank)] = std::move(connection);
+      --missing;
+    }
+  }
+
+  void send_to(int socket, const std::vector<Descriptor>& mine) {
+    for (const Descriptor& descriptor : mine) {
+      if (send_descriptor(socket, descriptor.get()) && receive_number(socket) == 0) continue;
+      problem_ = "a rank did not take the memory of another";
+      return;
+    }
+  }
+
+  std::string problem_of_any() {
+    std::string problem;
+    for (const std::string& text : control_.exchange(problem_)) {
+      if (!text.empty()) problem = text;
+    }
+    return problem;
+  }
+
+  Control& control_;
+  size_t rank_;
+  Descriptor listener_;
+  std::vector<Descriptor> to_, from_;  // connections that this rank has opened, and accepted
+  std::string problem_;
+};
 
 }  // namespace
 
-std::vector<Descriptor> exchange_descriptors(Control& control, const Descriptor& mine, std::string& why_not) {
-  const int others = control.size() - 1;
-  const Descriptor listener = local_socket();
-  const std::string name = unused_name();
-  const Address own(name);
-  const bool listens = bind(listener.get(), own.get(), own.length) == 0 && listen(listener.get(), kBacklog) == 0;
-  const std::string host = boot_id();
-  std::vector<std::string> names = control.exchange(listens ? host + " " + name : "");
-  std::string problem;
-  std::vector<Descriptor> connections(names.size());
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    if (rank == static_cast<size_t>(control.rank())) continue;
-    if (!names[rank].starts_with(host + " ")) {
-      problem = "ranks are on several hosts";
-      continue;
-    }
-    const Address address(names[rank].substr(host.size() + 1));
-    connections[rank] = local_socket();
-    if (connect(connections[rank].get(), address.get(), address.length) != 0 ||
-        !is_of_this_user(connections[rank].get())) {
-      problem = "a rank cannot reach another over a Unix socket";
-    }
-  }
-  const auto problem_of_any = [&] {
-    for (const std::string& text : control.exchange(problem)) {
-      if (!text.empty()) why_not = text;
-    }
-    return !why_not.empty();
-  };
-  why_not.clear();
-  if (problem_of_any()) return {};
-  if (!serve(listener.get(), mine.get(), others)) problem = "a rank did not take the descriptor of another";
-  std::vector<Descriptor> descriptors;
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    const bool own_rank = rank == static_cast<size_t>(control.rank());
-    descriptors.push_back(own_rank ? Descriptor(dup(mine.get())) : receive_descriptor(connections[rank].get()));
-    if (descriptors.back().get() < 0) problem = "a rank did not get the descriptor of another";
-  }
-  if (problem_of_any()) descriptors.clear();
-  return descriptors;
+std::string exchange_descriptors(Control& control, const std::vector<Descriptor>& mine,
+                                 const std::function<void(int rank, const Descriptor&)>& take) {
+  Exchange exchange(control);
+  const std::string problem = exchange.connect();
+  return problem.empty() ? exchange.send_all(mine, take) : problem;
 }
 
 }  // namespace hone

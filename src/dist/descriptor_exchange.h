@@ -1,6 +1,7 @@
 // File descriptors of ranks on one host, which processes pass each other over Unix sockets.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,10 @@
 
 namespace hone {
 
-/// Collective: returns every rank's descriptor, by rank; this rank's is its own again. Only processes of this user get
-/// it. Returns nothing on any rank, with a reason, if one cannot reach another: ranks are on several hosts, or in
-/// several network namespaces.
-std::vector<Descriptor> exchange_descriptors(Control& control, const Descriptor& mine, std::string& why_not);
+/// Collective: gives every rank the descriptors of all, its own among them, by take(rank, descriptor) in the order in
+/// which that rank has them. Only processes of this user get them. Returns "", or on all ranks the reason if one cannot
+/// reach another: ranks are on several hosts, or in several network namespaces.
+std::string exchange_descriptors(Control& control, const std::vector<Descriptor>& mine,
+                                 const std::function<void(int rank, const Descriptor&)>& take);
 
 }  // namespace hone

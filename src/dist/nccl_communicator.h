@@ -1,4 +1,4 @@
-// NcclCommunicator: collectives of GPU ranks through NCCL, on a stream of its own.
+// NcclCommunicator: collectives of GPU ranks through NCCL, on a stream of their own.
 #pragma once
 
 #include <memory>

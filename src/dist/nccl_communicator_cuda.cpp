@@ -7,14 +7,20 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "core/cuda_check.h"
+#include "core/quiet_thread.h"
 
 namespace hone {
 
@@ -28,10 +34,12 @@ constexpr auto kLeaveTime = std::chrono::seconds(10);
 /// After NCCL reports a broken connection: the time in which the control channel reports which rank is lost.
 constexpr auto kTimeToHearWho = std::chrono::seconds(25);
 constexpr auto kPause = std::chrono::microseconds(20);
+/// Between looks at running collectives; shorter than the interval of heartbeats.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(250);
 
 /// The size of the ring of events that mark finished collectives. A wait for an older collective uses a later event,
 /// which is correct since collectives run in order.
-constexpr int64_t kEvents = 128;
+constexpr int64_t kEvents = 512;
 
 ncclDataType_t sum_type(DType dtype) {
   switch (dtype) {
@@ -56,20 +64,26 @@ bool are_even(std::span<const Part> parts) {
   return parts[0].count > 0;
 }
 
-/// The NCCL communicator of this rank. Any thread may abort it.
+/// The NCCL communicator of this rank among `ranks`, of which the first makes the id. All ranks of `control` construct
+/// one, of their group. Any thread may abort it.
 class Connection {
  public:
-  Connection(Control& control, const NcclLibrary& nccl) : control_(control), nccl_(nccl) {
+  Connection(Control& control, const NcclLibrary& nccl, const std::vector<int>& ranks)
+      : control_(control),
+        nccl_(nccl),
+        rank_(static_cast<int>(std::find(ranks.begin(), ranks.end(), control.rank()) - ranks.begin())),
+        size_(static_cast<int>(ranks.size())) {
     ncclUniqueId id{};
-    if (control.rank() == 0) check(nccl.get_unique_id(&id), "making an id");
-    const std::string text = control.broadcast({id.internal, sizeof id.internal}, 0);
+    if (rank_ == 0) check(nccl.get_unique_id(&id), "making an id");
+    const std::string text =
+        control.exchange({id.internal, rank_ == 0 ? sizeof id.internal : 0})[static_cast<size_t>(ranks.front())];
     HONE_ASSERT(text.size() == sizeof id.internal);
     std::memcpy(id.internal, text.data(), text.size());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const std::lock_guard lock(mutex_);
     try {
-      check(nccl.init(&communicator_, control.size(), id, control.rank(), &config), "connecting the ranks");
+      check(nccl.init(&communicator_, size_, id, rank_, &config), "connecting the ranks");
       settle("connecting the ranks", kConnectTime);
     } catch (const Error&) {
       if (communicator_) nccl.abort(communicator_);
@@ -89,6 +103,9 @@ class Connection {
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
 
   /// Queues the NCCL calls that `calls` makes, as one group.
   void queue(const char* what, const std::function<ncclResult_t(ncclComm_t)>& calls) {
@@ -160,67 +177,140 @@ class Connection {
 
   Control& control_;
   const NcclLibrary& nccl_;
+  const int rank_, size_;
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;
 };
 
-/// Reports to the control channel when the device is in a collective.
+/// Reports to the control channel which collectives have ended. A thread looks at the last one of each communicator: it
+/// may wait for the driver, which the threads that train and that answer other ranks may not.
 class CollectiveWatch {
  public:
-  explicit CollectiveWatch(Control& control) : control_(control) {}
-  void queued(const char* name) {
-    const std::lock_guard lock(mutex_);
-    ++under_way_;
-    control_.in_collective(name);
+  CollectiveWatch(Control& control, Device device)
+      : control_(control), thread_(quiet_thread([this, device] { watch(device); })) {}
+  ~CollectiveWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    thread_.join();
   }
-  static void CUDART_CB done(void* watch) {
-    auto& self = *static_cast<CollectiveWatch*>(watch);
-    const std::lock_guard lock(self.mutex_);
-    if (--self.under_way_ == 0) self.control_.in_collective("");
+  CollectiveWatch(const CollectiveWatch&) = delete;
+  CollectiveWatch& operator=(const CollectiveWatch&) = delete;
+
+  /// `event` marks the end of collective `number` (Control::begin_collective) of a communicator, its last so far.
+  void queued(const void* communicator, cudaEvent_t event, int64_t number) {
+    const std::lock_guard lock(mutex_);
+    last_[communicator] = {event, number};
+  }
+  void forget(const void* communicator) {
+    const std::lock_guard lock(mutex_);
+    last_.erase(communicator);
   }
 
  private:
+  struct Last {
+    cudaEvent_t event;
+    int64_t number;
+  };
+  void watch(Device device) {
+    cudaSetDevice(device.index);
+    std::unique_lock lock(mutex_);
+    while (!stop_.wait_for(lock, kBetweenLooks, [this] { return stopping_; })) {
+      int64_t ended = 0;
+      const bool all = std::all_of(last_.begin(), last_.end(), [&](const auto& last) {
+        ended = std::max(ended, last.second.number);
+        return cudaEventQuery(last.second.event) != cudaErrorNotReady;
+      });
+      if (all) control_.end_collectives(ended);
+    }
+  }
+
   Control& control_;
   std::mutex mutex_;
-  int64_t under_way_ = 0;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::map<const void*, Last> last_;
+  std::thread thread_;  // last: it uses the members above
 };
 
-class NcclCommunicator : public Communicator {
+/// A stream of collectives.
+class LaneStream {
  public:
-  NcclCommunicator(std::unique_ptr<Control> control, Stream& stream)
-      : control_(std::move(control)),
-        device_(stream.device()),
-        nccl_(nccl_library()),
-        connection_(std::make_shared<Connection>(*control_, nccl_)),
-        watch_(*control_) {
+  LaneStream() {
     int lowest = 0, highest = 0;
     cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "reading stream priorities");
     cuda::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), "creating a stream");
-    cuda::check(cudaStreamCreateWithFlags(&watching_, cudaStreamNonBlocking), "creating a stream");
+  }
+  ~LaneStream() { cudaStreamDestroy(stream_); }
+  LaneStream(const LaneStream&) = delete;
+  LaneStream& operator=(const LaneStream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// What the communicators of a process share.
+struct NcclProcess {
+  NcclProcess(std::unique_ptr<Control> of_all, Device gpu)
+      : control(std::move(of_all)), device(gpu), nccl(nccl_library()), watch(*control, device) {}
+
+  std::unique_ptr<Control> control;
+  Device device;
+  const NcclLibrary& nccl;
+  CollectiveWatch watch;
+};
+
+std::vector<int> all_ranks(const Control& control) {
+  std::vector<int> ranks(static_cast<size_t>(control.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+class NcclCommunicator : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<NcclProcess> process, std::shared_ptr<LaneStream> lane,
+                   const std::vector<int>& ranks)
+      : process_(std::move(process)),
+        control_(*process_->control),
+        nccl_(process_->nccl),
+        lane_(std::move(lane)),
+        stream_(lane_->get()),
+        connection_(std::make_shared<Connection>(control_, nccl_, ranks)) {
     cuda::check(cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming), "creating an event");
     for (cudaEvent_t& event : done_) {
       cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
     }
-    control_->on_end([connection = std::weak_ptr(connection_)] {
+    control_.on_end([connection = std::weak_ptr(connection_)] {
       if (const auto alive = connection.lock()) alive->abort();
     });
   }
   ~NcclCommunicator() override {
     try {
-      control_->barrier();  // other ranks' queued collectives need this rank
+      control_.barrier();  // other ranks' queued collectives need this rank
     } catch (const Error&) {
       connection_->abort();
     }
     cudaStreamSynchronize(stream_);
-    cudaStreamSynchronize(watching_);
+    process_->watch.forget(this);
     connection_.reset();
     for (cudaEvent_t event : done_) cudaEventDestroy(event);
     cudaEventDestroy(forked_);
-    cudaStreamDestroy(watching_);
-    cudaStreamDestroy(stream_);
   }
 
-  Control& control() const override { return *control_; }
+  Control& control() const override { return control_; }
+  int rank() const override { return connection_->rank(); }
+  int size() const override { return connection_->size(); }
+
+  std::unique_ptr<Communicator> split(int colour) override {
+    HONE_ASSERT(size() == control_.size(), "only all ranks are divided");
+    return std::make_unique<NcclCommunicator>(process_,
+                                              orders_communicators(nccl_) ? std::make_shared<LaneStream>() : lane_,
+                                              ranks_of_colour(control_, colour));
+  }
 
   void all_reduce_sum(Stream& stream, Tensor inout) override {
     queue(stream, "all-reduce", [&](ncclComm_t ranks) {
@@ -229,34 +319,39 @@ class NcclCommunicator : public Communicator {
     });
   }
 
-  void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) override {
-    check_parts(full, parts, size());
+  using Communicator::all_gather;
+  using Communicator::reduce_scatter_sum;
+
+  void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override {
+    check_parts(full, parts, own, *this);
+    std::byte* const to = place_of(own, full, parts);
     queue(stream, "reduce-scatter", [&](ncclComm_t ranks) {
       const ncclDataType_t type = sum_type(full.dtype);
       if (are_even(parts)) {
-        return nccl_.reduce_scatter(element_at(full, parts[0].offset),
-                                    element_at(full, parts[static_cast<size_t>(rank())].offset),
-                                    static_cast<size_t>(parts[0].count), type, ncclSum, ranks, stream_);
+        return nccl_.reduce_scatter(element_at(full, parts[0].offset), to, static_cast<size_t>(parts[0].count), type,
+                                    ncclSum, ranks, stream_);
       }
       return each_part(parts, [&](int root, const Part& part) {
         std::byte* data = element_at(full, part.offset);
-        return nccl_.reduce(data, data, static_cast<size_t>(part.count), type, ncclSum, root, ranks, stream_);
+        return nccl_.reduce(data, root == rank() ? to : data, static_cast<size_t>(part.count), type, ncclSum, root,
+                            ranks, stream_);
       });
     });
   }
 
-  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override {
-    check_parts(full, parts, size());
+  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override {
+    check_parts(full, parts, own, *this);
+    const std::byte* const from = place_of(own, full, parts);
     const size_t element = size_of(full.dtype);
     queue(stream, "all-gather", [&](ncclComm_t ranks) {
       if (are_even(parts)) {
-        return nccl_.all_gather(element_at(full, parts[static_cast<size_t>(rank())].offset),
-                                element_at(full, parts[0].offset), static_cast<size_t>(parts[0].count) * element,
+        return nccl_.all_gather(from, element_at(full, parts[0].offset), static_cast<size_t>(parts[0].count) * element,
                                 ncclInt8, ranks, stream_);
       }
       return each_part(parts, [&](int root, const Part& part) {
         std::byte* data = element_at(full, part.offset);
-        return nccl_.broadcast(data, data, static_cast<size_t>(part.count) * element, ncclInt8, root, ranks, stream_);
+        return nccl_.broadcast(root == rank() ? from : data, data, static_cast<size_t>(part.count) * element, ncclInt8,
+                               root, ranks, stream_);
       });
     });
   }
@@ -282,15 +377,13 @@ class NcclCommunicator : public Communicator {
     });
   }
 
-  void fork(Stream& stream) override {
-    cuda::check(cudaEventRecord(forked_, static_cast<cudaStream_t>(stream.cuda().stream())), "recording an event");
-    cuda::check(cudaStreamWaitEvent(stream_, forked_), "waiting for an event");
-  }
+  void fork(Stream& stream) override { wait_for(static_cast<cudaStream_t>(stream.cuda().stream())); }
 
   void follow(const CopyLane& lane) override { lane.hold(stream_); }
+  void follow(const Communicator& other) override { wait_for(static_cast<cudaStream_t>(other.cuda_stream())); }
 
   void join(Stream& stream, int64_t calls) override {
-    control_->check();
+    control_.check();
     if (calls == 0) return;
     cuda::check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.cuda().stream()), done(calls)),
                 "waiting for an event");
@@ -302,12 +395,12 @@ class NcclCommunicator : public Communicator {
       if (state == cudaSuccess) break;
       if (state != cudaErrorNotReady) cuda::check(state, "a collective");
       if (polls % 64 == 63) {
-        control_->check();
+        control_.check();
         connection_->check_async();
       }
       std::this_thread::sleep_for(kPause);
     }
-    control_->check();
+    control_.check();
   }
 
   int64_t calls() const override { return calls_; }
@@ -316,6 +409,16 @@ class NcclCommunicator : public Communicator {
  private:
   /// The event after the first `calls` collectives, or after a later one.
   cudaEvent_t done(int64_t calls) const { return done_[static_cast<size_t>((calls - 1) % kEvents)]; }
+
+  /// Of this rank's part: `own`, or in `full`.
+  std::byte* place_of(const Tensor& own, const Tensor& full, std::span<const Part> parts) const {
+    return own.defined() ? own.data : element_at(full, parts[static_cast<size_t>(rank())].offset);
+  }
+
+  void wait_for(cudaStream_t other) {
+    cuda::check(cudaEventRecord(forked_, other), "recording an event");
+    cuda::check(cudaStreamWaitEvent(stream_, forked_), "waiting for an event");
+  }
 
   template <class Call>
   static ncclResult_t each_part(std::span<const Part> parts, Call call) {
@@ -327,23 +430,21 @@ class NcclCommunicator : public Communicator {
   }
 
   void queue(Stream& stream, const char* name, const std::function<ncclResult_t(ncclComm_t)>& calls) {
-    HONE_ASSERT(stream.device() == device_);
-    control_->check();
-    watch_.queued(name);
+    HONE_ASSERT(stream.device() == process_->device);
+    control_.check();
+    const int64_t number = control_.begin_collective(name);
     connection_->queue(name, calls);
     const cudaEvent_t event = done(++calls_);
     cuda::check(cudaEventRecord(event, stream_), "recording an event");
-    // On a separate stream, so that collectives do not wait for the host.
-    cuda::check(cudaStreamWaitEvent(watching_, event), "waiting for an event");
-    cuda::check(cudaLaunchHostFunc(watching_, CollectiveWatch::done, &watch_), "queueing a callback");
+    process_->watch.queued(this, event, number);
   }
 
-  std::unique_ptr<Control> control_;
-  Device device_;
+  const std::shared_ptr<NcclProcess> process_;
+  Control& control_;
   const NcclLibrary& nccl_;
+  const std::shared_ptr<LaneStream> lane_;
+  const cudaStream_t stream_;
   std::shared_ptr<Connection> connection_;
-  CollectiveWatch watch_;
-  cudaStream_t stream_ = nullptr, watching_ = nullptr;
   cudaEvent_t forked_ = nullptr;
   std::array<cudaEvent_t, kEvents> done_{};
   int64_t calls_ = 0;
@@ -352,7 +453,9 @@ class NcclCommunicator : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control> control, Stream& stream) {
-  return std::make_unique<NcclCommunicator>(std::move(control), stream);
+  auto process = std::make_shared<NcclProcess>(std::move(control), stream.device());
+  const std::vector<int> ranks = all_ranks(*process->control);
+  return std::make_unique<NcclCommunicator>(std::move(process), std::make_shared<LaneStream>(), ranks);
 }
 
 }  // namespace hone

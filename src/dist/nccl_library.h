@@ -34,5 +34,9 @@ struct NcclLibrary {
 /// Loads the library at the first call. Throws UserError if it is not found.
 const NcclLibrary& nccl_library();
 
+/// Whether kernels of several communicators begin in the order of their calls, and may run at the same time
+/// (dist/communicator.h).
+bool orders_communicators(const NcclLibrary& nccl);
+
 }  // namespace hone
 #endif

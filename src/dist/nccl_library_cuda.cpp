@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -11,9 +12,14 @@ namespace hone {
 
 namespace {
 
+constexpr const char* kLaunchOrder = "NCCL_LAUNCH_ORDER_IMPLICIT";
+/// The first version that reads it: 2.26.
+constexpr int kOrderingVersion = 22600;
+
 NcclLibrary load() {
   // NVLink multicast is off unless the user enables it: if its initialisation fails, NCCL hangs or ends the process.
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+  setenv(kLaunchOrder, "1", /*overwrite=*/0);
   void* handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char* problem = dlerror();
@@ -53,6 +59,13 @@ NcclLibrary load() {
 const NcclLibrary& nccl_library() {
   static const NcclLibrary library = load();
   return library;
+}
+
+bool orders_communicators(const NcclLibrary& nccl) {
+  int version = 0;
+  const char* wanted = std::getenv(kLaunchOrder);
+  return nccl.get_version(&version) == ncclSuccess && version >= kOrderingVersion && wanted != nullptr &&
+         std::string_view(wanted) != "0";
 }
 
 }  // namespace hone

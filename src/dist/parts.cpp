@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 
 #include "core/error.h"
 #include "dist/communicator.h"
@@ -17,11 +18,23 @@ std::vector<Part> even_parts(int64_t total, int ranks, int64_t multiple) {
   return parts;
 }
 
-void check_parts(const Tensor& tensor, std::span<const Part> parts, int ranks) {
-  HONE_ASSERT(parts.size() == static_cast<size_t>(ranks), "one part per rank");
+void check_parts(const Tensor& full, std::span<const Part> parts, const Tensor& own, const Communicator& ranks) {
+  HONE_ASSERT(parts.size() == static_cast<size_t>(ranks.size()), "one part per rank");
   for (const Part& part : parts) {
-    HONE_ASSERT(part.offset >= 0 && part.count >= 0 && part.offset + part.count <= tensor.numel());
+    HONE_ASSERT(part.offset >= 0 && part.count >= 0 && part.offset + part.count <= full.numel());
   }
+  if (!own.defined()) return;
+  HONE_ASSERT(own.dtype == full.dtype && own.numel() == parts[static_cast<size_t>(ranks.rank())].count);
+}
+
+std::vector<int> ranks_of_colour(Control& control, int colour) {
+  const std::string own = std::to_string(colour);
+  const std::vector<std::string> all = control.exchange(own);
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == own) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
 }
 
 }  // namespace hone

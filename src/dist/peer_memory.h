@@ -21,12 +21,15 @@ class PeerMemory {
   static std::unique_ptr<PeerMemory> connect(Control& control, Stream& stream, const MappableMemory& own,
                                              const std::vector<size_t>& offsets, std::string& why_not);
 
+  explicit PeerMemory(Device device) : device_(device) {}
+
   /// The address of place number `index` of a rank, for copies.
   std::byte* at(int rank, size_t index) const {
     return ranges_[static_cast<size_t>(rank)].data() + offsets_[static_cast<size_t>(rank)][index];
   }
 
  private:
+  Device device_;
   std::vector<AddressRange> ranges_;          // of each rank
   std::vector<std::vector<size_t>> offsets_;  // of each rank
 };

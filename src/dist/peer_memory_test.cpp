@@ -19,7 +19,7 @@ TEST(PeerMemory, ReadsWhatRanksHaveWritten) {
     ThreadPool pool(1);
     Stream stream(Device{}, pool);
     const auto rank = static_cast<size_t>(ranks.rank());
-    const MappableMemory own(Device{}, (rank + 1) * page);
+    const MappableMemory own(Device{}, std::vector<size_t>(rank + 1, page));
     AddressRange addresses(Device{}, own.size());
     ASSERT_EQ(addresses.map(0, own, 0, own.size()), "");
     const std::vector<size_t> offsets = {0, own.size() - 8};
@@ -46,12 +46,18 @@ TEST(DescriptorExchange, GivesEveryRankTheDescriptorsOfAll) {
   run_ranks(4, [](Communicator& ranks) {
     std::array<int, 2> ends{};
     ASSERT_EQ(pipe(ends.data()), 0);
-    const Descriptor in(ends[0]), out(ends[1]);
-    std::string why_not;
-    const std::vector<Descriptor> all = exchange_descriptors(ranks.control(), out, why_not);
-    ASSERT_EQ(all.size(), 4u) << why_not;
+    const Descriptor in(ends[0]);
+    std::vector<Descriptor> out;
+    out.emplace_back(ends[1]);
+    for (int i = 0; i < ranks.rank(); ++i) out.emplace_back(dup(ends[1]));  // ranks have one to four
+    std::vector<std::vector<Descriptor>> all(4);
+    const auto take = [&](int rank, const Descriptor& other) {
+      all[static_cast<size_t>(rank)].emplace_back(dup(other.get()));
+    };
+    ASSERT_EQ(exchange_descriptors(ranks.control(), out, take), "");
+    for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(all[rank].size(), rank + 1);
     const char mine = static_cast<char>('a' + ranks.rank());
-    for (const Descriptor& other : all) EXPECT_EQ(write(other.get(), &mine, 1), 1);
+    for (const auto& others : all) EXPECT_EQ(write(others.back().get(), &mine, 1), 1);
     ranks.control().barrier();
     std::array<char, 4> read_back{};
     EXPECT_EQ(read(in.get(), read_back.data(), read_back.size()), 4);
@@ -73,7 +79,8 @@ class ChangedControl : public Control {
     return all;
   }
   void at_step(int64_t) override {}
-  void in_collective(const char*) override {}
+  int64_t begin_collective(const char*) override { return 0; }
+  void end_collectives(int64_t) override {}
   void fail(const std::string& reason) override { inner_.fail(reason); }
   void check() override { inner_.check(); }
   std::vector<int> lost() const override { return inner_.lost(); }
@@ -87,11 +94,10 @@ class ChangedControl : public Control {
 
 TEST(DescriptorExchange, SaysWhyItIsNotPossible) {
   run_ranks(2, [](Communicator& ranks) {
-    const MappableMemory memory(Device{}, mapping_granularity(Device{}));
+    const MappableMemory memory(Device{}, {mapping_granularity(Device{})});
     ChangedControl elsewhere(ranks.control(), "another-boot hone-1-0-0");
-    std::string why_not;
-    EXPECT_TRUE(exchange_descriptors(elsewhere, memory.share(), why_not).empty());
-    EXPECT_EQ(why_not, "ranks are on several hosts");
+    EXPECT_EQ(exchange_descriptors(elsewhere, memory.share(), [](int, const Descriptor&) {}),
+              "ranks are on several hosts");
   });
 }
 

@@ -23,12 +23,25 @@ struct Message {
   int from;
 };
 
+/// Messages between ranks for one communicator.
+struct Mail {
+  explicit Mail(int count)
+      : ranks(count), boxes(static_cast<size_t>(count * count)), unread(static_cast<size_t>(count)) {}
+  std::deque<Message>& box(int from, int to) { return boxes[static_cast<size_t>(from * ranks + to)]; }
+
+  int ranks;
+  std::vector<std::deque<Message>> boxes;
+  std::vector<int> unread;  // messages from each rank that have not been received
+};
+
 /// The state that the ranks share; the mutex protects all of it.
 struct Group {
-  explicit Group(int count) : size(count), texts(static_cast<size_t>(count)), unread(texts.size()) {
-    for (size_t i = 0; i < texts.size() * texts.size(); ++i) boxes.emplace_back();
+  explicit Group(int count) : size(count), texts(static_cast<size_t>(count)) {}
+  /// The mail of communicator `number`.
+  Mail& mail(int number) {
+    while (static_cast<int>(mails.size()) <= number) mails.emplace_back(size);
+    return mails[static_cast<size_t>(number)];
   }
-  std::deque<Message>& box(int from, int to) { return boxes[static_cast<size_t>(from * size + to)]; }
   void throw_if_failed() const {
     if (!failure.empty()) throw Error(ExitCode::kDeviceFailed, failure, "", "");
   }
@@ -42,8 +55,7 @@ struct Group {
   std::vector<std::string> texts, gathered;  // of exchange()
   int arrived = 0;
   int64_t exchanges = 0;
-  std::vector<std::deque<Message>> boxes;
-  std::vector<int> unread;  // messages from each rank that have not been received
+  std::deque<Mail> mails;  // the addresses of elements stay valid
 };
 
 class ThreadControl : public Control {
@@ -69,7 +81,8 @@ class ThreadControl : public Control {
     return group.gathered;
   }
   void at_step(int64_t) override {}
-  void in_collective(const char*) override {}
+  int64_t begin_collective(const char*) override { return 0; }
+  void end_collectives(int64_t) override {}
   void fail(const std::string& reason) override {
     std::vector<std::function<void()>> callbacks;
     {
@@ -108,14 +121,16 @@ class ThreadControl : public Control {
 
 class ThreadTransport : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  ThreadTransport(std::shared_ptr<Group> group, int rank, int number)
+      : group_(std::move(group)), rank_(rank), number_(number) {}
   int rank() const override { return rank_; }
   int size() const override { return group_->size; }
 
   void send(int to, const std::byte* data, size_t bytes) override {
     const std::lock_guard lock(group_->mutex);
-    group_->box(rank_, to).push_back({data, bytes, rank_});
-    ++group_->unread[static_cast<size_t>(rank_)];
+    Mail& mail = group_->mail(number_);
+    mail.box(rank_, to).push_back({data, bytes, rank_});
+    ++mail.unread[static_cast<size_t>(rank_)];
     group_->changed.notify_all();
   }
   void receive(int from, std::byte* data, size_t bytes) override { expected_.push_back({from, data, bytes}); }
@@ -125,7 +140,7 @@ class ThreadTransport : public Transport {
     while (true) {
       group_->throw_if_failed();
       if (take_arrived()) group_->changed.notify_all();
-      if (expected_.empty() && group_->unread[static_cast<size_t>(rank_)] == 0) return;
+      if (expected_.empty() && group_->mail(number_).unread[static_cast<size_t>(rank_)] == 0) return;
       group_->changed.wait(lock);
     }
   }
@@ -139,9 +154,10 @@ class ThreadTransport : public Transport {
 
   /// Copies arrived messages; returns whether there were any. The caller holds the mutex.
   bool take_arrived() {
+    Mail& mail = group_->mail(number_);
     std::vector<Expected> later;
     for (const Expected& expected : expected_) {
-      std::deque<Message>& box = group_->box(expected.from, rank_);
+      std::deque<Message>& box = mail.box(expected.from, rank_);
       if (box.empty()) {
         later.push_back(expected);
         continue;
@@ -149,7 +165,7 @@ class ThreadTransport : public Transport {
       const Message& message = box.front();
       HONE_ASSERT(message.bytes == expected.bytes, "the ranks' calls differ");
       if (message.bytes > 0) std::memcpy(expected.data, message.data, message.bytes);
-      --group_->unread[static_cast<size_t>(message.from)];
+      --mail.unread[static_cast<size_t>(message.from)];
       box.pop_front();
     }
     const bool some = later.size() < expected_.size();
@@ -158,8 +174,24 @@ class ThreadTransport : public Transport {
   }
 
   std::shared_ptr<Group> group_;
-  int rank_;
+  int rank_, number_;
   std::vector<Expected> expected_;
+};
+
+/// Communicators of a rank have their own messages, so each may be used by another thread.
+class ThreadCommunicator : public CpuCommunicator {
+ public:
+  ThreadCommunicator(const std::shared_ptr<Group>& group, int rank)
+      : CpuCommunicator(std::make_shared<ThreadControl>(group, rank), std::make_shared<ThreadTransport>(group, rank, 0),
+                        kScratchBytes),
+        group_(group) {}
+
+ protected:
+  std::shared_ptr<Transport> lane() override { return std::make_shared<ThreadTransport>(group_, rank(), ++lanes_); }
+
+ private:
+  std::shared_ptr<Group> group_;
+  int lanes_ = 0;
 };
 
 }  // namespace
@@ -168,8 +200,7 @@ std::vector<std::unique_ptr<Communicator>> thread_ranks(int count) {
   const auto group = std::make_shared<Group>(count);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int r = 0; r < count; ++r) {
-    ranks.push_back(std::make_unique<CpuCommunicator>(std::make_unique<ThreadControl>(group, r),
-                                                      std::make_unique<ThreadTransport>(group, r), kScratchBytes));
+    ranks.push_back(std::make_unique<ThreadCommunicator>(group, r));
   }
   return ranks;
 }

@@ -1,5 +1,6 @@
 #include "dist/transport.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "core/error.h"
@@ -13,6 +14,13 @@ constexpr auto kPause = std::chrono::microseconds(50);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
 
 }  // namespace
+
+GroupTransport::GroupTransport(std::shared_ptr<Transport> all, std::vector<int> ranks)
+    : all_(std::move(all)),
+      ranks_(std::move(ranks)),
+      rank_(static_cast<int>(std::find(ranks_.begin(), ranks_.end(), all_->rank()) - ranks_.begin())) {
+  HONE_ASSERT(rank_ < size(), "a rank outside the group");
+}
 
 void PatientWait::pause() {
   const Clock::time_point now = Clock::now();

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "dist/control.h"
 #include "dist/control_channel.h"
@@ -29,6 +31,25 @@ class Transport {
   virtual void receive(int from, std::byte* data, size_t bytes) = 0;
   /// Waits for all started sends and receives. Throws Error(kDeviceFailed) if a rank is lost.
   virtual void wait() = 0;
+};
+
+/// Some ranks of a transport, in ascending order, numbered from 0. This rank is one of them.
+class GroupTransport : public Transport {
+ public:
+  GroupTransport(std::shared_ptr<Transport> all, std::vector<int> ranks);
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  void send(int to, const std::byte* data, size_t bytes) override { all_->send(of_all(to), data, bytes); }
+  void receive(int from, std::byte* data, size_t bytes) override { all_->receive(of_all(from), data, bytes); }
+  void wait() override { all_->wait(); }
+
+ private:
+  int of_all(int rank) const { return ranks_.at(static_cast<size_t>(rank)); }
+
+  std::shared_ptr<Transport> all_;
+  std::vector<int> ranks_;
+  int rank_;
 };
 
 // Helpers of transports: waiting for data, and ending.

@@ -8,16 +8,10 @@
 #include "core/profiler.h"
 #include "dist/bucket_parts.h"
 #include "dist/peer_memory.h"
-#include "ops/cast/cast.h"
 
 namespace hone {
 
 namespace {
-
-/// Elements of a part of a bucket's values.
-Tensor part_of_values(const Bucket& bucket, const Part& part) {
-  return {element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, bucket.values.device};
-}
 
 class GatherFetcher final : public WeightFetcher {
  public:
@@ -27,15 +21,13 @@ class GatherFetcher final : public WeightFetcher {
 
   void fetch(const Context& context, const Bucket& bucket, const CopyLane* own) override {
     Stream& stream = context.stream();
-    const std::vector<Part> parts = moved_parts_of(bucket);
-    const Part mine = parts[static_cast<size_t>(ranks_.rank())];
-    if (own == nullptr && !bucket.in_place) copy(context, bucket.own_values, part_of_values(bucket, mine));
+    const bool is_apart = own == nullptr && !bucket.in_place;
     ranks_.fork(stream);
     if (own != nullptr) ranks_.follow(*own);
     {
       const ProfileScope scope(stream, ranks_.cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
                                static_cast<double>(bucket.values.bytes()));
-      ranks_.all_gather(stream, bucket.values, parts);
+      ranks_.all_gather(stream, bucket.values, moved_parts_of(bucket), is_apart ? bucket.own_values : Tensor{});
     }
     bucket.arrivals->expect({.on_stream =
                                  [this, &stream, call = ranks_.calls(), &bucket] {
@@ -78,7 +70,7 @@ class PeerFetcher final : public WeightFetcher {
       double bytes = 0;
       for (size_t step = first + lane; step < parts.size(); step += lanes_.size()) {
         const size_t rank = (static_cast<size_t>(ranks_.rank()) + step) % parts.size();
-        const Tensor to = part_of_values(bucket, parts[rank]);
+        const Tensor to = elements_of(bucket.values, parts[rank]);
         Tensor from = to;
         from.data = memory_->at(static_cast<int>(rank), indices_.at(&bucket));
         if (to.numel() > 0) copies.emplace_back(to, from);
@@ -145,8 +137,9 @@ std::vector<size_t> own_offsets(const ParameterStore& store) {
 std::unique_ptr<WeightFetcher> make_fetcher(FetchWay way, Communicator& ranks, const ParameterStore& store,
                                             Stream& stream) {
   const MappedValues* values = store.mapped_values();
-  std::string why_not = "their memory is not mapped";
-  if (way != FetchWay::kCollectives && values != nullptr) {
+  const bool in_groups = ranks.size() < ranks.control().size();
+  std::string why_not = in_groups ? "they share in groups" : "their memory is not mapped";
+  if (way != FetchWay::kCollectives && values != nullptr && !in_groups) {
     if (auto memory = PeerMemory::connect(ranks.control(), stream, values->own(), own_offsets(store), why_not)) {
       return std::make_unique<PeerFetcher>(ranks, store, stream, std::move(memory));
     }

@@ -40,7 +40,8 @@ class WeightFetcher {
 };
 
 /// Collective: the fetcher of the buckets of `store` that shard values on the device. Returns when the values that
-/// ranks have stored so far can be read. Throws UserError, on all ranks, if the way is kPeers and not possible.
+/// ranks have stored so far can be read. Throws UserError, on all ranks, if the way is kPeers and not possible:
+/// peers are all ranks, so groups of them (dist/mesh.h) gather.
 std::unique_ptr<WeightFetcher> make_fetcher(FetchWay way, Communicator& ranks, const ParameterStore& store,
                                             Stream& stream);
 

@@ -67,10 +67,7 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
   if (bucket.in_host) {
     Tensor own = bucket.values;
-    if (bucket.shards_values()) {
-      const Part part = moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())];
-      own = {element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, bucket.values.device};
-    }
+    if (bucket.shards_values()) own = elements_of(own, moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())]);
     lane_.fork(stream);
     const ProfileScope scope(stream, lane_.cuda_stream(), OpGroup::kMemoryBound, "from host", bucket.name,
                              static_cast<double>(own.bytes()));

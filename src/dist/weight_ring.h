@@ -18,7 +18,8 @@ namespace hone {
 
 class WeightRing {
  public:
-  /// `store` is sharded over `ranks` (null: one rank). The arguments and the streams used must outlive this object.
+  /// `store` is sharded over `ranks`, a shard group's (null: one rank). The arguments and the streams used must outlive
+  /// this object.
   WeightRing(Communicator* ranks, FetchWay way, const ParameterStore& store, const Placement& placement, Device device);
 
   /// Call it before work that uses the group is queued on the context's stream. Starts what is needed to make its

@@ -99,6 +99,19 @@ struct Generator::Buffers {
   DecoderCache cache;
 };
 
+/// Lists the uses of groups in a pass, which are the same in every pass.
+class Generator::UseRecorder final : public GroupObserver {
+ public:
+  explicit UseRecorder(std::vector<GroupUse>& uses) : uses_(uses) { uses_.clear(); }
+  void acquired(const Context&, const ParameterGroup& group, Use use) override { uses_.push_back({&group, use, true}); }
+  void released(const Context&, const ParameterGroup& group, Use use) override {
+    uses_.push_back({&group, use, false});
+  }
+
+ private:
+  std::vector<GroupUse>& uses_;
+};
+
 Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options)
     : decoder_(decoder),
       stream_(stream),
@@ -109,7 +122,7 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
               [&decoder] { return decoder.values_arrived(); }),
       scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
-  HONE_ASSERT(!options_.keep_cache || options_.max_sequences == 1);
+  HONE_ASSERT(!options_.keep_cache || (options_.max_sequences == 1 && options_.together.ranks == nullptr));
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
   buffers_ = std::make_unique<Buffers>(decoder, stream.device(), options_);
@@ -118,7 +131,8 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
   // The first dry pass records which values cross blocks, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
-    forward(largest, Wanted::kNothing);
+    UseRecorder recorder(uses_);
+    forward(largest, Wanted::kNothing, &recorder);
   }
   memory_.reserve();
 }
@@ -131,13 +145,21 @@ Generator::~Generator() {
   }
 }
 
-void Generator::forward(const DeviceBatch& batch, Wanted wanted) {
+size_t Generator::rank() const {
+  return options_.together.ranks ? static_cast<size_t>(options_.together.ranks->rank()) : 0;
+}
+
+size_t Generator::ranks() const {
+  return options_.together.ranks ? static_cast<size_t>(options_.together.ranks->size()) : 1;
+}
+
+void Generator::forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* observer) {
   DecoderCache cache = buffers_->slots(batch.documents);
   Forward call;
   call.batch = &batch;
   call.cache = &cache;
   std::optional<Observing> observing;
-  if (options_.together.values) observing.emplace(decoder_.placement(), *options_.together.values);
+  if (observer) observing.emplace(decoder_.placement(), *observer);
   Tape tape(context_, memory_, plan_, {});
   const Tensor logits = tape.data(decoder_.logits(tape, call, batch.rows));
   const int64_t rows = batch.rows.shape[0];
@@ -155,7 +177,7 @@ PassResult Generator::run(const GenerationPass& pass, Wanted wanted) {
   stream_.upload(batch.rows, pass.rows);
   stream_.upload(buffers_->cache.lengths, pass.lengths);
   graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted)},
-              [&] { forward(batch, wanted); });
+              [&] { forward(batch, wanted, options_.together.values); });
   PassResult result;
   if (wanted == Wanted::kIds) result = stream_.download<int32_t>(buffers_->ids(rows));
   if (wanted == Wanted::kLogits) {
@@ -202,19 +224,66 @@ std::vector<int32_t> Generator::choose(const GenerationPass& pass, PassResult& r
     const auto [row, sequence] = pass.choices[static_cast<size_t>(i)];
     ids[static_cast<size_t>(i)] = sample_token(
         logits_row(result, row, vocab_size, scratch_[static_cast<size_t>(thread)]), schedule.seen(sequence), sampling,
-        {.sequence = sequence, .position = static_cast<uint64_t>(schedule.length(sequence))});
+        {.sequence = prompt_index(sequence), .position = static_cast<uint64_t>(schedule.length(sequence))});
   });
   return ids;
 }
 
-std::vector<int32_t> Generator::agreed(std::vector<int32_t> ids) const {
-  Control* const control = options_.together.control;
-  if (control == nullptr || ids.empty()) return ids;
-  const size_t bytes = ids.size() * sizeof(int32_t);
-  const std::string first = control->broadcast({reinterpret_cast<const char*>(ids.data()), bytes}, 0);
-  HONE_ASSERT(first.size() == bytes, "ranks generate for the same prompts");
-  std::memcpy(ids.data(), first.data(), bytes);
-  return ids;
+void Generator::idle_pass() {
+  for (const auto& [group, use, begins] : uses_) {
+    begins ? options_.together.values->acquired(context_, *group, use)
+           : options_.together.values->released(context_, *group, use);
+  }
+}
+
+bool Generator::goes_on(bool here) const {
+  const GenerateTogether& together = options_.together;
+  if (together.ranks != nullptr) together.ranks->check();  // of a lost rank's prompts there would be no answers
+  return together.values != nullptr && together.ranks != nullptr ? together.ranks->any(here) : here;
+}
+
+namespace {
+
+/// Sequences as a text for other ranks: numbers of 4 bytes, for each sequence how it ended, its length and its tokens.
+std::string text_of(const std::vector<GeneratedSequence>& sequences) {
+  std::vector<int32_t> numbers;
+  for (const GeneratedSequence& sequence : sequences) {
+    numbers.push_back(static_cast<int32_t>(sequence.finish));
+    numbers.push_back(static_cast<int32_t>(sequence.ids.size()));
+    numbers.insert(numbers.end(), sequence.ids.begin(), sequence.ids.end());
+  }
+  std::string text(numbers.size() * sizeof(int32_t), '\0');
+  std::memcpy(text.data(), numbers.data(), text.size());
+  return text;
+}
+
+std::vector<GeneratedSequence> sequences_of(const std::string& text) {
+  std::vector<int32_t> numbers(text.size() / sizeof(int32_t));
+  std::memcpy(numbers.data(), text.data(), numbers.size() * sizeof(int32_t));
+  std::vector<GeneratedSequence> sequences;
+  for (size_t at = 0; at < numbers.size();) {
+    HONE_ASSERT(at + 2 <= numbers.size() && at + 2 + static_cast<size_t>(numbers[at + 1]) <= numbers.size());
+    const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(at) + 2, end = begin + numbers[at + 1];
+    sequences.push_back({.ids = {begin, end}, .finish = static_cast<FinishReason>(numbers[at])});
+    at = static_cast<size_t>(end - numbers.begin());
+  }
+  return sequences;
+}
+
+}  // namespace
+
+std::vector<GeneratedSequence> Generator::of_all_ranks(std::vector<GeneratedSequence> own, size_t prompts) const {
+  if (ranks() == 1) return own;
+  std::vector<GeneratedSequence> all(prompts);
+  const std::vector<std::string> texts = options_.together.ranks->exchange(text_of(own));
+  for (size_t from = 0; from < texts.size(); ++from) {
+    std::vector<GeneratedSequence> sequences = sequences_of(texts[from]);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      HONE_ASSERT(i * texts.size() + from < prompts, "ranks generate for the same prompts");
+      all[i * texts.size() + from] = std::move(sequences[i]);
+    }
+  }
+  return all;
 }
 
 /// Number of prompt tokens that are in the cache. The last token is always computed, for its logits. A recurrent state
@@ -236,27 +305,34 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
   reused_ = request.prompts.empty() ? 0 : kept_prefix(request.prompts.front());
   kept_.clear();  // if a pass fails, the contents of the cache are unknown
   const SamplingOptions& sampling = request.sampling;
-  GenerationSchedule schedule(request.prompts, {.max_sequences = options_.max_sequences,
-                                                .max_length = options_.max_length,
-                                                .max_prefill_tokens = options_.max_prefill_tokens,
-                                                .max_new_tokens = sampling.max_new_tokens,
-                                                .stop_ids = request.stop_ids,
-                                                .track_seen = sampling.repetition_penalty != 1.0,
-                                                .cached = reused_});
+  std::vector<std::vector<int32_t>> dealt;
+  for (size_t i = rank(); i < request.prompts.size() && ranks() > 1; i += ranks()) dealt.push_back(request.prompts[i]);
+  GenerationSchedule schedule(ranks() > 1 ? dealt : request.prompts, {.max_sequences = options_.max_sequences,
+                                                                      .max_length = options_.max_length,
+                                                                      .max_prefill_tokens = options_.max_prefill_tokens,
+                                                                      .max_new_tokens = sampling.max_new_tokens,
+                                                                      .stop_ids = request.stop_ids,
+                                                                      .track_seen = sampling.repetition_penalty != 1.0,
+                                                                      .cached = reused_});
   const Wanted wanted = takes_most_probable(sampling) ? Wanted::kIds : Wanted::kLogits;
   GenerationPass pass;
   while (true) {
     if (request.stop && request.stop()) schedule.stop();
-    if (!schedule.next(pass)) break;
+    const bool has_pass = schedule.next(pass);
+    if (!goes_on(has_pass)) break;
+    if (!has_pass) {
+      idle_pass();
+      continue;
+    }
     PassResult result = run(pass, pass.choices.empty() ? Wanted::kNothing : wanted);
-    const std::vector<int32_t> ids = agreed(choose(pass, result, sampling, schedule));
+    const std::vector<int32_t> ids = choose(pass, result, sampling, schedule);
     for (size_t i = 0; i < ids.size(); ++i) {
       schedule.accept(pass.choices[i].sequence, ids[i]);
-      if (request.on_token) request.on_token(pass.choices[i].sequence, ids[i]);
+      if (request.on_token) request.on_token(prompt_index(pass.choices[i].sequence), ids[i]);
     }
   }
   if (options_.keep_cache) kept_ = schedule.cached_tokens(0);
-  return schedule.take_results();
+  return of_all_ranks(schedule.take_results(), request.prompts.size());
 }
 
 int64_t Generator::bytes() const {

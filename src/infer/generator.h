@@ -18,10 +18,11 @@
 
 namespace hone {
 
-/// Generation on several ranks with sharded weights: all ranks generate the same answers at the same time.
+/// Generation with weights that come for their use, and on several ranks. Rank r of n answers prompts r, r + n, …; as
+/// long as any rank has answers to continue, all run passes, since each keeps a part of the weights.
 struct GenerateTogether {
-  GroupObserver* values = nullptr;  ///< all-gathers the values of a group for its use; null: all values are present
-  Control* control = nullptr;       ///< broadcasts the first rank's tokens: GPUs may round differently
+  GroupObserver* values = nullptr;  ///< brings the values of a group for its use; null: all values are present
+  Control* ranks = nullptr;         ///< among which the prompts are dealt; null: one rank
 };
 
 struct GeneratorOptions {
@@ -59,9 +60,10 @@ class Generator {
   ~Generator();
 
   /// The answers, in the order of the prompts. A sequence ends at a stop token, after max_new_tokens or at max_length.
-  /// Its tokens do not depend on other prompts, max_sequences or the number of threads. Throws UserError for an empty
-  /// prompt, a prompt of max_length tokens or more, an id outside the vocabulary, and sampling options out of range;
-  /// Error(kNumbersLost) for logits that are not finite.
+  /// Its tokens do not depend on other prompts, max_sequences or the numbers of threads and ranks. All ranks must call
+  /// it with the same prompts; each gets all answers, but on_token only for those it computes. Throws UserError for an
+  /// empty prompt, a prompt of max_length tokens or more, an id outside the vocabulary, and sampling options out of
+  /// range; Error(kNumbersLost) for logits that are not finite.
   std::vector<GeneratedSequence> generate(const GenerationRequest& request);
 
   /// Number of prompt tokens of the last request that were reused from the cache.
@@ -79,14 +81,31 @@ class Generator {
   /// The part of a pass's results that is copied to the host.
   enum class Wanted { kNothing, kIds, kLogits };
 
-  /// Runs the model, and writes the wanted results to the buffers.
-  void forward(const DeviceBatch& batch, Wanted wanted);
+  /// A group begins or ends to be used.
+  struct GroupUse {
+    const ParameterGroup* group;
+    Use use;
+    bool begins;
+  };
+  class UseRecorder;
+
+  /// Runs the model, and writes the wanted results to the buffers. `observer`: of uses of groups, or null.
+  void forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* observer);
   PassResult run(const GenerationPass& pass, Wanted wanted);
   std::vector<int32_t> choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
                               const GenerationSchedule& schedule);
+  /// The index of this rank's i-th prompt among all.
+  size_t prompt_index(size_t i) const { return i * ranks() + rank(); }
   void check(const GenerationRequest& request) const;
-  /// The tokens that the first rank has chosen.
-  std::vector<int32_t> agreed(std::vector<int32_t> ids) const;
+  /// The observer's calls of a pass, on a rank that has none to run while others have: it gives them its part of the
+  /// weights.
+  void idle_pass();
+  /// Whether a pass follows, here or on any rank that needs this one's part of the weights.
+  bool goes_on(bool here) const;
+  /// The answers of all ranks to `prompts` prompts, from those of this one.
+  std::vector<GeneratedSequence> of_all_ranks(std::vector<GeneratedSequence> own, size_t prompts) const;
+  size_t rank() const;
+  size_t ranks() const;
   int64_t kept_prefix(const std::vector<int32_t>& prompt) const;
 
   const Decoder& decoder_;
@@ -97,6 +116,7 @@ class Generator {
   Context context_;
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
+  std::vector<GroupUse> uses_;               // of a pass, in order, if values come for their use
   std::vector<std::vector<float>> scratch_;  // a row of logits for each thread
   std::vector<int32_t> kept_;                // tokens in the first slot of the cache
   int64_t reused_ = 0;

@@ -98,11 +98,11 @@ void Optimizer::measure(const Context& context, StepScalars* scalars) {
 }
 
 /// The parameters that this rank measures, so that all ranks together measure each element once: if any are sharded,
-/// rank 0 alone measures those that are not.
+/// the first group alone measures them, and rank 0 alone those that are not.
 std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& parameters) const {
   std::vector<Parameter*> here;
   for (Parameter* p : parameters) {
-    if (p->own().count > 0 && (p->sharded() || ranks_->rank() == 0)) here.push_back(p);
+    if (p->own().count > 0 && (p->sharded() ? ranks_->replica() == 0 : ranks_->rank() == 0)) here.push_back(p);
   }
   return here;
 }

@@ -14,7 +14,8 @@ namespace hone {
 
 class Parameter;
 
-/// The data of a bucket that ranks shard: each keeps a part of the elements; everything else is whole on every rank.
+/// The data of a bucket that the ranks of a group shard: each keeps a part of the elements; everything else is whole on
+/// every rank.
 /// The stages of ZeRO, each including those before it: Rajbhandari et al. (arXiv:1910.02054).
 enum class ZeroStage {
   kNone,
@@ -39,9 +40,9 @@ struct Bucket {
   bool in_place = false;  ///< `values` contains own_values: they are mapped to their place
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
-  int64_t elements = 0;  ///< a multiple of ranks · kAlignment
-  /// Begin of each rank's part, and the end of the last: elements / ranks each, but a cut through a matrix whose state
-  /// stays whole (TrainingFormats) moves to the nearer end of that matrix.
+  int64_t elements = 0;  ///< a multiple of shard ranks · kAlignment
+  /// Begin of the part of each rank of a shard group, and the end of the last: elements / ranks each, but a cut through
+  /// a matrix whose state stays whole (TrainingFormats) moves to the nearer end of that matrix.
   std::vector<int64_t> cuts;
   /// The same in bytes of chunks, if it is packed: a rank's part is whole matrices.
   std::vector<int64_t> chunk_offsets, chunk_cuts;
@@ -58,6 +59,7 @@ struct Bucket {
   /// The arrival of the values; readers of the parameters wait for it.
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
 
+  /// The part of a rank of the shard group.
   Slice part_of(int rank) const {
     const auto r = static_cast<size_t>(rank);
     return {cuts[r], cuts[r + 1] - cuts[r]};
@@ -82,6 +84,9 @@ struct Offload {
 struct RankShare {
   int rank = 0, ranks = 1;
   ZeroStage stage = ZeroStage::kNone;
+  /// Consecutive ranks that shard together; the groups of so many ranks are replicas of each other. It divides `ranks`.
+  /// 0: all ranks.
+  int shard_size = 0;
   Offload offload = {};
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
@@ -92,6 +97,14 @@ struct RankShare {
   /// occupies multiprocessors that backward could use. Measured on 2 H200, LoRA on attention of 48 layers: 48
   /// reductions of 1.1 MB made the expert kernels of backward beside them 35 % slower, 17 ms of a step of 640.
   int64_t least_bucket_bytes = int64_t{64} << 20;
+
+  /// The ranks of a shard group, this rank's place among them, and the index of its group.
+  int shard_ranks() const { return shard_size > 0 ? shard_size : ranks; }
+  int shard_rank() const { return rank % shard_ranks(); }
+  int replica() const { return rank / shard_ranks(); }
 };
+
+/// UserError at `where` unless groups of `shard_size` ranks (0: one group) divide the ranks.
+void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& where);
 
 }  // namespace hone

@@ -33,6 +33,7 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
     place.own_begin = at(cuts[r]);
     place.own_bytes = at(cuts[r + 1]) - place.own_begin;
     place.own_offset = own_bytes_;
+    if (place.own_bytes > 0) own_pieces_.push_back(aligned(place.own_bytes, granularity));
     own_bytes_ += aligned(place.own_bytes, granularity);
     size_t& top = tops[group.slot()][group.index()];
     place.slot = group.slot();
@@ -42,7 +43,10 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
     buckets_.push_back(&bucket);
     places_.emplace(&bucket, place);
   }
-  if (!buckets_.empty()) own_bytes_ = std::max(own_bytes_, granularity);
+  if (own_pieces_.empty() && !buckets_.empty()) {  // a rank without a part takes part in the exchange of memory
+    own_pieces_ = {granularity};
+    own_bytes_ = granularity;
+  }
 }
 
 int64_t MappedValues::bytes() const {
@@ -52,10 +56,12 @@ int64_t MappedValues::bytes() const {
 }
 
 void MappedValues::allocate(Device device) {
-  own_ = MappableMemory(device, own_bytes_);
+  own_ = MappableMemory(device, own_pieces_);
   own_addresses_ = AddressRange(device, own_bytes_);
   map(own_addresses_, 0, own_, 0, own_bytes_);
-  for (const auto& [slot, size] : slot_bytes_) slots_[slot] = MappableMemory(device, size);
+  for (const auto& [slot, size] : slot_bytes_) {
+    slots_[slot] = MappableMemory(device, std::vector<size_t>(size / granularity_, granularity_));
+  }
   for (Bucket* bucket : buckets_) {
     const Place& place = places_.at(bucket);
     const MappableMemory& slot = slots_.at(place.slot);

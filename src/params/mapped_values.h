@@ -42,6 +42,7 @@ class MappedValues {
   std::vector<Bucket*> buckets_;
   std::map<const Bucket*, Place> places_;
   size_t own_bytes_ = 0;
+  std::vector<size_t> own_pieces_;  // of each bucket
   std::map<int, size_t> slot_bytes_;
   MappableMemory own_;
   std::map<int, MappableMemory> slots_;

@@ -184,7 +184,8 @@ class Parameter : public NarrowGradWeight {
   /// Whether its gradients are in a slot that other groups use before and after: written in one pass of backward, and
   /// used when its group is released.
   bool stages_gradients() const { return stages_gradients_; }
-  /// The elements that this rank (or another) keeps: all of them unless sharded. Begins at a multiple of kMomentBlock.
+  /// The elements that this rank (or another of its shard group) keeps: all of them unless sharded. Begins at a
+  /// multiple of kMomentBlock.
   Slice own() const { return slice_of(rank_); }
   Slice slice_of(int rank) const;
   /// The elements of own() in a tensor that has all: the tensor itself unless sharded.
@@ -252,8 +253,8 @@ class Parameter : public NarrowGradWeight {
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;
   bool sharded_ = false;
-  int64_t bucket_offset_ = 0;  ///< if it is sharded
-  int rank_ = 0;
+  int64_t bucket_offset_ = 0;           ///< if it is sharded
+  int rank_ = 0;                        ///< in the shard group
   std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket
   Adapters adapters_;
 };

@@ -1,4 +1,6 @@
 // ParameterStore: how several ranks share its parameters.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <compare>
 #include <map>
@@ -7,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
 
@@ -66,7 +69,7 @@ bool can_move(const Parameter& p) { return p.format().dense() || p.packed(); }
 /// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
 /// forward, and a tied embedding has two uses.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
-  if (share.ranks == 1) return ZeroStage::kNone;
+  if (share.shard_ranks() == 1) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
     const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p);
@@ -127,14 +130,20 @@ void cut_for_mapping(Bucket& bucket, const RankShare& share) {
   if (!bucket.mapped || bucket.packed) return;
   const auto granule = static_cast<int64_t>(share.mapping_granularity / size_of(bucket.parameters.front()->dtype()));
   constexpr int64_t kLeast = 4;
-  if (bucket.elements < kLeast * share.ranks * granule) return;
-  bucket.elements = aligned(bucket.elements, share.ranks * std::lcm(granule, Bucket::kAlignment));
-  bucket.cuts = cuts_of(bucket, share.ranks);
+  if (bucket.elements < kLeast * share.shard_ranks() * granule) return;
+  bucket.elements = aligned(bucket.elements, share.shard_ranks() * std::lcm(granule, Bucket::kAlignment));
+  bucket.cuts = cuts_of(bucket, share.shard_ranks());
   bucket.in_place =
       std::all_of(bucket.cuts.begin(), bucket.cuts.end(), [&](int64_t cut) { return cut % granule == 0; });
 }
 
 }  // namespace
+
+void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& where) {
+  if (shard_size == 0 || (shard_size > 0 && ranks % shard_size == 0)) return;
+  throw UserError(fmt::format("groups of {} ranks do not divide {} ranks", shard_size, ranks), where,
+                  "choose a divisor of the number of ranks");
+}
 
 bool ParameterStore::shares(bool (Bucket::*what)() const) const {
   return std::any_of(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) { return (bucket.*what)(); });
@@ -186,8 +195,8 @@ void ParameterStore::share_among(const RankShare& share) {
     HONE_ASSERT(!bucket.in_host || !bucket.trained || bucket.stage == ZeroStage::kNone || bucket.shards_values(),
                 "values that are gathered after a step are on the device");
     trained_buckets_ += bucket.trained && share.ranks > 1 ? 1 : 0;
-    bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
-    bucket.cuts = cuts_of(bucket, share.ranks);
+    bucket.elements = aligned(bucket.elements, share.shard_ranks() * Bucket::kAlignment);
+    bucket.cuts = cuts_of(bucket, share.shard_ranks());
     if (bucket.packed) cut_chunks(bucket);
     cut_for_mapping(bucket, share);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
@@ -200,11 +209,11 @@ void ParameterStore::share_among(const RankShare& share) {
                   "factors belong to whole matrices");
       p.bucket_offset_ = bucket.offsets[i];
       p.sharded_ = true;
-      p.rank_ = share.rank;
+      p.rank_ = share.shard_rank();
     }
   }
   if (share.mapping_granularity > 0 && shards_values()) {
-    mapped_.emplace(buckets_, share.rank, share.mapping_granularity);
+    mapped_.emplace(buckets_, share.shard_rank(), share.mapping_granularity);
   }
 }
 

@@ -1,9 +1,11 @@
 // ParameterStore: the memory layout of parameters' tensors.
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/arena.h"
 #include "core/host_buffer.h"
@@ -175,6 +177,7 @@ struct ParameterStore::Places {
     int64_t elements;
     DType dtype;
   };
+  bool training = true;
   std::vector<Place> list;
   std::vector<OfBucket> buckets;
   size_t bytes = 0, host_bytes = 0;
@@ -218,7 +221,8 @@ size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::k
 
 void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places& places) const {
   const Parameter& front = *bucket.parameters.front();
-  const Need first = part.need(front, bucket.trained);
+  const bool trained = places.training && bucket.trained;
+  const Need first = part.need(front, trained);
   if (!first) return;
   const DType dtype = first->second;
   const Room room = part.room(front);
@@ -236,21 +240,19 @@ void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places
     const int64_t element_of_part = room == Room::kOwn ? p.own().begin : 0;
     const int64_t element = none ? 0 : position(bucket, i, element_of_part) - own_begin;
     home.offset = top + static_cast<size_t>(element) * size_of(dtype);
-    places.list.push_back({&p, home, part.need(p, bucket.trained)->first, dtype});
+    places.list.push_back({&p, home, part.need(p, trained)->first, dtype});
   }
   top += static_cast<size_t>(elements) * size_of(dtype);
 }
 
 ParameterStore::Places ParameterStore::places_of(const Part& part, bool training) const {
   Places places;
-  const auto in_bucket = [&](const Bucket* bucket) {
-    return part.of_bucket != nullptr && bucket != nullptr && (training || !bucket->trained);
-  };
+  places.training = training;
   for (const Bucket& bucket : buckets_) {
-    if (in_bucket(&bucket)) place_bucket(part, bucket, places);
+    if (part.of_bucket != nullptr) place_bucket(part, bucket, places);
   }
   for (const Parameter& parameter : parameters_) {
-    if (in_bucket(parameter.bucket())) continue;
+    if (part.of_bucket != nullptr && parameter.bucket() != nullptr) continue;
     const Need need = part.need(parameter, training && parameter.trainable());
     if (!need) continue;
     const auto& [shape, dtype] = *need;
@@ -320,11 +322,20 @@ void ParameterStore::allocate(Device device, bool inference) {
   for (const Part& part : parts()) {
     for (Parameter& parameter : parameters_) part.tensor(parameter) = {};  // left by a dry plan
   }
-  for (const Part& part : parts()) {
-    const Places places = places_of(part, !inference);
+  std::vector<Places> all;
+  for (const Part& part : parts()) all.push_back(places_of(part, !inference));
+  // Several threads commit each buffer of host memory (core/host_buffer.h); the driver pins several buffers at a time.
+  std::vector<std::future<HostBuffer>> host;
+  for (const Places& places : all) {
+    host.push_back(std::async(places.host_bytes > 0 ? std::launch::async : std::launch::deferred,
+                              [device, bytes = places.host_bytes] { return HostBuffer(device, bytes); }));
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Part& part = parts()[i];
+    const Places& places = all[i];
     // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
     buffers_.emplace_back(device, places.bytes);
-    host_buffers_.emplace_back(device, places.host_bytes);
+    host_buffers_.push_back(host[i].get());
     const auto at = [this](const Home& home, const Shape& shape, DType dtype) {
       return home.in_host ? host_buffers_.back().tensor(shape, dtype, home.offset)
                           : buffers_.back().tensor(shape, dtype, home.offset);

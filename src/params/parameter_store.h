@@ -51,7 +51,7 @@ class ParameterStore {
   void share_layer_gradients(bool share) { share_layer_gradients_ = share; }
   bool layers_share_gradients() const { return share_layer_gradients_; }
 
-  /// Shards the trainable parameters among several ranks, in buckets(), and places what `share` offloads in host
+  /// Shards the trainable parameters among the ranks of a group, in buckets(), and places what `share` offloads in host
   /// memory, on one rank too. Call it after groups and trainable parameters have been chosen, before allocation. If a
   /// model has adapters, only they are sharded; other trained parameters are small then, and whole on every rank.
   /// ZeroStage::kValues also shards frozen values, if they are dense. Layers do not share gradients then, and second

@@ -48,8 +48,10 @@ bool has_code_for(std::string_view architectures, int major, int minor) {
 namespace hone {
 namespace {
 
+namespace fs = std::filesystem;
+
 /// A "Name:   123 kB" line of a /proc file, in bytes; 0 if it has none.
-uint64_t kilobytes_field(const char* path, const std::string& name) {
+uint64_t kilobytes_field(const fs::path& path, const std::string& name) {
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
@@ -58,23 +60,94 @@ uint64_t kilobytes_field(const char* path, const std::string& name) {
   return 0;
 }
 
-/// What the control group still allows (version 2); none without a limit.
-std::optional<uint64_t> group_allowance() {
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
-  uint64_t limit = 0, used = 0;
-  if (!(limit_file >> limit) || !(used_file >> used)) return std::nullopt;
-  return limit > used ? limit - used : 0;
+std::optional<uint64_t> number_in(const fs::path& path, int base = 10) {
+  std::ifstream file(path);
+  std::string word;
+  if (!(file >> word)) return std::nullopt;
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number, base);
+  return error == std::errc() && end == word.data() + word.size() ? std::optional(number) : std::nullopt;
+}
+
+/// A "name 123" line of memory.stat; 0 if it has none.
+uint64_t statistic(const fs::path& path, const std::string& name) {
+  std::ifstream file(path);
+  std::string word;
+  uint64_t value = 0;
+  while (file >> word >> value) {
+    if (word == name) return value;
+  }
+  return 0;
+}
+
+/// The files of a version of control groups, and the mount of its memory controller.
+struct GroupFiles {
+  const char *mount, *limit, *used, *reclaimable;
+};
+constexpr GroupFiles kVersion2{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+constexpr GroupFiles kVersion1{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                               "total_inactive_file"};
+
+/// What a group still allows; none without a limit. The kernel drops unused pages of files before it refuses memory.
+std::optional<uint64_t> allowance_of(const fs::path& folder, const GroupFiles& files) {
+  constexpr uint64_t kNoLimit = uint64_t{1} << 60;  // version 1 writes a number for it
+  const std::optional<uint64_t> limit = number_in(folder / files.limit), used = number_in(folder / files.used);
+  if (!limit || !used || *limit >= kNoLimit) return std::nullopt;
+  const uint64_t held = *used - std::min(*used, statistic(folder / "memory.stat", files.reclaimable));
+  return *limit > held ? *limit - held : 0;
+}
+
+/// The least that this process's control group and those around it still allow; none without a limit.
+std::optional<uint64_t> group_allowance(const fs::path& root) {
+  std::optional<uint64_t> least;
+  std::ifstream groups(root / "proc/self/cgroup");
+  std::string line;
+  while (std::getline(groups, line)) {  // 4:memory:/path, or of version 2 0::/path
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool unified = controllers == ",,";
+    if (!unified && controllers.find(",memory,") == std::string::npos) continue;
+    const GroupFiles& files = unified ? kVersion2 : kVersion1;
+    // In a container the path may be the host's, and the mount the group itself.
+    for (fs::path group = line.substr(second + 1);; group = group.parent_path()) {
+      const std::optional<uint64_t> allowance = allowance_of(root / files.mount / group.relative_path(), files);
+      if (allowance) least = std::min(*allowance, least.value_or(*allowance));
+      if (!group.has_relative_path()) break;
+    }
+  }
+  return least;
+}
+
+/// Bytes of the memory blocks that are online; 0 where the system does not list them.
+uint64_t online_memory(const fs::path& root) {
+  const fs::path folder = root / "sys/devices/system/memory";
+  const uint64_t block = number_in(folder / "block_size_bytes", 16).value_or(0);
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().starts_with("memory"))
+      bytes += number_in(entry.path() / "online") == uint64_t{1} ? block : 0;
+  }
+  return bytes;
+}
+
+/// What MemTotal is expected to gain: elsewhere it lacks a few percent of the memory blocks, which the kernel keeps.
+uint64_t expected_growth(const fs::path& root) {
+  const uint64_t total = kilobytes_field(root / "proc/meminfo", "MemTotal"), online = online_memory(root);
+  const uint64_t usable = online / 32 * 31;
+  return total > 0 && total < online / 4 * 3 ? usable - total : 0;
 }
 
 }  // namespace
 
-uint64_t available_host_memory() {
-  const uint64_t available = kilobytes_field("/proc/meminfo", "MemAvailable");
-  return std::min(available, group_allowance().value_or(available));
+uint64_t available_host_memory(const fs::path& root) {
+  const uint64_t available = kilobytes_field(root / "proc/meminfo", "MemAvailable") + expected_growth(root);
+  return std::min(available, group_allowance(root).value_or(available));
 }
-uint64_t allocatable_host_memory() {
-  const std::optional<uint64_t> allowance = group_allowance();
-  return allowance ? *allowance : available_host_memory();
+uint64_t allocatable_host_memory(const fs::path& root) {
+  const std::optional<uint64_t> allowance = group_allowance(root);
+  return allowance ? *allowance : available_host_memory(root);
 }
 uint64_t resident_bytes() { return kilobytes_field("/proc/self/status", "VmRSS"); }
 uint64_t peak_resident_bytes() { return kilobytes_field("/proc/self/status", "VmHWM"); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -43,11 +44,12 @@ std::string device_text(Device device);
 
 // Memory of this process and of the machine, in bytes.
 
-/// Free memory and caches the system would give up (MemAvailable), within the limits of the control group.
-uint64_t available_host_memory();
-/// What could be allocated and used: what the control group still allows where it has a limit, since some virtual
-/// machines get memory as they use it and show less at first; else as above.
-uint64_t allocatable_host_memory();
+/// Free memory and caches the system would give up (MemAvailable), within the limits of the control group. Some virtual
+/// machines show a small MemTotal at first, which grows as memory is used: what their memory blocks have beyond it
+/// counts as free, too. `root`: where /proc and /sys are.
+uint64_t available_host_memory(const std::filesystem::path& root = "/");
+/// What could be allocated and used: what the control group still allows where it has a limit; else as above.
+uint64_t allocatable_host_memory(const std::filesystem::path& root = "/");
 /// Resident set of this process now, and its largest since the start.
 uint64_t resident_bytes();
 uint64_t peak_resident_bytes();

@@ -8,6 +8,7 @@
 
 #include "core/cuda_device.h"
 #include "core/error.h"
+#include "core/root_testing.h"
 #include "session/device_facts.h"
 
 namespace hone {
@@ -77,6 +78,76 @@ TEST(HostMemory, WhatIsWrittenBecomesResidentAndThePeakStays) {
   }
   EXPECT_GE(peak_resident_bytes(), before + kBytes / 2);
   EXPECT_GE(peak_resident_bytes(), resident_bytes());
+}
+
+/// A machine of which /proc and /sys are in a folder.
+class HostMemoryOf : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+  void meminfo(uint64_t total, uint64_t available) const {
+    root_.write("proc/meminfo", "MemTotal:  " + std::to_string(total / 1024) +
+                                    " kB\nMemFree:  1 kB\nMemAvailable: " + std::to_string(available / 1024) + " kB\n");
+  }
+  void blocks(int online, int offline) const {
+    root_.write("sys/devices/system/memory/block_size_bytes", "40000000\n");  // 1 GiB, in hexadecimal digits
+    for (int i = 0; i < online + offline; ++i) {
+      root_.write("sys/devices/system/memory/memory" + std::to_string(i) + "/online", i < online ? "1\n" : "0\n");
+    }
+  }
+  void group(const std::string& folder, const std::string& limit, uint64_t used, uint64_t file) const {
+    root_.write("sys/fs/cgroup/" + folder + "memory.max", limit + "\n");
+    root_.write("sys/fs/cgroup/" + folder + "memory.current", std::to_string(used) + "\n");
+    root_.write("sys/fs/cgroup/" + folder + "memory.stat", "anon 5\ninactive_file " + std::to_string(file) + "\n");
+  }
+  uint64_t available() const { return available_host_memory(root_.path()); }
+  uint64_t allocatable() const { return allocatable_host_memory(root_.path()); }
+
+  testing::TestRoot root_;
+};
+
+TEST_F(HostMemoryOf, AMachineIsWhatTheSystemCouldGive) {
+  meminfo(126 * kGiB, 100 * kGiB);
+  EXPECT_EQ(available(), 100 * kGiB);
+  blocks(128, 4);
+  EXPECT_EQ(available(), 100 * kGiB) << "what the kernel keeps for itself does not come";
+  EXPECT_EQ(allocatable(), 100 * kGiB);
+}
+
+TEST_F(HostMemoryOf, AVirtualMachineThatGrowsIsWhatItWillHave) {
+  meminfo(31 * kGiB, 29 * kGiB);
+  blocks(128, 0);
+  EXPECT_EQ(available(), 29 * kGiB + (124 - 31) * kGiB);
+  EXPECT_EQ(allocatable(), available());
+  group("", std::to_string(64 * kGiB), 4 * kGiB, 0);
+  root_.write("proc/self/cgroup", "0::/\n");
+  EXPECT_EQ(available(), 60 * kGiB) << "no more than its control group allows";
+}
+
+TEST_F(HostMemoryOf, AControlGroupHasTheLeastLimitOfThoseAroundIt) {
+  meminfo(126 * kGiB, 100 * kGiB);
+  root_.write("proc/self/cgroup", "3:cpu,cpuacct:/other\n0::/jobs/one\n");
+  group("", "max", 90 * kGiB, 0);
+  group("jobs/", std::to_string(40 * kGiB), 30 * kGiB, 25 * kGiB);
+  group("jobs/one/", "max", 20 * kGiB, 0);
+  EXPECT_EQ(available(), 35 * kGiB) << "pages of files can be dropped";
+  group("jobs/one/", std::to_string(22 * kGiB), 20 * kGiB, 1 * kGiB);
+  EXPECT_EQ(allocatable(), 3 * kGiB);
+  group("jobs/one/", std::to_string(10 * kGiB), 20 * kGiB, 0);
+  EXPECT_EQ(allocatable(), 0u);
+}
+
+TEST_F(HostMemoryOf, AControlGroupOfVersion1IsReadToo) {
+  meminfo(126 * kGiB, 100 * kGiB);
+  root_.write("proc/self/cgroup", "5:devices:/job\n4:memory:/job\n0::/\n");
+  const std::string folder = "sys/fs/cgroup/memory/";
+  root_.write(folder + "memory.limit_in_bytes", "9223372036854771712\n");
+  root_.write(folder + "memory.usage_in_bytes", "1\n");
+  EXPECT_EQ(allocatable(), 100 * kGiB) << "no limit";
+  root_.write(folder + "job/memory.limit_in_bytes", std::to_string(8 * kGiB) + "\n");
+  root_.write(folder + "job/memory.usage_in_bytes", std::to_string(3 * kGiB) + "\n");
+  root_.write(folder + "job/memory.stat", "total_inactive_file " + std::to_string(1 * kGiB) + "\n");
+  EXPECT_EQ(allocatable(), 6 * kGiB);
 }
 
 }  // namespace

@@ -161,8 +161,10 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   if (lora) {
     const AdapterKind& kind = adapter_kind(*lora);
     if (!kind.reads_whole_rows.empty() && options.ranks.ranks > 1 && options.ranks.stage == ZeroStage::kValues) {
-      throw UserError(fmt::format("{} {}, which zero_stage 3 shards", kind.name, kind.reads_whole_rows), "zero_stage",
-                      fmt::format("use zero_stage: 2, or leave {} out", kind.key));
+      throw UserError(
+          fmt::format("{} {}, which zero_stage 3 shards", kind.name, kind.reads_whole_rows), "zero_stage",
+          fmt::format("use zero_stage: 2, or leave {} out; a trained adapter can be merged first (hone merge)",
+                      kind.key));
     }
     attach_lora(store, *lora);
     for (Parameter& parameter : store.all()) {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "params/adapter_kind.h"
 #include "report/table.h"
+#include "train/fitting_setting.h"
 #include "train/run_options.h"
 #include "train/schedule_options.h"
 
@@ -99,9 +100,8 @@ DescribedModel describe_model(RunConfig config, RunContext& context) {
         "the losses are wrong: compare one with transformers",
         model->config().file(), fmt::join(unread, ", "));
   }
-  TrainableOptions trainable = trainable_options(config, context.device());
+  const TrainableOptions trainable = trainable_options(config, context.device(), context.ranks.rank);
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
-  trainable.ranks.rank = context.ranks.rank;
   model->set_trainable(trainable);
   const DecoderConfig& decoder = model->decoder().config();
   if (!config.data.max_length) {
@@ -131,12 +131,7 @@ DescribedRun describe_run(DescribedModel model, RunContext& context) {
 }
 
 bool halve_batch(DescribedRun& run) {
-  RunConfig::Schedule& schedule = run.config.schedule;
-  if (schedule.per_device_train_batch_size % 2 != 0 || run.config.optim.optimizer_in_backward) return false;
-  schedule.per_device_train_batch_size /= 2;
-  schedule.gradient_accumulation_steps *= 2;
-  run.config.eval.per_device_eval_batch_size =
-      std::min(run.config.eval.per_device_eval_batch_size, schedule.per_device_train_batch_size);
+  if (!halve_batch(run.config)) return false;
   make_batches(run);
   return true;
 }

@@ -126,12 +126,13 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       idle_memory_(stream.device()),
       context_(stream, memory_.scratch),
       idle_context_(stream, idle_memory_.scratch),
-      ranks_(options_.ranks != nullptr && options_.ranks->size() > 1
+      ranks_(options_.ranks != nullptr && options_.ranks->world().size() > 1
                  ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
                  : std::nullopt),
-      ring_(store.brings_values() ? std::optional<WeightRing>(std::in_place, options_.ranks, options_.weight_fetch,
-                                                              store, decoder.placement(), stream.device())
-                                  : std::nullopt),
+      ring_(store.brings_values()
+                ? std::optional<WeightRing>(std::in_place, options_.ranks ? &options_.ranks->weights() : nullptr,
+                                            options_.weight_fetch, store, decoder.placement(), stream.device())
+                : std::nullopt),
       optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
       graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {
   memory_.kept.offload(options_.offload_activations);
@@ -351,7 +352,7 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
   start_measurements(options_.train_datasets);
   HONE_ASSERT(!data.micro_batches.empty());
   const std::vector<const MicroBatch*> mine = of_this_rank(data.micro_batches);
-  if (ranks_) ranks_->begin_reduction();
+  if (ranks_) ranks_->begin_reduction(mine.size());
   for (size_t i = 0; i < mine.size(); ++i) {
     if (mine[i] == nullptr) {
       idle_micro_batch(i == 0);

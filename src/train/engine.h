@@ -33,10 +33,10 @@ struct EngineOptions {
   bool offload_activations = false;  ///< kept values are in host memory between forward and backward
   bool training = true;              ///< false: only evaluate() will be called, parameters need no gradients or moments
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for recurring sizes of micro-batches, and for the update
-  /// The ranks that train together and share the store; null for a single rank. Rank r of n runs micro-batches r, r +
-  /// n, … of a step or an evaluation, and all ranks run the same number of passes. Every rank gets all micro-batches,
+  /// The ranks that train together, as the store is shared; null for a single rank. Rank r of n runs micro-batches r, r
+  /// + n, … of a step or an evaluation, and all ranks run the same number of passes. Every rank gets all micro-batches,
   /// and the same results.
-  Communicator* ranks = nullptr;
+  const RankMesh* ranks = nullptr;
   FetchWay weight_fetch = FetchWay::kAuto;  ///< of values that ranks shard
 };
 

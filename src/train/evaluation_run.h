@@ -9,15 +9,21 @@
 namespace hone {
 
 struct EvaluationRun {
-  RunContext& context;
+  RankGroup& group;
   DescribedRun described;
 
-  /// Evaluates with the currently attached adapters. Memory other than the model's is freed afterwards.
+  RunContext& context() const { return group.context(); }
+  /// Evaluates with the currently attached adapters; the ranks' micro-batches are dealt among them. Memory other than
+  /// the model's is freed afterwards. Collective.
   LossResult evaluate() const;
 };
 
-/// Loads the model and the evaluation data (or, without any, `datasets`), limited to the first `max_samples`. The
-/// context must outlive the run. UserError: as describe_run, or an evaluation that does not fit in memory.
-EvaluationRun load_evaluation(RunConfig config, RunContext& context, std::optional<int64_t> max_samples);
+/// Describes the model, and the evaluation data (or, without any, `datasets`), limited to the first `max_samples`.
+/// UserError: as describe_run.
+DescribedRun describe_evaluation(RunConfig config, RunContext& context, std::optional<int64_t> max_samples);
+
+/// Loads the model for evaluation alone, whose weights ranks and host memory keep as the configuration says. The group
+/// must outlive the run. UserError, with what fits, for an evaluation that does not fit in memory. Collective.
+EvaluationRun load_evaluation(DescribedRun run, RankGroup& group);
 
 }  // namespace hone

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
@@ -153,6 +154,14 @@ std::optional<std::filesystem::path> find_checkpoint(const RunConfig& config, Lo
             [&](const std::string& text) { logger.warning("{}", text); });
 }
 
+namespace {
+
+void log_pinned(int64_t bytes, double seconds, Logger& logger) {
+  logger.info("host memory pinned: {:.2f} GB in {:.1f} s", static_cast<double>(bytes) / 1e9, seconds);
+}
+
+}  // namespace
+
 void load_weights(const DescribedModel& described, RunContext& context, bool inference) {
   LoadedModel& model = *described.model;
   Logger& logger = context.logger;
@@ -166,7 +175,12 @@ void load_weights(const DescribedModel& described, RunContext& context, bool inf
   }
   const WallClock::time_point begin = WallClock::now();
   const auto seed = static_cast<uint64_t>(described.config.machine.seed);
+  // Memory is allocated before anything is read.
+  const int64_t host = context.device().kind == DeviceKind::kCuda ? model.store().bytes(!inference).host : 0;
+  if (host > 0) logger.info("pinning {:.2f} GB of host memory", static_cast<double>(host) / 1e9);
+  bool pinned = false;
   model.load(context.device(), context.pool, seed, inference, [&](int64_t bytes) {
+    if (host > 0 && !std::exchange(pinned, true)) log_pinned(host, seconds_since(begin), logger);
     logger.console().set_progress({.label = "load weights", .done = bytes, .total = total});
   });
   logger.console().clear_progress();
@@ -184,7 +198,12 @@ LoadedRun load_planned(PlannedRun& planned, std::optional<std::filesystem::path>
   const DescribedRun& described = planned.described;
   LoadedRun run{.planned = planned, .state = {}};
   load_weights(described, run.context(), false);
+  const WallClock::time_point begin = WallClock::now();
   run.engine().reserve();
+  const int64_t offloaded = planned.memory.host_activations;
+  if (offloaded > 0 && run.context().device().kind == DeviceKind::kCuda) {
+    log_pinned(offloaded, seconds_since(begin), run.logger());
+  }
   run.state.seed = static_cast<uint64_t>(described.config.machine.seed);
   run.state.data = data_identity(described.data(), described.config);
   Resume(run).from(std::move(checkpoint));

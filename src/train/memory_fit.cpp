@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "core/error.h"
 #include "session/device_facts.h"
@@ -28,6 +29,23 @@ MemoryLimit memory_limit(Stream& stream) {
   }
   // Other programs of the host allocate and free memory meanwhile.
   return {.comfortable = available * 9 / 10, .most = available, .host = std::nullopt};
+}
+
+MemoryLimit least_of_ranks(MemoryLimit limit, Device device, int sharing, Control& ranks) {
+  if (device.kind == DeviceKind::kCpu) {
+    limit.comfortable /= sharing;
+    limit.most /= sharing;
+  }
+  if (limit.host) *limit.host /= sharing;
+  for (const std::string& text :
+       ranks.exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
+    MemoryLimit other;
+    std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace();
+    limit.comfortable = std::min(limit.comfortable, other.comfortable);
+    limit.most = std::min(limit.most, other.most);
+    if (limit.host) limit.host = std::min(*limit.host, *other.host);
+  }
+  return limit;
 }
 
 std::vector<std::string> allowed_levels(const std::string& gradient_checkpointing) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/stream.h"
+#include "dist/control.h"
 #include "train/engine.h"
 
 namespace hone {
@@ -33,6 +34,10 @@ struct MemoryLimit {
 /// Limits from the memory that is free now. On a GPU, CUDA's context already exists; memory is reserved for what the
 /// libraries and the driver load with the first kernels.
 MemoryLimit memory_limit(Stream& stream);
+
+/// The limit of the rank with the least memory, of ranks that share their hosts' memory, `sharing` of them this host's.
+/// Collective.
+MemoryLimit least_of_ranks(MemoryLimit limit, Device device, int sharing, Control& ranks);
 
 /// Memory that CUDA takes on a GPU in addition to a plan: context, libraries and their workspaces, kernels. Measured on
 /// an H200 after steps of a Qwen3-MoE: 1.25 GB.

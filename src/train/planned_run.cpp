@@ -1,12 +1,14 @@
 #include "train/planned_run.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
+#include "params/frozen_weights.h"
 #include "report/humanise.h"
+#include "train/fitting_setting.h"
 #include "train/memory_rows.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
@@ -21,13 +23,11 @@ std::string level_note(const std::string& level) {
   return level == recompute_levels().back() ? "recomputed in backward" : fmt::format("kept, {} recomputed", level);
 }
 
-/// Capacity for the training micro-batches, if any, and those for evaluation.
-BatchCapacity capacity_of(const DescribedRun& run, bool training) {
-  BatchCapacity capacity;
-  if (training) capacity = run.loader->capacity();
+/// Adds the capacity for evaluations of the run's data with this configuration.
+BatchCapacity with_evaluation(BatchCapacity capacity, const DescribedRun& run, const RunConfig& config) {
   if (run.eval_batches.empty()) return capacity;
   const SampleStore& evaluated = run.data().eval.size() > 0 ? run.data().eval : run.data().train;
-  const BatchCapacity eval = Loader(evaluated, eval_loader_options(run.config)).capacity();
+  const BatchCapacity eval = Loader(evaluated, eval_loader_options(config)).capacity();
   for (int64_t BatchCapacity::*field : {&BatchCapacity::max_tokens, &BatchCapacity::max_documents,
                                         &BatchCapacity::max_supervised, &BatchCapacity::max_seqlen}) {
     capacity.*field = std::max(capacity.*field, eval.*field);
@@ -35,21 +35,64 @@ BatchCapacity capacity_of(const DescribedRun& run, bool training) {
   return capacity;
 }
 
-std::unique_ptr<Engine> make_engine(const DescribedRun& run, EngineOptions options, Stream& stream) {
-  const bool answers =
-      options.training && run.config.generation.generate_samples;  // prompt and answer have up to max_length tokens
+/// Options of an engine for the run's data; `model` is the run's, or the same model with another configuration.
+EngineOptions options_for(const DescribedRun& run, const DescribedModel& model, const BatchCapacity& capacity,
+                          bool training) {
+  EngineOptions options = engine_options(model, capacity);
+  options.training = training;
+  if (training) options.train_datasets = static_cast<int64_t>(run.data().train_names.size());
   options.eval_datasets = static_cast<int64_t>(run.data().eval_names.size());
-  Decoder& decoder = run.model->decoder();
-  decoder.prepare(stream, std::max(options.capacity.max_seqlen, answers ? *run.config.data.max_length : 0));
-  return std::make_unique<Engine>(decoder, run.model->store(), stream, options);
+  return options;
+}
+
+std::unique_ptr<Engine> make_engine(const DescribedModel& model, const EngineOptions& options, Stream& stream) {
+  const bool answers =
+      options.training && model.config.generation.generate_samples;  // prompt and answer have up to max_length tokens
+  Decoder& decoder = model.model->decoder();
+  decoder.prepare(stream, std::max(options.capacity.max_seqlen, answers ? *model.config.data.max_length : 0));
+  return std::make_unique<Engine>(decoder, model.model->store(), stream, options);
 }
 
 std::unique_ptr<Engine> training_engine(const DescribedRun& run, const RankGroup& group) {
-  EngineOptions options = engine_options(run, capacity_of(run, true));
-  options.ranks = group.communicator();
-  options.train_datasets = static_cast<int64_t>(run.data().train_names.size());
+  EngineOptions options = options_for(run, run, with_evaluation(run.loader->capacity(), run, run.config), true);
+  options.ranks = group.mesh();
   return make_engine(run, options, group.context().stream);
 }
+
+/// Plans a run with other configurations, of which it loads and describes nothing anew but the model.
+class OtherPlans {
+ public:
+  /// `training`: of training, else of evaluation alone.
+  OtherPlans(const DescribedRun& run, RunContext& context, bool training)
+      : run_(run), context_(context), training_(training) {}
+
+  MemoryPlan plan(const RunConfig& config, const RecomputePolicy& recompute) {
+    auto model = std::make_unique<LoadedModel>(run_.model->config(), run_.model->directory(), dtype_of(config),
+                                               expert_format_of(config));
+    model->set_trainable(trainable_options(config, context_.device(), context_.ranks.rank));
+    const DescribedModel described = describe_model(config, std::move(model));
+    described.model->store().allocate_dry(context_.device());
+    EngineOptions options = options_for(run_, described, capacity(config), training_);
+    options.recompute = recompute;
+    return make_engine(described, options, context_.stream)->plan();
+  }
+
+ private:
+  const BatchCapacity& capacity(const RunConfig& config) {
+    const auto [found, is_new] = capacities_.try_emplace(config.schedule.per_device_train_batch_size);
+    if (is_new) {
+      const BatchCapacity of_training =
+          training_ ? Loader(run_.data().train, train_loader_options(config)).capacity() : BatchCapacity{};
+      found->second = with_evaluation(of_training, run_, config);
+    }
+    return found->second;
+  }
+
+  const DescribedRun& run_;
+  RunContext& context_;
+  bool training_;
+  std::map<int64_t, BatchCapacity> capacities_;  // by samples of a micro-batch
+};
 
 /// Creates engines of a run, which is described again until it fits.
 class Planning {
@@ -87,49 +130,25 @@ class Planning {
   }
 
  private:
-  void replace_engine() {
-    engine_.reset();
-    engine_ = training_engine(run_, group_);
-  }
-
   bool halve() {
     if (!halve_batch(run_)) return false;
-    replace_engine();
+    engine_.reset();
+    engine_ = training_engine(run_, group_);
     return true;
   }
 
-  /// Plans again with another cpu_offload.
-  void offload(const std::vector<std::string>& names) {
-    run_.config.machine.cpu_offload = names;
-    RankShare share = trainable_options(run_.config, group_.context().device()).ranks;
-    share.rank = group_.context().ranks.rank;
-    run_.model->store().share_among(share);
-    run_.model->store().allocate_dry(group_.context().device());
-    replace_engine();
-  }
-
-  bool fits_with(const std::string& level) { return choose_level({level}, limit_, *engine_).fits; }
-
-  /// Returns the cheapest setting that makes the run fit, found by dry passes.
-  std::string what_fits() {
+  /// The fastest setting that makes the run fit, found by dry passes, or advice where there is none.
+  std::string what_fits() const {
     const RunConfig& config = run_.config;
-    for (const std::string& level : recompute_levels()) {
-      if (fits_with(level)) return fmt::format("it fits with gradient_checkpointing: {}", level_setting(level));
-    }
-    while (halve()) {
-      if (!fits_with(recompute_levels().back())) continue;
-      return fmt::format(
-          "it fits with gradient_checkpointing: true, per_device_train_batch_size: {} and "
-          "gradient_accumulation_steps: {}, which is the same training",
-          config.schedule.per_device_train_batch_size, config.schedule.gradient_accumulation_steps);
-    }
-    if (limit_.host) {
-      for (const std::vector<std::string>& names : further_offloads(config)) {
-        offload(names);
-        if (!fits_with(recompute_levels().back())) continue;
-        return fmt::format("it fits with cpu_offload: [{}] and gradient_checkpointing: true", fmt::join(names, ", "));
-      }
-    }
+    OtherPlans others(run_, group_.context(), true);
+    const bool on_cpu = group_.context().device().kind == DeviceKind::kCpu;
+    const MemoryRoom room{.host_is_apart = limit_.host.has_value(),
+                          .int8_experts = on_cpu && experts_fit(run_.model->store(), int8_format()),
+                          .fits = [&](const RunConfig& changed, const std::string& level) {
+                            return limit_.fits(others.plan(changed, recompute_policy(level)));
+                          }};
+    const std::optional<std::string> setting = fitting_setting(config, room);
+    if (setting) return "it fits with " + *setting;
     const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != "3";
     return fmt::format("{}{}lower max_length; `hone estimate` shows what fits",
                        shards_more ? "shard more with zero_stage: 3, " : "",
@@ -162,12 +181,33 @@ class Planning {
 
 }  // namespace
 
-PlannedRun plan_run(DescribedRun& run, RankGroup& group) { return Planning(run, group).plan(); }
+PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
+  group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
+  return Planning(run, group).plan();
+}
 
-std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, RunContext& context) {
-  EngineOptions options = engine_options(run, capacity_of(run, false));
-  options.training = false;
-  return make_engine(run, options, context.stream);
+std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, const RankGroup& group) {
+  EngineOptions options = options_for(run, run, with_evaluation({}, run, run.config), false);
+  options.ranks = group.mesh();
+  return make_engine(run, options, group.context().stream);
+}
+
+void require_evaluation_fits(const DescribedRun& run, RankGroup& group) {
+  const MemoryLimit limit = group.least_memory_limit();
+  run.model->store().allocate_dry(group.context().device());
+  const MemoryPlan plan = evaluation_engine(run, group)->plan();
+  if (limit.fits(plan)) return;
+  OtherPlans others(run, group.context(), false);
+  RunConfig config = run.config;
+  config.schedule.per_device_train_batch_size = 1;  // is not of an evaluation
+  const MemoryRoom room{.host_is_apart = limit.host.has_value(),
+                        .fits = [&](const RunConfig& changed, const std::string& level) {  // nothing is recomputed
+                          return level == recompute_levels().front() &&
+                                 limit.fits(others.plan(changed, recompute_policy(level)));
+                        }};
+  const std::optional<std::string> setting = fitting_setting(config, room);
+  throw does_not_fit("evaluation", plan, limit,
+                     setting ? "it fits with " + *setting : "lower per_device_eval_batch_size or max_length");
 }
 
 EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& capacity) {

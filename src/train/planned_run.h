@@ -23,7 +23,11 @@ struct PlannedRun {
 PlannedRun plan_run(DescribedRun& run, RankGroup& group);
 
 /// An engine for evaluations of the model in its current state, with or without adapters; plan() has not been called.
-std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, RunContext& context);
+std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, const RankGroup& group);
+
+/// UserError if an evaluation does not fit in memory, with settings that help. Parameters get dry addresses.
+/// Collective.
+void require_evaluation_fits(const DescribedRun& run, RankGroup& group);
 
 /// Engine options from a described model: all but data sets, recomputation and ranks.
 EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& capacity);

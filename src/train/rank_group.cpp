@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
 #include <thread>
 
 #include "core/durable_file.h"
@@ -22,6 +21,15 @@ RankGroup::RankGroup(RunContext& context) : context_(context) {
   HONE_ASSERT(communicator_->size() == ranks.size && communicator_->rank() == ranks.rank);
 }
 
+void RankGroup::share(const RankShare& share) {
+  if (!communicator_) return;
+  mesh_.emplace(*communicator_, share);
+  const int groups = share.ranks / share.shard_ranks();
+  if (groups == 1 || share.stage == ZeroStage::kNone) return;
+  context_.logger.info("{} groups of {} ranks are replicas of each other; each group shares what zero_stage says",
+                       groups, share.shard_ranks());
+}
+
 /// Ranks with different files or settings would otherwise train different models without an error.
 void RankGroup::check_agreement(const DescribedRun& run) {
   if (!communicator_) return;
@@ -32,6 +40,7 @@ void RankGroup::check_agreement(const DescribedRun& run) {
     shared.machine.device = "";
     control.check_same("configuration", context_.config_writer.yaml(shared));
   }
+  control.check_same("size of shard groups", std::to_string(run.config.machine.shard_size));
   control.check_same("data", data_identity(run.data(), run.config).dump(1));
 }
 
@@ -63,21 +72,9 @@ std::optional<std::filesystem::path> RankGroup::from_first(const std::optional<s
 MemoryLimit RankGroup::least_memory_limit() {
   MemoryLimit limit = memory_limit(context_.stream);
   const int sharing = communicator_ ? context_.ranks.local_size : 1;
-  if (context_.device().kind == DeviceKind::kCpu) {  // ranks share their host's memory
-    limit.comfortable /= sharing;
-    limit.most /= sharing;
-  }
-  if (limit.host) limit.host = std::max<int64_t>(*limit.host / sharing - kWritingMemory, 0);
+  if (limit.host) limit.host = std::max<int64_t>(*limit.host - sharing * kWritingMemory, 0);
   if (!communicator_) return limit;
-  for (const std::string& text :
-       exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
-    MemoryLimit other;
-    std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace();
-    limit.comfortable = std::min(limit.comfortable, other.comfortable);
-    limit.most = std::min(limit.most, other.most);
-    if (limit.host) limit.host = std::min(*limit.host, *other.host);
-  }
-  return limit;
+  return least_of_ranks(limit, context_.device(), context_.ranks.local_size, communicator_->control());
 }
 
 void RankGroup::require_shared(const std::filesystem::path& folder) {
@@ -112,7 +109,8 @@ void RankGroup::write_together(std::span<const TensorFile> files, const std::fun
       write_files(folder, files, &checksums, &context_.pool);
     });
   }
-  RankWriters writers(*communicator_, context_.stream, context_.pool, files);
+  RankWriters writers(*communicator_, mesh_ ? mesh_->share().shard_ranks() : communicator_->size(), context_.stream,
+                      context_.pool, files);
   if (context_.writes()) {
     save([&](const std::filesystem::path& folder, FileChecksums& checksums) { writers.write(folder, checksums); });
   } else {

@@ -8,9 +8,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "dist/communicator.h"
+#include "dist/guarded.h"
+#include "dist/mesh.h"
 #include "train/described_run.h"
 #include "train/memory_fit.h"
 #include "weights/tensor_file.h"
@@ -28,16 +30,15 @@ class RankGroup {
   RunContext& context() const { return context_; }
   /// Null with one rank.
   Communicator* communicator() const { return communicator_.get(); }
+  /// Forms the groups that shard what is trained. All ranks call it, once.
+  void share(const RankShare& share);
+  /// Null with one rank, and before share().
+  const RankMesh* mesh() const { return mesh_ ? &*mesh_ : nullptr; }
 
   /// Runs `work`. If it throws, sends the reason to the other ranks first, so that they do not wait.
   template <class Work>
   auto guarded(Work&& work) {
-    try {
-      return work();
-    } catch (const std::exception& error) {
-      if (communicator_) communicator_->control().fail(reason_of(error));
-      throw;
-    }
+    return hone::guarded(communicator_ ? &communicator_->control() : nullptr, std::forward<Work>(work));
   }
 
   /// UserError on all ranks if one has another configuration or other data.
@@ -67,6 +68,7 @@ class RankGroup {
  private:
   RunContext& context_;
   std::unique_ptr<Communicator> communicator_;
+  std::optional<RankMesh> mesh_;
 };
 
 }  // namespace hone

@@ -60,9 +60,10 @@ class GatheredState : public StateReader {
 
 }  // namespace
 
-RankWriters::RankWriters(Communicator& communicator, Stream& stream, ThreadPool& pool,
+RankWriters::RankWriters(Communicator& communicator, int holders, Stream& stream, ThreadPool& pool,
                          std::span<const TensorFile> files)
     : communicator_(communicator),
+      holders_(holders),
       stream_(stream),
       pool_(pool),
       files_(files),
@@ -100,7 +101,7 @@ void RankWriters::serve() {
 
 void RankWriters::write_parts(PartWriter& writer) {
   std::vector<FilePart> travelling, held;
-  for (const FilePart& part : deal(files_, communicator_.size())) (part.travels ? travelling : held).push_back(part);
+  for (const FilePart& part : deal(files_, holders_)) (part.travels ? travelling : held).push_back(part);
   write_travelling(writer, travelling);
   write_held(writer, held);
   writer.sync();
@@ -108,7 +109,7 @@ void RankWriters::write_parts(PartWriter& writer) {
 
 void RankWriters::write_held(PartWriter& writer, std::span<const FilePart> parts) {
   std::vector<std::vector<FilePart>> rounds;  // this rank's parts
-  std::vector<int64_t> bytes(static_cast<size_t>(communicator_.size()));
+  std::vector<int64_t> bytes(static_cast<size_t>(holders_));
   for (const FilePart& part : parts) {
     int64_t& before = bytes[static_cast<size_t>(part.writer)];
     const auto round = static_cast<size_t>(before / kRound);
@@ -161,7 +162,7 @@ int64_t RankWriters::start(const Piece& piece, const Tensor& staged) {
   const bool sharded = is_sharded(parameter, part);
   const Slice mine = state.slice.intersect(wanted);
   std::vector<Transfer> sends, receives;
-  if (mine.count > 0 && (own == to || sharded)) {
+  if (mine.count > 0 && own < holders_ && (own == to || sharded)) {
     const Tensor here = elements_of(state.here, mine.begin - state.slice.begin, mine.count);
     // What is in host memory passes through the device, from which NCCL sends.
     const bool staging = own == to || here.device != stream_.device();
@@ -170,7 +171,7 @@ int64_t RankWriters::start(const Piece& piece, const Tensor& staged) {
     }
     if (own != to) sends.push_back({to, staging ? place_of(mine) : here});
   }
-  for (int rank = 0; rank < communicator_.size() && own == to && sharded; ++rank) {
+  for (int rank = 0; rank < holders_ && own == to && sharded; ++rank) {
     const Slice theirs = state_slice(parameter, part, rank).intersect(wanted);
     if (rank != own && theirs.count > 0) receives.push_back({rank, place_of(theirs)});
   }

@@ -18,8 +18,10 @@ namespace hone {
 
 class RankWriters {
  public:
-  /// Constructed on every rank with the same files. All arguments must outlive it.
-  RankWriters(Communicator& communicator, Stream& stream, ThreadPool& pool, std::span<const TensorFile> files);
+  /// Constructed on every rank with the same files. The first `holders` ranks keep all state among them, and write: the
+  /// others are in groups that are replicas of theirs. All arguments must outlive it.
+  RankWriters(Communicator& communicator, int holders, Stream& stream, ThreadPool& pool,
+              std::span<const TensorFile> files);
 
   /// On the first rank: writes the files into `folder`, with the other ranks, which are in serve(). All bytes are on
   /// the disk when it returns. An error of any rank ends the group (Control::fail) and is thrown here.
@@ -45,6 +47,7 @@ class RankWriters {
   std::vector<Piece> pieces_of(std::span<const FilePart> parts) const;
 
   Communicator& communicator_;
+  int holders_;
   Stream& stream_;
   ThreadPool& pool_;
   const std::span<const TensorFile> files_;

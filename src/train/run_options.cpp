@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iterator>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/file_bytes.h"
@@ -143,10 +141,23 @@ RunPrecision precision_of(const RunConfig& config) {
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config),
           .stage = zero_stage_of(config),
-          .ranks = config.machine.ranks};
+          .ranks = config.machine.shard_size > 0 ? config.machine.shard_size : config.machine.ranks};
 }
 
-TrainableOptions trainable_options(const RunConfig& config, Device device) {
+RankShare rank_share(const RunConfig& config, Device device, int rank) {
+  RankShare share = {.rank = rank,
+                     .ranks = static_cast<int>(config.machine.ranks),
+                     .stage = zero_stage_of(config),
+                     .shard_size = static_cast<int>(config.machine.shard_size),
+                     .offload = offload_of(config.machine.cpu_offload),
+                     .least_sharded_elements = config.machine.least_sharded_elements};
+  if (share.shard_ranks() > 1 && share.stage == ZeroStage::kValues && device.kind == DeviceKind::kCuda) {
+    share.mapping_granularity = mapping_granularity(device);
+  }
+  return share;
+}
+
+TrainableOptions trainable_options(const RunConfig& config, Device device, int rank) {
   TrainableOptions options;
   const bool lora = config.model.finetuning_type == "lora";
   options.train_base = !lora;
@@ -163,14 +174,7 @@ TrainableOptions trainable_options(const RunConfig& config, Device device) {
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
   hold_base_as(options, config.model.base_weight_dtype, config.model.base_weight_keep);
-  options.ranks = {.rank = 0,
-                   .ranks = static_cast<int>(config.machine.ranks),
-                   .stage = zero_stage_of(config),
-                   .offload = offload_of(config.machine.cpu_offload),
-                   .least_sharded_elements = config.machine.least_sharded_elements};
-  if (config.machine.ranks > 1 && options.ranks.stage == ZeroStage::kValues && device.kind == DeviceKind::kCuda) {
-    options.ranks.mapping_granularity = mapping_granularity(device);
-  }
+  options.ranks = rank_share(config, device, rank);
   return options;
 }
 
@@ -190,25 +194,16 @@ bool offloads_activations(const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), "activations") != names.end();
 }
 
-std::vector<std::vector<std::string>> further_offloads(const RunConfig& config) {
+std::vector<std::vector<std::string>> offload_choices(const RunConfig& config) {
   const bool gathers =
       config.machine.ranks > 1 && (config.machine.zero_stage == "1" || config.machine.zero_stage == "2");
   const bool params =
       config.model.expert_weight_dtype != "int8" && !(gathers && config.model.finetuning_type == "full");
-  std::vector<std::vector<std::string>> choices = {{"activations"}, {"optimizer"}, {"optimizer", "activations"}};
-  if (params) {
-    for (const char* names : {"params", "params activations", "params optimizer", "params optimizer activations"}) {
-      std::istringstream list(names);
-      choices.emplace_back(std::istream_iterator<std::string>(list), std::istream_iterator<std::string>());
-    }
-  }
-  const std::vector<std::string>& now = config.machine.cpu_offload;
-  std::erase_if(choices, [&](const std::vector<std::string>& names) {
-    return std::any_of(now.begin(), now.end(), [&](const std::string& name) {
-      const bool covered = name == "experts" && std::find(names.begin(), names.end(), "params") != names.end();
-      return !covered && std::find(names.begin(), names.end(), name) == names.end();
-    });
-  });
+  std::vector<std::vector<std::string>> choices = {{}, {"activations"}, {"optimizer"}, {"optimizer", "activations"}};
+  if (!params) return choices;
+  choices.insert(
+      choices.end(),
+      {{"params"}, {"params", "activations"}, {"params", "optimizer"}, {"params", "optimizer", "activations"}});
   return choices;
 }
 

@@ -22,8 +22,9 @@ RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);
-/// Of a run on `device`; the share of ranks is that of the first.
-TrainableOptions trainable_options(const RunConfig& config, Device device);
+/// How rank `rank` shares a run on `device`.
+RankShare rank_share(const RunConfig& config, Device device, int rank);
+TrainableOptions trainable_options(const RunConfig& config, Device device, int rank = 0);
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs);
 
@@ -54,8 +55,8 @@ std::vector<std::string> offload_names();
 /// Which data of the parameters these names move to host memory.
 Offload offload_of(const std::vector<std::string>& names);
 bool offloads_activations(const std::vector<std::string>& names);
-/// Further names that a run could offload, cheapest first.
-std::vector<std::vector<std::string>> further_offloads(const RunConfig& config);
+/// The values of cpu_offload that the run could have, the fastest first; the first is empty.
+std::vector<std::vector<std::string>> offload_choices(const RunConfig& config);
 
 /// Parses auto, true or false.
 GraphUse graph_use_of(const std::string& cuda_graphs);

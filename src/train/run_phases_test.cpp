@@ -79,12 +79,16 @@ TEST_F(RunPhases, APlanIsOfTheRunAsItIsDescribedAndLoadsAtItsBeginning) {
 
 TEST_F(RunPhases, AnEvaluationHasWeightsAlone) {
   RunContext context(config_.machine, logger_);
-  const EvaluationRun whole = load_evaluation(config_, context, {});
+  RankGroup group(context);
+  const auto load = [&](std::optional<int64_t> max_samples) {
+    return load_evaluation(describe_evaluation(config_, context, max_samples), group);
+  };
+  const EvaluationRun whole = load({});
   EXPECT_FALSE(whole.described.model->store().all().front().moment1().values.defined());
   const LossResult all = whole.evaluate();
   EXPECT_EQ(all.tokens, 64);
   EXPECT_EQ(whole.evaluate().loss, all.loss);
-  EXPECT_EQ(load_evaluation(config_, context, 3).evaluate().tokens, 24);
+  EXPECT_EQ(load(3).evaluate().tokens, 24);
 }
 
 }  // namespace

@@ -114,9 +114,8 @@ class SampleAnswers : public RunObserver {
     GeneratorOptions options{
         .max_sequences = count,
         .max_length = std::min(*run.config().data.max_length, longest + request_.sampling.max_new_tokens)};
-    if (run.store().shards_values()) {
-      options.together = {run.engine().value_observer(), &run.group().communicator()->control()};
-    }
+    options.together.values = run.engine().value_observer();
+    if (run.store().shards_values()) options.together.ranks = &run.group().communicator()->control();
     generator_.emplace(run.model().decoder(), run.context().stream, options);
     if (run.context().writes()) file_.emplace(open_file(run));
   }

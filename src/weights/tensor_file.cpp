@@ -307,11 +307,11 @@ void for_each_part(std::span<const FilePart> parts, ThreadPool* pool,
 void write_files(const std::filesystem::path& directory, std::span<const TensorFile> files, FileChecksums* checksums,
                  ThreadPool* pool) {
   PartWriter writer(directory, files);
+  writer.create_files();
   try {
-    writer.create_files();
     for_each_part(deal(files, 1), pool, [&](const FilePart& part, StateReader& reader) { writer.write(part, reader); });
     writer.sync();
-  } catch (...) {
+  } catch (...) {  // nothing takes them for whole files
     std::error_code ignored;
     for (const TensorFile& file : files) std::filesystem::remove(directory / file.name, ignored);
     throw;

@@ -72,7 +72,10 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   config.machine.cpu_offload = options.cpu_offload;
   config.machine.weight_fetch = options.weight_fetch;
   config.machine.ranks = ranks;
-  if (ranks > 1) config.machine.zero_stage = std::to_string(options.zero_stage);
+  if (ranks > 1) {
+    config.machine.zero_stage = std::to_string(options.zero_stage);
+    config.machine.shard_size = options.shard_size;
+  }
   const Mode mode = mode_of(options);
   if (!mode.lora) return config;
   config.model.finetuning_type = "lora";
@@ -118,9 +121,10 @@ class BenchTraining {
         described_(describe(options, together ? ranks : TrainerRanks{})),
         memory_before_(used_memory(device())),
         communicator_(together ? ranks.connect(stream_) : nullptr) {
+    if (communicator_) mesh_.emplace(*communicator_, rank_share(described_.config, device(), ranks.rank));
     const int64_t tokens = options.batch * options.seq;
     EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq});
-    engine.ranks = communicator_.get();
+    engine.ranks = mesh_ ? &*mesh_ : nullptr;
     described_.model->decoder().prepare(stream_, options.seq);
     engine_ = std::make_unique<Engine>(described_.model->decoder(), described_.model->store(), stream_, engine);
     choose_recomputation();
@@ -181,9 +185,7 @@ class BenchTraining {
     check_sizes(model->decoder().config());
     hold_experts(model->store());
     RunConfig config = config_of(options, model->decoder().config().num_moe_layers() > 0, ranks.size);
-    TrainableOptions trainable = trainable_options(config, device());
-    trainable.ranks.rank = ranks.rank;
-    model->set_trainable(trainable);
+    model->set_trainable(trainable_options(config, device(), ranks.rank));
     return describe_model(std::move(config), std::move(model));
   }
 
@@ -240,6 +242,7 @@ class BenchTraining {
   DescribedModel described_;
   uint64_t memory_before_;
   std::unique_ptr<Communicator> communicator_;  // null for one rank
+  std::optional<RankMesh> mesh_;
   std::optional<StepData> next_;
   std::unique_ptr<Engine> engine_;  // last: its queued work uses the members above
 };
@@ -444,6 +447,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   if (together && options.optimizer_in_backward) {
     throw UserError("ranks do not step in backward", "--optimizer-in-backward", "leave it out");
   }
+  if (together) require_shard_size(options.shard_size, ranks.size, "--shard-size");
   const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)
@@ -460,6 +464,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   if (together) {
     results["ranks"] = ranks.size;
     results["zero_stage"] = options.zero_stage;
+    if (options.shard_size > 0) results["shard_size"] = options.shard_size;
     results["alone_ms"] = alone_ms;
     results["share_of_one_rank"] = share_of_alone(alone_ms, measured.whole.median * 1e3);
     results["collectives"] = profile_json(summary)["collectives"];

@@ -31,6 +31,7 @@ struct BenchStepOptions {
   std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";  ///< as the config key
   int zero_stage = 0;                ///< of several ranks
+  int shard_size = 0;                ///< how many of them shard together; 0: all
   int threads = 0;                   ///< 0: all cores
   uint64_t seed = 42;
   int64_t tokens() const { return micro_batches * batch * seq; }  ///< of a step

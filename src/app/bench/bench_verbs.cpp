@@ -77,6 +77,10 @@ void add_step(CLI::App& bench, Action& action) {
                    "of several ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")
       ->capture_default_str()
       ->check(CLI::Range(0, 3));
+  verb->add_option("--shard-size", options->shard_size,
+                   "of several ranks: so many shard together, the groups are replicas of each other; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");

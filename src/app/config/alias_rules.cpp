@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <sstream>
+#include <string_view>
+#include <vector>
 
 #include "app/config/config_value.h"
 #include "core/error.h"
@@ -242,6 +245,53 @@ Rewrite deepspeed_offload() {
   };
 }
 
+Rewrite deepspeed_shard_size() {
+  return [](const ConfigNode& node) {
+    const std::optional<Json> zero = zero_of_deepspeed_file(node);
+    if (!zero) return says(node, "");
+    if (const Json hpz = zero->value("zero_hpz_partition_size", Json(1)); hpz != 1) {
+      throw UserError(fmt::format("zero_hpz_partition_size {} is known, not in this version", hpz.dump()), node.text,
+                      "take it out of the file; dp_shard_size: N keeps weights, gradients and states in groups of N");
+    }
+    const Json size = zero->value("mics_shard_size", Json(-1));
+    return says(node, size == -1 ? "" : size.dump());
+  };
+}
+
+namespace {
+
+/// A way in which FSDP shards.
+struct FsdpStrategy {
+  const char* name;
+  const char* number;  ///< in torch's enumeration
+  const char* stage;
+  bool hybrid;
+};
+constexpr FsdpStrategy kFsdpStrategies[] = {
+    // a name that contains another one comes first
+    {"hybrid_shard_zero2", "5", "2", true}, {"hybrid_shard", "4", "3", true}, {"full_shard", "1", "3", false},
+    {"shard_grad_op", "2", "2", false},     {"no_shard", "3", "0", false},
+};
+
+/// The strategy that a text names; null if it names none.
+const FsdpStrategy* fsdp_strategy_in(const std::string& text) {
+  for (const FsdpStrategy& strategy : kFsdpStrategies) {
+    if (lower(text).find(strategy.name) != std::string::npos) return &strategy;
+  }
+  return nullptr;
+}
+
+Rewritten weak(Rewritten result) {
+  if (result.emphasis == Emphasis::kPlain) result.emphasis = Emphasis::kWeak;
+  return result;
+}
+
+Rewritten shard_group_of(const ConfigNode& place, const FsdpStrategy* strategy) {
+  return weak(says(place, strategy != nullptr && strategy->hybrid ? "host" : ""));
+}
+
+}  // namespace
+
 Rewrite fsdp_offload() {
   return [](const ConfigNode& node) {
     const bool offloads = shown(node).find("offload") != std::string::npos;
@@ -252,14 +302,158 @@ Rewrite fsdp_offload() {
 Rewrite fsdp_stage() {
   return [](const ConfigNode& node) {
     if (is_off(node)) return says(node, "");
-    const std::string text = shown(node);
-    if (text.find("hybrid_shard") != std::string::npos) {
-      throw UserError(fmt::format("'fsdp: {}' is known, not in this version", text), node.where,
-                      "write zero_stage: 3, which shards over all ranks");
+    bool on = false;
+    if (is_switch(node, on)) return weak(says(node, "3"));
+    const FsdpStrategy* strategy = fsdp_strategy_in(shown(node));
+    return strategy != nullptr ? says(node, strategy->stage) : Rewritten{node};
+  };
+}
+
+Rewrite fsdp_shard_size() {
+  return [](const ConfigNode& node) { return shard_group_of(node, fsdp_strategy_in(shown(node))); };
+}
+
+namespace {
+
+using FsdpMembers = std::map<std::string, ConfigNode>;
+
+/// Members of fsdp_config that change where data are and when they move, never what is learnt.
+constexpr const char* kFsdpWithoutEffect[] = {"auto_wrap_policy",
+                                              "transformer_layer_cls_to_wrap",
+                                              "transformer_cls_names_to_wrap",
+                                              "min_num_params",
+                                              "backward_prefetch",
+                                              "backward_prefetch_policy",
+                                              "forward_prefetch",
+                                              "limit_all_gathers",
+                                              "use_orig_params",
+                                              "sync_module_states",
+                                              "cpu_ram_efficient_loading",
+                                              "cpu_offload_pin_memory",
+                                              "state_dict_type",
+                                              "final_state_dict_type",
+                                              "mixed_precision",
+                                              "mixed_precision_policy",
+                                              "enabled",
+                                              "xla",
+                                              "xla_fsdp_v2",
+                                              "xla_fsdp_settings",
+                                              "xla_fsdp_grad_ckpt"};
+constexpr const char* kFsdpWithEffect[] = {"sharding_strategy",     "reshard_after_forward", "version",
+                                           "offload_params",        "cpu_offload",           "activation_checkpointing",
+                                           "activation_cpu_offload"};
+
+void check_fsdp_member(const std::string& name, const ConfigNode& value) {
+  std::vector<std::string> known(std::begin(kFsdpWithEffect), std::end(kFsdpWithEffect));
+  known.insert(known.end(), std::begin(kFsdpWithoutEffect), std::end(kFsdpWithoutEffect));
+  if (std::find(known.begin(), known.end(), name) != known.end() || is_off(value)) return;
+  if (name == "ignored_modules") {
+    throw UserError(fmt::format("fsdp_config: {}: {} is known, not in this version", name, shown(value)), value.where,
+                    "remove it: the gradients of all trained weights are summed; freeze_parameters freezes some");
+  }
+  throw UserError(fmt::format("fsdp_config has no member '{}'.{}", name, did_you_mean(name, known)), value.where,
+                  "docs/distributed.md lists its members");
+}
+
+/// The members by their names without fsdp_, of a mapping or of the file that has it. Other values have none.
+FsdpMembers fsdp_members(const ConfigNode& node) {
+  const bool is_file = node.kind == Kind::kScalar && node.text.ends_with(".json");
+  if (!is_file && node.kind != Kind::kMapping) return {};
+  FsdpMembers members;
+  for (const auto& [raw, value] : (is_file ? read_config_file(node.text) : node).members) {
+    std::string name = config_name(raw);
+    if (name.starts_with("fsdp_")) name = name.substr(std::string_view("fsdp_").size());
+    check_fsdp_member(name, value);
+    const auto [other, is_first] = members.emplace(name, value);
+    if (is_first || shown(other->second) == shown(value)) continue;
+    throw UserError(fmt::format("{} is stated twice, as {} ({}) and {}", name, shown(other->second),
+                                other->second.where, shown(value)),
+                    value.where, "keep one of them");
+  }
+  return members;
+}
+
+const ConfigNode* member(const FsdpMembers& members, const char* name) {
+  const auto found = members.find(name);
+  return found == members.end() || found->second.kind == Kind::kNull ? nullptr : &found->second;
+}
+
+bool is_on(const FsdpMembers& members, const char* name) {
+  const ConfigNode* value = member(members, name);
+  bool on = false;
+  if (value == nullptr || is_off(*value)) return false;
+  if (!is_switch(*value, on)) {
+    throw UserError(fmt::format("{} is {}", name, shown(*value)), value->where, "write true or false");
+  }
+  return on;
+}
+
+/// The strategy that a member names, which may be the number of one; null if it is not stated.
+const FsdpStrategy* fsdp_strategy_of(const ConfigNode* value) {
+  if (value == nullptr) return nullptr;
+  const std::string text = shown(*value);
+  for (const FsdpStrategy& strategy : kFsdpStrategies) {
+    if (text == strategy.number || fsdp_strategy_in(text) == &strategy) return &strategy;
+  }
+  throw UserError(fmt::format("'{}' is not a way to shard", text), value->where,
+                  "write FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2; or set zero_stage");
+}
+
+/// Of version 2, whether weights leave after forward; of version 1, a strategy.
+const FsdpStrategy* fsdp_resharding_of(const ConfigNode* value) {
+  bool leaves = false;
+  if (value == nullptr || !is_switch(*value, leaves)) return fsdp_strategy_of(value);
+  return fsdp_strategy_in(leaves ? "full_shard" : "shard_grad_op");
+}
+
+}  // namespace
+
+Rewrite fsdp_config_stage() {
+  return [](const ConfigNode& node) {
+    if (is_off(node)) return says(node, "");
+    const FsdpMembers members = fsdp_members(node);
+    const bool is_known = node.kind == Kind::kMapping || node.text.ends_with(".json");
+    if (!is_known) {
+      throw UserError(fmt::format("fsdp_config is '{}'", shown(node)), node.where,
+                      "write a mapping, or the path of a JSON file");
     }
-    if (text.find("full_shard") != std::string::npos) return says(node, "3");
-    if (text.find("shard_grad_op") != std::string::npos) return says(node, "2");
-    return text == "no_shard" ? says(node, "0") : Rewritten{node};
+    const ConfigNode *stated = member(members, "sharding_strategy"),
+                     *resharding = member(members, "reshard_after_forward");
+    const FsdpStrategy *strategy = fsdp_strategy_of(stated), *other = fsdp_resharding_of(resharding);
+    if (strategy != nullptr && other != nullptr && std::string_view(strategy->stage) != other->stage) {
+      throw UserError(fmt::format("sharding_strategy {} ({}) and reshard_after_forward {} do not agree", shown(*stated),
+                                  stated->where, shown(*resharding)),
+                      resharding->where, "keep one of them");
+    }
+    if (strategy == nullptr) strategy = other;
+    if (strategy != nullptr) return says(node, strategy->stage);
+    const ConfigNode* version = member(members, "version");
+    return weak(says(node, version != nullptr && version->text == "2" ? "3" : ""));
+  };
+}
+
+Rewrite fsdp_config_offload() {
+  return [](const ConfigNode& node) {
+    const FsdpMembers members = fsdp_members(node);
+    std::vector<std::string> names;
+    if (is_on(members, "offload_params") || is_on(members, "cpu_offload")) names = {"optimizer", "params"};
+    if (is_on(members, "activation_cpu_offload")) names.emplace_back("activations");
+    return says_list(node, names);
+  };
+}
+
+Rewrite fsdp_config_shard_size() {
+  return [](const ConfigNode& node) {
+    const FsdpMembers members = fsdp_members(node);
+    const FsdpStrategy* strategy = fsdp_strategy_of(member(members, "sharding_strategy"));
+    if (strategy == nullptr) strategy = fsdp_resharding_of(member(members, "reshard_after_forward"));
+    return shard_group_of(node, strategy);
+  };
+}
+
+Rewrite fsdp_config_checkpointing() {
+  return [](const ConfigNode& node) {
+    return weak(says(node, is_on(fsdp_members(node), "activation_checkpointing") ? "true" : ""));
   };
 }
 

@@ -56,10 +56,28 @@ Rewrite deepspeed_stage();
 /// also the weights.
 Rewrite deepspeed_offload();
 
-/// FSDP's option list: full_shard… → 3, shard_grad_op → 2, no_shard → 0.
+/// The same for dp_shard_size: what the file calls mics_shard_size. Throws UserError for zero_hpz_partition_size: it
+/// keeps other copies of weights than groups do.
+Rewrite deepspeed_shard_size();
+
+/// FSDP's option list: full_shard, hybrid_shard → 3; shard_grad_op, hybrid_shard_zero2 → 2; no_shard → 0. true means
+/// full_shard and yields to any other.
 Rewrite fsdp_stage();
 /// The same for cpu_offload: "offload" means weights and optimizer.
 Rewrite fsdp_offload();
+/// The same for dp_shard_size: hybrid_shard means the ranks of a host; a stated number has precedence.
+Rewrite fsdp_shard_size();
+
+/// FSDP's mapping fsdp_config, or the JSON file that has it, with members named with fsdp_ or without: the stage from
+/// sharding_strategy or reshard_after_forward, which must agree; version 2 alone means 3 and yields to any other.
+/// Throws UserError for members that are not known, or would change training; docs/distributed.md lists all.
+Rewrite fsdp_config_stage();
+/// The same for cpu_offload: offload_params means weights and optimizer, activation_cpu_offload activations.
+Rewrite fsdp_config_offload();
+/// The same for dp_shard_size, as fsdp_shard_size.
+Rewrite fsdp_config_shard_size();
+/// The same for gradient_checkpointing: activation_checkpointing: true means true, and yields to any other.
+Rewrite fsdp_config_checkpointing();
 
 /// A switch of a coefficient: false states 0 and has precedence over the coefficient; true states nothing.
 Rewrite off_means_zero();

@@ -125,9 +125,11 @@ class Collector {
         walk(value, name, from_command_line);
       } else if (found.key) {
         state(found, name, value, from_command_line);
-        if (found.alias == nullptr || found.alias->also_key.empty()) continue;
-        const Alias also{found.alias->name, found.alias->also};
-        state({find_key(schema(), "", found.alias->also_key).key, &also}, name, value, from_command_line);
+        if (found.alias == nullptr) continue;
+        for (const AlsoStates& also : found.alias->also) {
+          const Alias meaning{found.alias->name, also.rewrite};
+          state({&key_spec(also.key), &meaning}, name, value, from_command_line);
+        }
       }
     }
   }
@@ -238,13 +240,14 @@ class Collector {
 
 }  // namespace
 
-ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, int64_t ranks) {
+ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks) {
   check_names(file, overrides);
   Collector collector;
   collector.walk(overrides, "", true);
   collector.walk(file, "", false);
   ResolvedConfig config = collector.finish();
-  config.run.machine.ranks = ranks;
+  config.run.machine.ranks = ranks.all;
+  config.run.machine.ranks_of_host = ranks.of_host.value_or(ranks.all);
   apply_rules(config);
   return config;
 }
@@ -265,7 +268,7 @@ std::set<std::string> unread_environment() {
 
 }  // namespace
 
-ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks) {
+ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, RanksOfRun ranks) {
   ResolvedConfig config =
       resolve_config(path.empty() ? ConfigNode() : read_config_file(path), parse_overrides(overrides), ranks);
   if (const std::set<std::string> names = unread_environment(); !names.empty()) {

@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,20 @@ struct ResolvedConfig {
   bool states(const std::string& name) const { return stated.contains(name); }
 };
 
+/// The ranks that train together.
+struct RanksOfRun {
+  int64_t all = 1;
+  /// Consecutive ranks on each host; nullopt: all are on one. 0: hosts have different numbers, or other ranks.
+  std::optional<int64_t> of_host = {};
+};
+
 /// Reads a file ("": none) and overrides of the command line. Throws UserError for everything that docs/config.md
-/// forbids. `ranks` ranks train together: the global batch is the sum over all.
-ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks = 1);
+/// forbids. The global batch is the sum over all ranks.
+ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, RanksOfRun ranks = {});
 
 /// The same from trees. An override replaces the file's statements about its key and about keys with the same meaning
 /// in other units (global_batch_size and gradient_accumulation_steps); of two overrides the later one is used.
-ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, int64_t ranks = 1);
+ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks = {});
 
 /// Throws UserError if one of the keys was not stated.
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names);

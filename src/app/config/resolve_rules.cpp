@@ -1,13 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
+#include "app/config/config_reader.h"
 #include "app/config/resolve_rules.h"
 #include "app/config/schema.h"
 #include "app/init/presets.h"
 #include "core/error.h"
+#include "params/bucket.h"
 #include "report/mlflow/mlflow_store.h"
 #include "train/run_options.h"
 
@@ -241,8 +244,54 @@ int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const
       fmt::format("state a multiple of {}", of_ranks));
 }
 
+/// dp_shard_size as a number of ranks.
+int64_t stated_shard_size(const ResolvedConfig& config) {
+  const RunConfig::Machine& machine = config.run.machine;
+  const std::string& text = machine.dp_shard_size;
+  if (text == "all") return machine.ranks;
+  if (text == "host") {
+    if (machine.ranks_of_host > 0) return machine.ranks_of_host;
+    throw UserError("ranks cannot share by host: the hosts have different numbers of them, or not consecutive ones",
+                    where(config, "dp_shard_size"), "write dp_shard_size: N, or start the same number on each host");
+  }
+  double number = 0;
+  if (parse_number(text, number) && number >= 1 && number <= 1e6 && number == std::floor(number)) {
+    return static_cast<int64_t>(number);
+  }
+  throw UserError(fmt::format("dp_shard_size is '{}'", text), where(config, "dp_shard_size"),
+                  "write all, host or a number of ranks");
+}
+
+/// The ranks of a shard group, from dp_shard_size and dp_replicate_size.
+void resolve_shard_group(ResolvedConfig& config) {
+  RunConfig::Machine& machine = config.run.machine;
+  int64_t size = stated_shard_size(config);
+  if (machine.dp_replicate_size) {
+    const int64_t groups = *machine.dp_replicate_size;
+    if (!config.states("dp_shard_size")) {
+      if (machine.ranks % groups != 0) {
+        throw UserError(fmt::format("{} groups do not divide {} ranks", groups, machine.ranks),
+                        where(config, "dp_replicate_size"), "choose a divisor of the number of ranks");
+      }
+      size = machine.ranks / groups;
+    } else if (size * groups != machine.ranks) {
+      throw UserError(fmt::format("dp_replicate_size {} groups of dp_shard_size {} ({}) ranks are not {} ranks", groups,
+                                  size, where(config, "dp_shard_size"), machine.ranks),
+                      where(config, "dp_replicate_size"), "leave one of the two out: one fixes the other");
+    }
+  }
+  require_shard_size(size, machine.ranks, where(config, "dp_shard_size"));
+  const bool by_number = machine.dp_shard_size != "host" || machine.dp_replicate_size;
+  if (size > 1 && size < machine.ranks && machine.zero_stage == "0" && by_number) {
+    const char* key = config.states("dp_shard_size") ? "dp_shard_size" : "dp_replicate_size";
+    throw UserError(fmt::format("groups of {} ranks share what zero_stage says, but that is 0: nothing", size),
+                    where(config, key), fmt::format("write zero_stage: 3, or leave {} out", key));
+  }
+  machine.shard_size = size < machine.ranks ? size : 0;
+}
+
 /// Checks the number of ranks and the options that depend on it.
-void resolve_ranks(const ResolvedConfig& config) {
+void resolve_ranks(ResolvedConfig& config) {
   const RunConfig& run = config.run;
   const RunConfig::Machine& machine = run.machine;
   if (machine.num_gpus && *machine.num_gpus != machine.ranks) {
@@ -253,6 +302,7 @@ void resolve_ranks(const ResolvedConfig& config) {
         fmt::format("start one rank for each: hone launch -n {} train …; or leave num_gpus out", *machine.num_gpus));
   }
   if (machine.ranks == 1) return;
+  resolve_shard_group(config);
   if (run.optim.optimizer_in_backward) {
     throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
                     where(config, "optimizer_in_backward"), "leave it out, or train with one rank");

@@ -184,7 +184,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
 
 TEST(Config, EveryNameOfAPackedBaseMeansOneKey) {
   const auto base = [](const std::string& yaml) {
-    return resolve_config(parse_config_text(yaml, "run.yaml"), {}, 1).run.model;
+    return resolve_config(parse_config_text(yaml, "run.yaml"), {}).run.model;
   };
   for (const char* yaml : {"adapter: qlora", "adapter: lora\nload_in_4bit: true", "lora_r: 8\nquantization_bit: 4",
                            "adapter: qlora\nload_in_4bit: true\nbnb_4bit_quant_type: nf4\n"
@@ -201,7 +201,7 @@ TEST(Config, EveryNameOfAPackedBaseMeansOneKey) {
 
 TEST(Config, RanksShareTheGlobalBatch) {
   const auto batch = [](const std::string& yaml, int64_t ranks) {
-    const RunConfig::Schedule s = resolve_config(parse_config_text(yaml, "run.yaml"), {}, ranks).run.schedule;
+    const RunConfig::Schedule s = resolve_config(parse_config_text(yaml, "run.yaml"), {}, {ranks}).run.schedule;
     return std::vector<int64_t>{s.per_device_train_batch_size, s.gradient_accumulation_steps, s.global_batch_size};
   };
   EXPECT_THAT(batch("global_batch_size: 8\n", 4), ElementsAre(1, 2, 8));
@@ -240,6 +240,101 @@ TEST(Config, ZeroStageIsReadFromWhatOtherToolsCallIt) {
   for (const char* yaml : {"zero_stage: 3", "deepspeed: configs/ds_zero3.json", "fsdp: full_shard auto_wrap"}) {
     EXPECT_EQ(resolved(yaml).run.machine.zero_stage, "3") << yaml;
   }
+}
+
+/// "stage shard_size" of 16 ranks, 4 on each host; or the message of the refusal.
+std::string groups_of(const std::string& yaml, RanksOfRun ranks = {16, 4}) {
+  try {
+    const RunConfig::Machine machine = resolve_config(parse_config_text(yaml, "run.yaml"), {}, ranks).run.machine;
+    return machine.zero_stage + " " + std::to_string(machine.shard_size);
+  } catch (const UserError& error) {
+    return error.message() + " | " + error.where() + " | " + error.fix();
+  }
+}
+
+TEST(Config, RanksShareInGroups) {
+  EXPECT_EQ(groups_of("zero_stage: 3"), "3 0");
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_shard_size: 8"), "3 8");
+  EXPECT_EQ(groups_of("zero_stage: 1\ndp_shard_size: host"), "1 4");
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_shard_size: 16"), "3 0") << "all ranks are one group";
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_shard_size: -1"), "3 0");
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_replicate_size: 2"), "3 8");
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_replicate_size: 4\ndp_shard_size: 4"), "3 4");
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_replicate_size: 1\ndp_shard_size: all"), "3 0");
+  EXPECT_EQ(groups_of("dp_replicate_size: 16"), "0 1") << "nothing is shared, as without the key";
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_shard_size: 8", {1}), "3 0") << "one rank has no groups";
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_shard_size: host", {8}), "3 0") << "all on one host";
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_shard_size: 3"),
+            "groups of 3 ranks do not divide 16 ranks | run.yaml:2 | choose a divisor of the number of ranks");
+  EXPECT_EQ(groups_of("zero_stage: 3\ndp_replicate_size: 3"),
+            "3 groups do not divide 16 ranks | run.yaml:2 | choose a divisor of the number of ranks");
+  EXPECT_EQ(
+      groups_of("zero_stage: 3\ndp_replicate_size: 2\ndp_shard_size: 4"),
+      "dp_replicate_size 2 groups of dp_shard_size 4 (run.yaml:3) ranks are not 16 ranks | run.yaml:2 | leave one "
+      "of the two out: one fixes the other");
+  EXPECT_EQ(
+      groups_of("dp_shard_size: 4"),
+      "groups of 4 ranks share what zero_stage says, but that is 0: nothing | run.yaml:1 | write zero_stage: 3, or "
+      "leave dp_shard_size out");
+  EXPECT_THAT(groups_of("zero_stage: 3\ndp_shard_size: hots"), HasSubstr("write all, host or a number of ranks"));
+  EXPECT_THAT(groups_of("zero_stage: 3\ndp_shard_size: 2.5"), HasSubstr("write all, host or a number of ranks"));
+  EXPECT_THAT(groups_of("zero_stage: 3\ndp_shard_size: host", {16, 0}), HasSubstr("not consecutive ones"));
+}
+
+TEST(Config, FsdpStatesTheStageAndTheGroups) {
+  EXPECT_EQ(groups_of("fsdp: hybrid_shard"), "3 4");
+  EXPECT_EQ(groups_of("fsdp: [hybrid_shard_zero2, auto_wrap]"), "2 4");
+  EXPECT_EQ(groups_of("fsdp: hybrid_shard\ndp_shard_size: 8"), "3 8") << "a number has precedence";
+  EXPECT_EQ(groups_of("fsdp: true"), "3 0");
+  EXPECT_EQ(groups_of("fsdp: true\nfsdp_config: {reshard_after_forward: false}"), "2 0");
+  EXPECT_EQ(groups_of("fsdp_config: {version: 2, auto_wrap_policy: TRANSFORMER_BASED_WRAP}"), "3 0");
+  EXPECT_EQ(groups_of("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}"), "2 0");
+  EXPECT_EQ(groups_of("fsdp_config: {min_num_params: 0, xla: false, xla_fsdp_v2: false}"), "0 0")
+      << "what transformers writes without FSDP";
+  EXPECT_EQ(groups_of("fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD, fsdp_state_dict_type: SHARDED_STATE_DICT}"),
+            "3 4");
+  EXPECT_EQ(groups_of("fsdp_config: {sharding_strategy: 5}"), "2 4");
+  EXPECT_EQ(groups_of("fsdp_config: {fsdp_reshard_after_forward: FULL_SHARD}"), "3 0");
+  EXPECT_EQ(groups_of("fsdp_version: 2\ndp_shard_size: 8\nfsdp_config: {reshard_after_forward: true}"), "3 8");
+  EXPECT_EQ(
+      groups_of("fsdp_config: {sharding_strategy: FULL_SHARD, reshard_after_forward: false}"),
+      "sharding_strategy FULL_SHARD (run.yaml:1) and reshard_after_forward false do not agree | run.yaml:1 | keep "
+      "one of them");
+  EXPECT_THAT(groups_of("fsdp_config: {sharding_strategy: SHARD}"), HasSubstr("'SHARD' is not a way to shard"));
+  EXPECT_THAT(groups_of("fsdp_config: {state_dict_typ: FULL}"), HasSubstr("has no member 'state_dict_typ'"));
+  EXPECT_THAT(groups_of("fsdp_config: {ignored_modules: [mlp]}"), HasSubstr("not in this version"));
+  EXPECT_THAT(groups_of("fsdp_config: {offload_params: maybe}"), HasSubstr("write true or false"));
+  EXPECT_THAT(groups_of("fsdp_config: full"), HasSubstr("write a mapping, or the path of a JSON file"));
+  EXPECT_THAT(groups_of("fsdp_config: {version: 2, fsdp_version: 1}"), HasSubstr("version is stated twice"));
+  for (const char* yaml : {"zero_stage: 1\nfsdp: full_shard", "deepspeed: zero2\nfsdp: full_shard",
+                           "zero_stage: 3\nfsdp_config: {reshard_after_forward: false}"}) {
+    EXPECT_THAT(groups_of(yaml), AllOf(HasSubstr("run.yaml:1"), HasSubstr("run.yaml:2"))) << "both places are named";
+  }
+  const RunConfig offloaded =
+      resolved("fsdp_config: {offload_params: true, activation_checkpointing: true, activation_cpu_offload: true}").run;
+  EXPECT_THAT(offloaded.machine.cpu_offload, ElementsAre("optimizer", "params", "activations"));
+  EXPECT_EQ(offloaded.model.gradient_checkpointing, "true");
+  EXPECT_EQ(resolved("gradient_checkpointing: experts\nfsdp_config: {activation_checkpointing: true}")
+                .run.model.gradient_checkpointing,
+            "experts");
+  const TestFolder folder;
+  const std::string path = folder / "fsdp.json";
+  std::ofstream(path) << R"({"fsdp_version": 2, "fsdp_reshard_after_forward": true, "fsdp_offload_params": true})";
+  EXPECT_EQ(groups_of("fsdp: full_shard\nfsdp_config: " + path), "3 0");
+  EXPECT_THAT(resolved("fsdp_config: " + path).run.machine.cpu_offload, ElementsAre("optimizer", "params"));
+  EXPECT_THAT(groups_of("fsdp_config: nowhere/fsdp.json"), HasSubstr("nowhere/fsdp.json"));
+}
+
+TEST(Config, DeepSpeedFilesStateGroups) {
+  const TestFolder folder;
+  const auto file = [&](const std::string& zero) {
+    const std::string path = folder / "ds.json";
+    std::ofstream(path) << ("{\"zero_optimization\": " + zero + "}");
+    return "deepspeed: " + path;
+  };
+  EXPECT_EQ(groups_of(file(R"({"stage": 3, "mics_shard_size": 8})")), "3 8");
+  EXPECT_EQ(groups_of(file(R"({"stage": 3, "zero_hpz_partition_size": 1})")), "3 0");
+  EXPECT_THAT(groups_of(file(R"({"stage": 3, "zero_hpz_partition_size": 8})")), HasSubstr("dp_shard_size: N"));
 }
 
 TEST(Config, WhatIsOffloadedIsReadFromWhatOtherToolsCallIt) {

@@ -70,12 +70,17 @@ class Rewrite {
   bool of_switch_ = false;
 };
 
+/// What the value of an alias states about a key other than the alias's.
+struct AlsoStates {
+  std::string key;
+  Rewrite rewrite;
+};
+
 /// Another name of a key. `name` may be qualified by its section ("moe.enabled"); dashes are read as underscores.
 struct Alias {
   std::string name;
-  Rewrite rewrite;            ///< empty: the value means the same under both names
-  std::string also_key = {};  ///< a second key that the value states; "": none
-  Rewrite also = {};
+  Rewrite rewrite;  ///< empty: the value means the same under both names
+  std::vector<AlsoStates> also = {};
 };
 
 struct Range {

@@ -89,9 +89,9 @@ class KeyBuilder {
     spec_.aliases.push_back({name, std::move(rewrite)});
     return *this;
   }
-  /// The same, if the value also states a second key.
-  KeyBuilder& alias(const char* name, Rewrite rewrite, const char* also_key, Rewrite also) {
-    spec_.aliases.push_back({name, std::move(rewrite), also_key, std::move(also)});
+  /// The same, if the value also states other keys.
+  KeyBuilder& alias(const char* name, Rewrite rewrite, std::vector<AlsoStates> also) {
+    spec_.aliases.push_back({name, std::move(rewrite), std::move(also)});
     return *this;
   }
   KeyBuilder& adds_up() {

@@ -41,8 +41,8 @@ void add_model(GroupBuilder group) {
           "for qlora write finetuning_type: lora and base_weight_dtype: nf4, for freeze finetuning_type: full and "
           "freeze_parameters")
       .default_note("full; lora if any lora_ key or adapter_name_or_path is stated")
-      .alias("adapter", mapped({{"none", "full"}, {"", ""}, {"qlora", "lora"}}), "base_weight_dtype",
-             mapped({{"qlora", "nf4"}, {"lora", ""}, {"full", ""}, {"none", ""}, {"", ""}}))
+      .alias("adapter", mapped({{"none", "full"}, {"", ""}, {"qlora", "lora"}}),
+             {{"base_weight_dtype", mapped({{"qlora", "nf4"}, {"lora", ""}, {"full", ""}, {"none", ""}, {"", ""}})}})
       .alias({"tuner_type", "training_type", "train_type"})
       .alias("kt_train_mode", mapped({{"hybrid", "freeze"}}))
       .alias("accelerate_kt_train_mode", mapped({{"hybrid", "freeze"}}))
@@ -318,9 +318,33 @@ void add_parallel(GroupBuilder group) {
       .choices({"0", "1", "2", "3"})
       .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
       .alias({"zero_level"})
-      .alias("deepspeed", deepspeed_stage(), "cpu_offload", deepspeed_offload())
-      .alias("deepspeed_config", deepspeed_stage(), "cpu_offload", deepspeed_offload())
-      .alias("fsdp", fsdp_stage(), "cpu_offload", fsdp_offload());
+      .alias("deepspeed", deepspeed_stage(),
+             {{"cpu_offload", deepspeed_offload()}, {"dp_shard_size", deepspeed_shard_size()}})
+      .alias("deepspeed_config", deepspeed_stage(),
+             {{"cpu_offload", deepspeed_offload()}, {"dp_shard_size", deepspeed_shard_size()}})
+      .alias("fsdp", fsdp_stage(), {{"cpu_offload", fsdp_offload()}, {"dp_shard_size", fsdp_shard_size()}})
+      .alias("fsdp_config", fsdp_config_stage(),
+             {{"cpu_offload", fsdp_config_offload()},
+              {"dp_shard_size", fsdp_config_shard_size()},
+              {"gradient_checkpointing", fsdp_config_checkpointing()}});
+  group
+      .key(
+          "dp_shard_size",
+          "How many consecutive ranks share what zero_stage says: all; host, those of a host; or a number that divides "
+          "the ranks. The groups of so many ranks are replicas of each other (HSDP, docs/distributed.md).")
+      .field(kMachine, &Machine::dp_shard_size)
+      .unset({"auto", "-1"})
+      .alias({"data_parallel_shard_degree"});
+  group
+      .key("dp_replicate_size",
+           "How many groups of ranks are replicas of each other: the number of ranks over dp_shard_size. Either says "
+           "the other; stated both, they must agree.")
+      .field(kMachine, &Machine::dp_replicate_size)
+      .at_least(1)
+      .unset({"auto"})
+      .default_note("the number of ranks over dp_shard_size")
+      .alias({"data_parallel_replicate_degree"});
+  group.no_effect("fsdp_version", "zero_stage says what ranks share, for either version.");
   group
       .key("stage3_param_persistence_threshold",
            "With zero_stage 2 or 3, tensors of fewer elements, and all outside the layers, stay whole on every rank; "

@@ -233,8 +233,18 @@ TEST_F(ConvertConfig, KeepsWhatRanksShare) {
   EXPECT_EQ(converted(write("args.yaml", head + fsdp + "NO_SHARD}\n")).run.machine.zero_stage, "0");
   EXPECT_EQ(converted(write("args.yaml", head + fsdp + "FULL_SHARD}\n")).run.machine.zero_stage, "3");
   EXPECT_EQ(converted(write("args.yaml", head + fsdp + "SHARD_GRAD_OP}\n")).run.machine.zero_stage, "2");
-  converted(write("args.yaml", head + fsdp + "HYBRID_SHARD}\n"));
-  EXPECT_TRUE(has(printed_, "not here yet    sharding_strategy: HYBRID_SHARD")) << printed_;
+  RunConfig::Machine hybrid = converted(write("args.yaml", head + fsdp + "HYBRID_SHARD}\n")).run.machine;
+  EXPECT_EQ(hybrid.zero_stage, "3");
+  EXPECT_EQ(hybrid.dp_shard_size, "host");
+  hybrid = converted(write("args.yaml", head + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false, "
+                                               "fsdp_offload_params: true}\n"))
+               .run.machine;
+  EXPECT_EQ(hybrid.zero_stage, "2");
+  EXPECT_EQ(hybrid.cpu_offload, (std::vector<std::string>{"params", "optimizer"}));
+  EXPECT_EQ(converted(write("args.yaml", head + "fsdp: hybrid_shard offload\n")).run.machine.dp_shard_size, "host");
+  write("ds.json", R"({"zero_optimization": {"stage": 3, "mics_shard_size": 8, "zero_hpz_partition_size": 4}})");
+  EXPECT_EQ(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.dp_shard_size, "8");
+  EXPECT_TRUE(has(printed_, "not here yet    zero_optimization.zero_hpz_partition_size")) << printed_;
 }
 
 TEST_F(ConvertConfig, AFileThatContradictsItsDeepSpeedFileIsAnError) {

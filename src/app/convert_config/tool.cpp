@@ -20,15 +20,25 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
 }
 
-/// Reads a rule's meaning: "key", "key: value" or "key {a: b, c: d}".
+/// The rule `second`, applied to the result of `first`.
+Rewrite after(const Rewrite& first, const Rewrite& second) {
+  return [=](const ConfigNode& node) { return second(first(node).value); };
+}
+
+/// Reads a rule's meaning: "key", "key.member", "key: value" or "key {a: b, c: d}".
 void read_meaning(const std::string& text, ToolRule& rule) {
   const size_t end = text.find_first_of(":{");
   const std::string key = trimmed(std::string_view(text).substr(0, end));
   rule.alias.name = rule.name;
   const size_t dot = key.find('.');
   if (dot != std::string::npos && !find_key(schema(), "", key).key) {  // a member of a mapping
-    rule.key = &key_spec(key.substr(0, dot));
-    rule.alias.rewrite = member_of(key.substr(dot + 1));
+    const FoundKey mapping = find_key(schema(), "", key.substr(0, dot));
+    const Rewrite member = member_of(key.substr(dot + 1));
+    rule.key = mapping.key;
+    rule.alias.rewrite = mapping.alias ? after(member, mapping.alias->rewrite) : member;
+    if (!mapping.alias) return;
+    for (const AlsoStates& also : mapping.alias->also)
+      rule.alias.also.push_back({also.key, after(member, also.rewrite)});
     return;
   }
   rule.key = &key_spec(key);

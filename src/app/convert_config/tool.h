@@ -4,7 +4,7 @@
 // Keys with names of the schema need no rule. Each other key has one line:
 //   name = key              the same under another name
 //   name = key: value       a switch: true states `value`
-//   name = key.member       a member of a key that takes a mapping
+//   name = key.member       a member of a key (or of another name of one) that takes a mapping
 //   name = key {a: b, …}    values with other spellings
 //   name @ tool             a mapping, or the path of a file, that another tool's table reads
 //   name ~ why              no effect

@@ -58,7 +58,7 @@ float32 = dtype: float32
 float16 ! float16 is not in this version
 fp8_* ~ only fp8 would read it
 fp32_norms, fp32_norm_classes, embeddings_skip_upcast ~ norms compute in float32
-expert_parallel_size(1), expert_parallel_*, dp_shard_size(1), dp_replicate_size(1), sequence_parallel_degree(1), context_parallel_size(1), tensor_parallel_size(1), heads_k_stride, ring_attn_func, fsdp_version, fsdp_final_state_dict_type, ddp, world_size, use_ray, ray_*, resources_per_worker ~ it says how ranks share the work, which changes nothing that is learnt
+expert_parallel_size(1), expert_parallel_*, sequence_parallel_degree(1), context_parallel_size(1), tensor_parallel_size(1), heads_k_stride, ring_attn_func, fsdp_version, fsdp_final_state_dict_type, ddp, world_size, use_ray, ray_*, resources_per_worker ~ it says how ranks share the work, which changes nothing that is learnt
 special_tokens.bos_token = special_tokens.bos_token
 special_tokens.eos_token = special_tokens.eos_token
 special_tokens.pad_token = special_tokens.pad_token

@@ -17,6 +17,8 @@ gradient_accumulation_steps = gradient_accumulation_steps
 gradient_clipping = max_grad_norm
 zero_optimization.stage = zero_stage
 zero_optimization.stage3_param_persistence_threshold = stage3_param_persistence_threshold {auto: ""}
+zero_optimization.mics_shard_size = dp_shard_size {-1: ""}
+zero_optimization.zero_hpz_partition_size(1) - dp_shard_size: N keeps weights, gradients and states in groups of N ranks
 zero_optimization.offload_optimizer.device = cpu_offload {cpu: optimizer, none: ""}
 zero_optimization.offload_param.device = cpu_offload {cpu: params, none: ""}
 zero_optimization.* ~ it says how ZeRO communicates
@@ -60,9 +62,12 @@ ToolText fsdp_text() {
 activation_checkpointing = gradient_checkpointing {false: ""}
 fsdp_activation_checkpointing = gradient_checkpointing {false: ""}
 offload_params, fsdp_offload_params, cpu_offload = cpu_offload {true: params+optimizer, false: ""}
-sharding_strategy, fsdp_sharding_strategy = zero_stage {no_shard: 0, full_shard: 3, shard_grad_op: 2, 1: 3, 2: 2, 3: 0}
-version, fsdp_version, reshard_after_forward, fsdp_reshard_after_forward ~ it says how FSDP communicates
-backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params, sync_module_states, cpu_ram_efficient_loading, cpu_offload_pin_memory, state_dict_type, final_state_dict_type, auto_wrap_policy, transformer_layer_cls_to_wrap, min_num_params, mixed_precision_policy, mixed_precision, xla, xla_*, ignored_modules, activation_cpu_offload ~ it says how FSDP communicates
+activation_cpu_offload, fsdp_activation_cpu_offload = cpu_offload {true: activations, false: ""}
+sharding_strategy, fsdp_sharding_strategy = fsdp_config.sharding_strategy
+reshard_after_forward, fsdp_reshard_after_forward = fsdp_config.reshard_after_forward
+version, fsdp_version ~ zero_stage says what ranks share
+ignored_modules, fsdp_ignored_modules ! the gradients of all trained weights are summed
+backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params, sync_module_states, cpu_ram_efficient_loading, cpu_offload_pin_memory, state_dict_type, final_state_dict_type, auto_wrap_policy, transformer_layer_cls_to_wrap, min_num_params, mixed_precision_policy, mixed_precision, xla, xla_*, enabled ~ it says how FSDP communicates
 fsdp_* ~ it says how FSDP communicates
 )",
           "",
@@ -87,6 +92,9 @@ deepspeed_config.offload_optimizer_device = cpu_offload {cpu: optimizer, none: "
 deepspeed_config.offload_param_device = cpu_offload {cpu: params, none: ""}
 deepspeed_config.* ~ it says how ZeRO communicates
 num_processes, num_machines, distributed_type ~ hone launch, torchrun or srun start ranks
+parallelism_config.parallelism_config_dp_shard_size, parallelism_config.dp_shard_size = dp_shard_size
+parallelism_config.parallelism_config_dp_replicate_size, parallelism_config.dp_replicate_size = dp_replicate_size
+parallelism_config.* ~ it says how ranks share the work, which changes nothing that is learnt
 kt_config.* - experts on the CPU beside a GPU; `hone estimate` says what fits without
 use_cpu = device: cpu
 * ~ it says how processes are started

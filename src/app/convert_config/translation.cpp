@@ -172,8 +172,14 @@ class Translator {
                                            did_you_mean(config_name(raw), writable_names(schema())))});
   }
 
-  void state(const FoundKey& found, const std::string& raw, const ConfigNode& value) {
+  /// States what `value` means for the key, and for the other keys that an alias is about. `beside`: it is one of
+  /// these.
+  void state(const FoundKey& found, const std::string& raw, const ConfigNode& value, bool beside = false) {
     const KeySpec& key = *found.key;
+    for (const AlsoStates& also : found.alias ? found.alias->also : std::vector<AlsoStates>{}) {
+      const Alias meaning{found.alias->name, also.rewrite};
+      state({&key_spec(also.key), &meaning}, raw, value, true);
+    }
     if (key.status == KeyStatus::kNoEffect) {
       return result_.no_effect.push_back({said(raw, value), value.where, key.help});
     }
@@ -187,7 +193,7 @@ class Translator {
       if (statement) {
         statement->said = said(raw, value);
         statements_[statement->key->name].push_back(std::move(*statement));
-      } else if (value.kind != Kind::kNull) {
+      } else if (value.kind != Kind::kNull && !beside) {
         result_.no_effect.push_back({said(raw, value), value.where, "it says nothing, or that something is off"});
       }
     } catch (const UserError& error) {

@@ -1,7 +1,6 @@
 #include "app/estimate/estimate.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -26,6 +25,7 @@
 #include "report/terminal.h"
 #include "session/device_facts.h"
 #include "session/gpu_models.h"
+#include "train/fitting_setting.h"
 #include "train/memory_fit.h"
 #include "train/planned_run.h"
 #include "train/recompute.h"
@@ -53,7 +53,8 @@ Device device_to_plan_for(const std::string& name) {
 
 /// The device that is planned for, and what it has.
 struct Target {
-  Target(Device on, int64_t memory) : device(on), stream(on, pool) {
+  /// `memory`, `host`: bytes, 0 if they are not stated.
+  Target(Device on, int64_t memory, int64_t host) : device(on), stream(on, pool) {
     if (device.kind == DeviceKind::kCuda) fixed = kCudaFixedBytes;
     known = memory > 0 || !is_planned(device);
     if (memory > 0) {
@@ -64,11 +65,20 @@ struct Target {
     } else {
       limit.comfortable = limit.most = std::numeric_limits<int64_t>::max();
     }
+    if (host == 0) return;
+    if (!limit.host) {
+      throw UserError("the device is the CPU, whose memory is the host's", "--host-memory", "use --memory");
+    }
+    limit.host = host;
   }
 
   bool fits(const MemoryPlan& plan) const { return limit.fits(plan); }
   /// Bytes for plan and fixed costs together; 0: not known.
   int64_t available() const { return known ? limit.most + fixed : 0; }
+  /// Bytes of host memory for offloading; 0: not known.
+  int64_t host_available() const {
+    return limit.host && *limit.host < std::numeric_limits<int64_t>::max() ? *limit.host : 0;
+  }
 
   Device device;
   ThreadPool pool{1};
@@ -108,11 +118,15 @@ bool is_config(const std::string& target) {
          (extension == ".yaml" || extension == ".yml" || extension == ".json" || std::filesystem::exists(target));
 }
 
+/// GPUs of a usual host.
+constexpr int64_t kUsualGpus = 8;
+
 RunConfig read_run(const EstimateOptions& options) {
   std::vector<std::string> overrides = options.overrides;
   const bool file = is_config(options.target);
   if (!file) overrides.insert(overrides.begin(), "model_name_or_path=" + Json(options.target).dump());
-  const ResolvedConfig config = load_config(file ? options.target : "", overrides, options.ranks);
+  const int64_t of_host = options.ranks_of_host > 0 ? options.ranks_of_host : std::min(options.ranks, kUsualGpus);
+  const ResolvedConfig config = load_config(file ? options.target : "", overrides, {options.ranks, of_host});
   require_keys(config, {"model_name_or_path"});
   return config.run;
 }
@@ -196,55 +210,11 @@ std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
   return std::nullopt;
 }
 
-/// Whether ranks may share all that training keeps: what else is asked for needs a tensor whole, or one rank.
-bool may_shard(const RunConfig& config) {
-  return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward &&
-         adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && config.model.expert_weight_dtype != "int8";
-}
-
-/// "zero_stage: 2", perhaps with gradient checkpointing, with which each of the run's ranks has enough; none if there
-/// is no such stage above its own.
-std::optional<std::string> stage_that_fits(RunConfig config, Target& target) {
-  if (config.machine.ranks == 1 || !may_shard(config)) return std::nullopt;
-  for (int stage = std::stoi(config.machine.zero_stage) + 1; stage <= 3; ++stage) {
-    config.machine.zero_stage = std::to_string(stage);
-    for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
-      if (!target.fits(plan_level(config, level, target.stream))) continue;
-      return fmt::format("zero_stage: {}{}", stage,
-                         level == smallest_level() ? " and gradient_checkpointing: true" : "");
-    }
-  }
-  return std::nullopt;
-}
-
-/// "base_weight_dtype: nf4", perhaps with gradient checkpointing; none where no base is frozen, or it is packed
-/// already.
-std::optional<std::string> base_that_fits(const RunConfig& config, Target& target) {
-  if (config.model.finetuning_type != "lora" || config.model.base_weight_dtype != "dtype") return std::nullopt;
-  for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
-    if (!target.fits(plan_level(with_nf4(config), level, target.stream))) continue;
-    return fmt::format("base_weight_dtype: nf4{}",
-                       level == smallest_level() ? " and gradient_checkpointing: true" : "");
-  }
-  return std::nullopt;
-}
-
-/// "cpu_offload: [optimizer] and gradient_checkpointing: true", the cheapest that fits; none on a CPU, where it saves
-/// nothing.
-std::optional<std::string> offload_that_fits(RunConfig config, Target& target) {
-  if (!target.limit.host) return std::nullopt;
-  for (const std::vector<std::string>& names : further_offloads(config)) {
-    config.machine.cpu_offload = names;
-    if (!target.fits(plan_level(config, smallest_level(), target.stream))) continue;
-    return fmt::format("cpu_offload: [{}] and gradient_checkpointing: true", fmt::join(names, ", "));
-  }
-  return std::nullopt;
-}
-
 /// How many GPUs like the target hold a run for one together; none if not even kMost do.
 std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
   constexpr int64_t kMost = 64;
-  if (config.machine.ranks > 1 || !may_shard(config) || target.device.kind != DeviceKind::kCuda) return std::nullopt;
+  if (config.machine.ranks > 1 || !can_shard_values(config) || target.device.kind != DeviceKind::kCuda)
+    return std::nullopt;
   config.machine.zero_stage = "3";
   for (config.machine.ranks = 2; config.machine.ranks <= kMost; config.machine.ranks *= 2) {
     if (target.fits(plan_level(config, smallest_level(), target.stream))) return config.machine.ranks;
@@ -256,22 +226,21 @@ std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
 std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, Target& target) {
   if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
   if (target.fits(chosen.plan)) return "It fits.";
-  for (const std::string& level : recompute_levels()) {
-    if (!target.fits(plan_level(chosen.config, level, target.stream))) continue;
-    return fmt::format("It fits with gradient_checkpointing: {}.", level_setting(level));
-  }
-  if (const auto stage = stage_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *stage);
-  const Variant& smallest = variants[kSmallLora];
   // On a CPU 8 bits are multiplied as they are, and faster.
-  if (experts_fit && target.device.kind == DeviceKind::kCpu && !target.fits(smallest.plan)) {
+  const bool int8_experts = experts_fit && target.device.kind == DeviceKind::kCpu;
+  const auto fits = [&](const RunConfig& config, const std::string& level) {
+    return target.fits(plan_level(config, level, target.stream));
+  };
+  const auto setting = fitting_setting(chosen.config, {target.limit.host.has_value(), int8_experts, fits});
+  if (setting) return fmt::format("It fits with {}.", *setting);
+  const Variant& smallest = variants[kSmallLora];
+  if (int8_experts && !target.fits(smallest.plan)) {
     RunConfig run = smallest.config;
     run.model.expert_weight_dtype = "int8";
     if (target.fits(plan_level(run, smallest_level(), target.stream))) {
       return "It fits with finetuning_type: lora, expert_weight_dtype: int8 and gradient_checkpointing: true.";
     }
   }
-  if (const auto base = base_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *base);
-  if (const auto offload = offload_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *offload);
   const int64_t length = *chosen.config.data.max_length;
   if (const auto shorter = length_that_fits(chosen.config, target)) {
     if (*shorter == length) {
@@ -326,7 +295,7 @@ std::string chosen_table(const Variant& chosen, const Target& target, bool color
                                             chosen.level == smallest_level() ? "recomputed in backward" : "kept");
   if (target.device.kind == DeviceKind::kCuda)
     rows.push_back({"CUDA", static_cast<uint64_t>(target.fixed), "context, libraries, kernels"});
-  const std::string host = host_memory_line(chosen.plan, 0);
+  const std::string host = host_memory_line(chosen.plan, target.host_available());
   return memory_table(rows, static_cast<uint64_t>(target.available()), color) +
          (host.empty() ? "" : "  " + host + "\n");
 }
@@ -335,6 +304,7 @@ Json json_of(const Variant& variant, const Target& target) {
   const ParameterBytes& bytes = variant.plan.parameters;
   return {{"name", variant.name},
           {"ranks", variant.config.machine.ranks},
+          {"shard_size", precision_of(variant.config).ranks},
           {"weights", bytes.weights},
           {"master", bytes.master},
           {"gradients", bytes.gradients},
@@ -405,7 +375,7 @@ int run_estimate(const EstimateOptions& asked) {
   LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
-  Target target(gpu ? planned_gpu() : device_to_plan_for(config.machine.device), options.memory);
+  Target target(gpu ? planned_gpu() : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
   const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
   const Variant chosen = configured(config, target);
   const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), target);
@@ -413,6 +383,7 @@ int run_estimate(const EstimateOptions& asked) {
     Json json = {{"configured", json_of(chosen, target)},
                  {"variants", Json::array()},
                  {"available", target.known ? Json(target.available()) : Json(nullptr)},
+                 {"host_available", target.host_available() > 0 ? Json(target.host_available()) : Json(nullptr)},
                  {"verdict", verdict}};
     for (const Variant& variant : variants) json["variants"].push_back(json_of(variant, target));
     print_text(json.dump(2) + "\n");
@@ -421,9 +392,11 @@ int run_estimate(const EstimateOptions& asked) {
   const bool color = Terminal::of(1).color;
   if (const std::string missing = what_is_missing(source); !missing.empty()) print_text(missing + "\n");
   const GroupCount total = total_of(count_groups(model.store(), decoder.moe));
-  const std::string ranks =
-      options.ranks > 1 ? fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage)
-                        : "";
+  std::string ranks;
+  if (options.ranks > 1) {
+    ranks = fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage);
+    if (const int64_t size = config.machine.shard_size; size > 0) ranks += fmt::format(" in groups of {}", size);
+  }
   print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),
                          config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));

@@ -6,13 +6,17 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "app/config/config_reader.h"
 #include "app/config/resolve.h"
+#include "app/config/resolved_yaml.h"
 #include "app/generation_prompts.h"
 #include "app/inference_model.h"
+#include "app/launched_ranks.h"
 #include "app/output.h"
+#include "dist/weight_feed.h"
 #include "params/without_adapters.h"
 #include "report/console.h"
 #include "report/table.h"
@@ -96,9 +100,19 @@ class Answers {
     Decoder& decoder = run_.described.model->decoder();
     const int64_t max_length =
         longest_sequence(prompts_, request_.sampling.max_new_tokens, context_length(decoder.config().rope));
-    decoder.prepare(run_.context.stream, max_length);
+    Stream& stream = run_.context().stream;
+    decoder.prepare(stream, max_length);
     const auto sequences = std::min(kSequencesAtOnce, static_cast<int64_t>(prompts_.size()));
-    Generator generator(decoder, run_.context.stream, {.max_sequences = sequences, .max_length = max_length});
+    GeneratorOptions options{.max_sequences = sequences, .max_length = max_length};
+    Communicator* const ranks = run_.group.communicator();
+    const ParameterStore& store = run_.described.model->store();
+    std::optional<WeightFeed> feed;
+    if (store.brings_values()) {
+      Communicator* const sharing = ranks != nullptr ? &run_.group.mesh()->weights() : nullptr;
+      options.together.values = &feed.emplace(sharing, store, decoder.placement(), stream.device());
+    }
+    if (ranks != nullptr) options.together.ranks = &ranks->control();
+    Generator generator(decoder, stream, options);
     std::vector<std::string> answers;
     for (const GeneratedSequence& sequence : generator.generate(request_)) {
       answers.push_back(tokenizer_->decode(sequence.answer(), true));
@@ -113,9 +127,9 @@ class Answers {
   GenerationRequest request_;
 };
 
-/// The configuration of an evaluation. Without `datasets`, the evaluation data take their place.
-RunConfig load_evaluation(const RunRequest& request, Logger& logger) {
-  const ResolvedConfig config = load_config(request.config, request.overrides);
+/// The configuration of an evaluation by `ranks`. Without `datasets`, the evaluation data take their place.
+RunConfig read_evaluation(const RunRequest& request, RanksOfRun ranks, Logger& logger) {
+  const ResolvedConfig config = load_config(request.config, request.overrides, ranks);
   for (const std::string& note : config.notes) logger.info("{}", note);
   require_keys(config, {"model_name_or_path"});
   RunConfig run = config.run;
@@ -142,37 +156,52 @@ Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
 
 class Evaluation {
  public:
-  Evaluation(const EvalRequest& request, Logger& logger) : request_(request), logger_(logger) {}
+  Evaluation(const EvalRequest& request, Logger& logger, LaunchedRanks& launched)
+      : request_(request),
+        logger_(logger),
+        launched_(launched),
+        ranks_of_host_(launched.ranks_of_host()),
+        ranks_(launched.for_trainer()) {}
 
   Report run() {
-    RunConfig config = load_evaluation(with(checkpoint_overrides(request_.checkpoint)), logger_);
+    RunConfig config = read(with(checkpoint_overrides(request_.checkpoint)));
+    launched_.set_timeout(static_cast<double>(config.machine.ddp_timeout));
     config.data.chat_template_kwargs = chat_settings(config, request_.checkpoint);
-    refuse_output_over_data(config);
+    if (ranks_.rank == 0) refuse_output_over_data(config);
     const bool adapted = !config.model.adapter_name_or_path.empty();
     if (request_.base && !adapted && request_.checkpoint.empty()) {
       throw UserError("there is nothing to compare the base with", "--base",
                       "name what training wrote with --checkpoint or --adapter");
     }
-    {
-      RunContext context(config.machine, logger_);
-      const EvaluationRun run = load_evaluation(config, context, request_.max_samples);
-      report_.tuned = measure(run);
-      if (request_.base && adapted) {
-        const WithoutAdapters off(run.described.model->store());
+    RunContext context(config.machine, logger_, {resolved_yaml, {}, {}}, ranks_);
+    DescribedRun described = describe_evaluation(config, context, request_.max_samples);
+    RankGroup group(context);
+    return group.guarded([&] {
+      group.check_agreement(described);
+      {
+        const EvaluationRun run = load_evaluation(std::move(described), group);
+        report_.tuned = measure(run);
+        if (request_.base && adapted) {
+          const WithoutAdapters off(run.described.model->store());
+          report_.base = measure(run);
+        }
+      }
+      if (request_.base && !adapted) {  // two whole models: one after the other
+        RunConfig base = read(request_.run);
+        base.data.chat_template_kwargs = config.data.chat_template_kwargs;
+        const EvaluationRun run =
+            load_evaluation(describe_evaluation(std::move(base), context, request_.max_samples), group);
         report_.base = measure(run);
       }
-    }
-    if (request_.base && !adapted) {  // two whole models: one after the other
-      RunConfig base = load_evaluation(request_.run, logger_);
-      base.data.chat_template_kwargs = config.data.chat_template_kwargs;
-      RunContext context(base.machine, logger_);
-      const EvaluationRun run = load_evaluation(base, context, request_.max_samples);
-      report_.base = measure(run);
-    }
-    return report_;
+      return report_;
+    });
   }
 
  private:
+  RunConfig read(const RunRequest& request) const {
+    return read_evaluation(request, {ranks_.size, ranks_of_host_}, logger_);
+  }
+
   /// Refuses an output that would replace data. It may be in the model's folder.
   void refuse_output_over_data(const RunConfig& config) const {
     if (request_.output.empty()) return;
@@ -200,6 +229,9 @@ class Evaluation {
 
   const EvalRequest& request_;
   Logger& logger_;
+  LaunchedRanks& launched_;
+  int ranks_of_host_;
+  TrainerRanks ranks_;
   Report report_;
 };
 
@@ -277,13 +309,17 @@ std::string report_text(const Report& report, bool color) {
 
 }  // namespace
 
-int run_eval(const EvalRequest& request) {
-  if (request.max_samples && *request.max_samples < 1) {
-    throw UserError("there is nothing to evaluate", "--max-samples", "give at least 1");
-  }
-  Console console(Terminal::of(request.json ? 2 : 1));  // standard output has only JSON
+namespace {
+
+int eval_launched(const EvalRequest& request, LaunchedRanks& launched) {
+  const bool first = launched.for_trainer().rank == 0;
+  // With --json standard output has only JSON.
+  Console console(first && request.json ? Terminal::of(2) : terminal_of(launched.for_trainer()));
   Logger logger(console, request.run.log_level.value_or(LogLevel::kInfo));
-  const Report report = Evaluation(request, logger).run();
+  if (launched.size() > 1) logger.info("{}", launched.describe());
+  const Report report = Evaluation(request, logger, launched).run();
+  const int code = report.finite() ? 0 : static_cast<int>(ExitCode::kNumbersLost);
+  if (!first) return code;
   const std::string json = report_json(request, report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   print_text(request.json ? json : report_text(report, console.color()));
   std::string output = request.output;
@@ -294,7 +330,18 @@ int run_eval(const EvalRequest& request) {
     write_output_file(output, json);
     logger.info("results: {}", output);
   }
-  return report.finite() ? 0 : static_cast<int>(ExitCode::kNumbersLost);
+  return code;
+}
+
+}  // namespace
+
+int run_eval(const EvalRequest& request) {
+  if (request.max_samples && *request.max_samples < 1) {
+    throw UserError("there is nothing to evaluate", "--max-samples", "give at least 1");
+  }
+  LaunchedRanks launched(
+      [&](int ranks) { return load_config(request.run.config, request.run.overrides, {ranks}).run.report.output_dir; });
+  return launched.run([&] { return eval_launched(request, launched); });
 }
 
 }  // namespace hone

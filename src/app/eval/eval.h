@@ -21,8 +21,9 @@ struct EvalRequest {
 
 /// Reports loss, perplexity and token accuracy on the evaluation data (if there are none, on `datasets`), for one model
 /// or for two side by side with the improvement in percent, and their answers to the prompts. The base of an adapter is
-/// the same loaded model with the adapter disabled. Gradients and optimizer state are not allocated. Returns the exit
-/// code: kNumbersLost for a loss that is not finite.
+/// the same loaded model with the adapter disabled. Gradients and optimizer state are not allocated. Ranks that a
+/// launcher has started evaluate together; the first reports. Returns the exit code: kNumbersLost for a loss that is
+/// not finite.
 int run_eval(const EvalRequest& request);
 
 }  // namespace hone

@@ -9,6 +9,7 @@
 #include "app/output.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "dist/guarded.h"
 #include "report/console.h"
 #include "report/humanise.h"
 #include "text/tokenizer.h"
@@ -17,7 +18,7 @@ namespace hone {
 
 namespace {
 
-void check(const GenerateOptions& options) {
+void check(const GenerateOptions& options, const TrainerRanks& ranks) {
   if (options.prompt.empty() == options.input.empty()) {
     throw UserError(options.prompt.empty() ? "the prompt is missing" : "both a prompt and a file of prompts are given",
                     "--prompt", "give a text with --prompt, or a JSONL file with --input");
@@ -28,41 +29,54 @@ void check(const GenerateOptions& options) {
                                    {options.model, "the model"},
                                    {options.adapter, "the adapter"},
                                    {options.chat_template, "the chat template"}});
-    require_free_file(options.output, options.force);
+    if (ranks.rank == 0) require_free_file(options.output, options.force);
   }
 }
 
 /// A model that is ready to generate, and its prompts.
 class Generation {
  public:
-  explicit Generation(const GenerateOptions& options) : options_(options), model_(options) {
+  Generation(const GenerateOptions& options, const TrainerRanks& ranks)
+      : options_(options), first_(ranks.rank == 0), ranks_(ranks.size), model_(options, ranks) {
     request_.sampling = model_.sampling();
     request_.stop_ids = model_.stop_ids();
-    for (const std::string& note : model_.notes()) console_.line(note);
+    for (const std::string& note : model_.notes()) tell(note);
     read_prompts();
     const bool chats = std::any_of(prompts_.begin(), prompts_.end(), [](const PromptRow& row) { return row.is_chat; });
     const std::optional<std::string> warning = chats ? model_.warning_of_thinking() : std::nullopt;
-    if (warning) console_.line(*warning);
-    load();
+    if (warning) tell(*warning);
+    model_.connect(request_.prompts);
   }
 
-  /// Streams the answer to the only prompt.
+  void run() {
+    guarded(model_.control(), [&] {
+      load();
+      options_.input.empty() ? stream_answer() : write_answers();
+    });
+  }
+
+ private:
+  /// Streams the answer to the only prompt, which is the first rank's.
   void stream_answer() {
     StreamDecoder decoder(model_.tokenizer(), true);
     request_.on_token = [&](size_t, int32_t id) {
       if (!model_.is_stop(id)) print_text(decoder.push(id));
     };
     const auto sequences = generate();
+    if (!first_) return;
     print_text(decoder.finish() + "\n");
     summarise(sequences);
   }
 
   void write_answers() {
     int64_t tokens = 0;
-    request_.on_token = [&](size_t, int32_t) {
-      console_.set_progress({.label = "generate", .done = ++tokens, .detail = "tokens"});
-    };
+    if (first_) {
+      request_.on_token = [&](size_t, int32_t) {
+        console_.set_progress({.label = "generate", .done = ++tokens, .detail = ranks_ > 1 ? "tokens here" : "tokens"});
+      };
+    }
     const auto sequences = generate();
+    if (!first_) return;
     console_.clear_progress();
     std::string lines;
     for (size_t i = 0; i < sequences.size(); ++i) lines += answered(prompts_[i], sequences[i]) + "\n";
@@ -74,7 +88,10 @@ class Generation {
     summarise(sequences);
   }
 
- private:
+  void tell(const std::string& line) {
+    if (first_) console_.line(line);
+  }
+
   void read_prompts() {
     const PromptReader reader(model_.tokenizer(), model_.chat(),
                               {.system = options_.system,
@@ -96,7 +113,8 @@ class Generation {
 
   void load() {
     const int64_t max_length = longest_sequence(prompts_, request_.sampling.max_new_tokens, model_.context());
-    const auto sequences = std::min(options_.batch_size, static_cast<int64_t>(prompts_.size()));
+    const int64_t dealt = (static_cast<int64_t>(prompts_.size()) + ranks_ - 1) / ranks_;
+    const auto sequences = std::min(options_.batch_size, dealt);
     generator_ = &model_.load({.max_sequences = sequences, .max_length = max_length});
   }
 
@@ -134,6 +152,8 @@ class Generation {
   }
 
   const GenerateOptions& options_;
+  bool first_;                        // prints and writes
+  int64_t ranks_;                     // among which prompts are dealt
   Console console_{Terminal::of(2)};  // standard output has the answers
   InferenceModel model_;
   GenerationRequest request_;
@@ -144,14 +164,9 @@ class Generation {
 
 }  // namespace
 
-int run_generate(const GenerateOptions& options) {
-  check(options);
-  Generation generation(options);
-  if (options.input.empty()) {
-    generation.stream_answer();
-  } else {
-    generation.write_answers();
-  }
+int run_generate(const GenerateOptions& options, const TrainerRanks& ranks) {
+  check(options, ranks);
+  Generation(options, ranks).run();
   return 0;
 }
 

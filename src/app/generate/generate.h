@@ -15,7 +15,7 @@ struct GenerateOptions : InferenceOptions {
   std::string output = "-";    ///< JSONL to write, with `input`; "-" = standard output
   std::string system;          ///< system message for chats without one
   bool raw = false;            ///< prompts are continued without chat template
-  int64_t batch_size = 64;     ///< sequences that run at once
+  int64_t batch_size = 64;     ///< sequences that run at once, on each rank
   bool force = false;          ///< replace the output file
 };
 
@@ -23,7 +23,8 @@ struct GenerateOptions : InferenceOptions {
 /// ("stop" or "length"), `prompt_tokens` and `generated_tokens` added, in the order of the input. A last message of the
 /// assistant is the expected answer and not part of the prompt. An answer ends at the end of the model's context.
 /// Returns the exit code. Throws UserError for neither or both of prompt and input, a missing tokenizer or chat
-/// template, a prompt that is empty or fills the model's context, and options out of range.
-int run_generate(const GenerateOptions& options);
+/// template, a prompt that is empty or fills the model's context, and options out of range. Of `ranks` from a launcher
+/// the first writes and prints; prompts are dealt among them (infer/generator.h).
+int run_generate(const GenerateOptions& options, const TrainerRanks& ranks = {});
 
 }  // namespace hone

@@ -24,9 +24,14 @@ void check_ranks_command(const std::vector<std::string>& command) {
     throw UserError("there is nothing to start", "hone launch",
                     "end it with a verb: hone launch -n 2 -- train run.yaml");
   }
-  const std::vector<std::string> verbs = {"train", "verify", "bench"};
+  const std::vector<std::string> verbs = {"train", "eval", "generate", "verify", "bench"};
   const std::string& verb = command.front();
   if (std::find(verbs.begin(), verbs.end(), verb) != verbs.end()) return;
+  if (verb == "chat") {
+    throw UserError("'chat' is a conversation with one process, and does not run on several ranks", "hone launch",
+                    "hone chat --cpu-offload params streams weights that a GPU does not hold; generate answers files "
+                    "of prompts on several ranks");
+  }
   throw UserError(fmt::format("'{}' does not run on several ranks.{}", verb, did_you_mean(verb, verbs)), "hone launch",
                   fmt::format("{} do: hone launch -n 2 -- train run.yaml; other verbs run alone: hone {} …",
                               fmt::join(verbs, ", "), verb));

@@ -186,7 +186,7 @@ TEST(LaunchPlan, RefusesWhatCannotBeStarted) {
   };
   expect([](LaunchPlan& p) { p.command.clear(); }, "nothing to start");
   expect([](LaunchPlan& p) { p.command = {"trian"}; }, "'train'");
-  expect([](LaunchPlan& p) { p.command = {"eval", "run.yaml"}; }, "'eval' does not run on several ranks");
+  expect([](LaunchPlan& p) { p.command = {"merge", "run.yaml"}; }, "'merge' does not run on several ranks");
   expect(
       [](LaunchPlan& p) {
         p.command = {"bench", "step"};

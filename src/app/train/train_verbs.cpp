@@ -95,14 +95,14 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
   return options;
 }
 
-/// Trains, or runs one step if `tries` is set. `read`: the configuration, if the rendezvous has already read it.
-int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launched, std::optional<ResolvedConfig> read) {
+/// Trains, or runs one step if `tries` is set.
+int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launched) {
   const TrainerRanks ranks = launched.for_trainer();
   Console console(terminal_of(ranks));
   Logger logger(console, request.log_level.value_or(tries ? LogLevel::kDebug : LogLevel::kInfo));
   if (ranks.size > 1) logger.info("{}", launched.describe());
-  if (!read) read = load_config(request.config, request.overrides, ranks.size);
-  const ResolvedConfig config = checked(*std::move(read), logger);
+  const ResolvedConfig config =
+      checked(load_config(request.config, request.overrides, {ranks.size, launched.ranks_of_host()}), logger);
   launched.set_timeout(static_cast<double>(config.run.machine.ddp_timeout));
   const auto defaults = [&config](const RunConfig& run) {
     return fmt::format("{}", fmt::join(default_lines({run, {}, config.stated}), ", "));
@@ -125,17 +125,14 @@ int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launche
 
 }  // namespace
 
-ResolvedConfig load_run(const RunRequest& request, Logger& logger, int64_t ranks) {
-  return checked(load_config(request.config, request.overrides, ranks), logger);
+ResolvedConfig load_run(const RunRequest& request, Logger& logger) {
+  return checked(load_config(request.config, request.overrides), logger);
 }
 
 int run_train(const RunRequest& request, bool dry_run) {
-  std::optional<ResolvedConfig> read;
-  LaunchedRanks ranks([&](int size) {
-    read = load_config(request.config, request.overrides, size);
-    return read->run.report.output_dir;
-  });
-  return ranks.run([&] { return train_launched(request, dry_run, ranks, std::move(read)); });
+  LaunchedRanks ranks(
+      [&](int size) { return load_config(request.config, request.overrides, {size}).run.report.output_dir; });
+  return ranks.run([&] { return train_launched(request, dry_run, ranks); });
 }
 
 int run_validate(const RunRequest& request) {

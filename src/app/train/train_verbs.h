@@ -19,7 +19,7 @@ struct RunRequest {
 };
 
 /// Reads and resolves a configuration for `ranks` ranks and logs its notes. Model and data must be stated.
-ResolvedConfig load_run(const RunRequest& request, Logger& logger, int64_t ranks = 1);
+ResolvedConfig load_run(const RunRequest& request, Logger& logger);
 
 /// Trains, or with `dry_run` runs one step and writes nothing. Returns the exit code.
 int run_train(const RunRequest& request, bool dry_run);

@@ -40,7 +40,6 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
                const ReplayOptions& options)
     : stream_(stream),
       capacity_(capacity),
-      ranks_(options.ranks),
       offload_activations_(options.offload_activations),
       weight_fetch_(options.weight_fetch),
       model_(model, options.dtype) {
@@ -52,11 +51,13 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.state_of = [optimizer = options.optimizer](const Parameter& p, const TrainingFormats& formats) {
     return optimizer.state_of(p, formats);
   };
-  if (ranks_ != nullptr) {
-    trainable.ranks = {.rank = ranks_->rank(),
-                       .ranks = ranks_->size(),
+  if (options.ranks != nullptr) {
+    trainable.ranks = {.rank = options.ranks->rank(),
+                       .ranks = options.ranks->size(),
                        .stage = options.stage,
+                       .shard_size = options.shard_size,
                        .least_bucket_bytes = options.least_bucket_bytes};
+    mesh_.emplace(*options.ranks, trainable.ranks);
   }
   if (options.map_values) trainable.ranks.mapping_granularity = mapping_granularity(stream.device());
   trainable.ranks.least_sharded_elements = options.least_sharded_elements;
@@ -72,7 +73,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.capacity = capacity_;
   options.optimizer = optimizer;
   options.router_aux_loss_coef = router_aux_loss_coef;
-  options.ranks = ranks_;
+  options.ranks = mesh();
   options.offload_activations = offload_activations_;
   options.weight_fetch = weight_fetch_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
@@ -201,13 +202,14 @@ std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
     gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.elements) * size_of(parameter.dtype()));
     const Tensor all = gathered.tensor({bucket.elements}, parameter.dtype());
     const std::vector<Part> parts = parts_of(bucket);
-    const Part& own = parts[static_cast<size_t>(ranks_->rank())];
+    Communicator& ranks = mesh_->shards();
+    const Part& own = parts[static_cast<size_t>(ranks.rank())];
     std::vector<std::byte> mine(bucket.own_values.bytes());
     copy_to_host(mine.data(), bucket.own_values);
-    copy_from_host({element_at(all, own.offset), all.dtype, {own.count}, all.device}, mine.data(), mine.size());
-    ranks_->fork(stream_);
-    ranks_->all_gather(stream_, all, parts);
-    ranks_->finish(stream_);
+    copy_from_host(elements_of(all, own), mine.data(), mine.size());
+    ranks.fork(stream_);
+    ranks.all_gather(stream_, all, parts);
+    ranks.finish(stream_);
     const auto at = std::find(bucket.parameters.begin(), bucket.parameters.end(), &parameter);
     const int64_t offset = bucket.offsets[static_cast<size_t>(at - bucket.parameters.begin())];
     value = {element_at(all, offset), parameter.dtype(), parameter.shape(), stream_.device()};

@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/verify/golden_case.h"
 #include "app/verify/reference_tensor.h"
+#include "dist/mesh.h"
 #include "session/loaded_model.h"
 #include "train/engine.h"
 
@@ -27,6 +29,7 @@ struct ReplayOptions {
   std::filesystem::path adapter = {};  ///< if given, only the adapter is trained; else the whole model
   Communicator* ranks = nullptr;       ///< the ranks that train together; null: one rank
   ZeroStage stage = ZeroStage::kNone;
+  int shard_size = 0;                  ///< as in RankShare
   int64_t least_sharded_elements = 0;  ///< as in RankShare, like the next one; small, since models of cases are small
   int64_t least_bucket_bytes = 0;
   TrainingFormats formats = {};
@@ -65,13 +68,15 @@ class Replay {
   std::vector<std::byte> whole_value(const Parameter& parameter) const;
   HostTensors gradients() const;
   ParameterStore& store() { return model_.store(); }
+  /// Null with one rank.
+  const RankMesh* mesh() const { return mesh_ ? &*mesh_ : nullptr; }
 
  private:
   HostTensors collect(const std::function<std::vector<float>(const Parameter&)>& values_of) const;
 
   Stream& stream_;
   BatchCapacity capacity_;
-  Communicator* ranks_;
+  std::optional<RankMesh> mesh_;
   bool offload_activations_;
   FetchWay weight_fetch_;
   mutable LoadedModel model_;

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 
 #include "app/verify/replay.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "data/sample_store.h"
+#include "dist/guarded.h"
 #include "dist/thread_ranks.h"
 #include "session/device_facts.h"
+#include "train/run_options.h"
 
 namespace hone {
 
@@ -68,8 +72,8 @@ class Verification {
 
   std::vector<Check> bfloat16_rows();
 
-  /// The rows of several ranks: gradients of several micro-batches, and the training runs.
-  std::vector<Check> ranks_rows() {
+  /// The rows of several ranks, and of data in host memory: gradients of several micro-batches, and the training runs.
+  std::vector<Check> training_rows() {
     {
       Replay replay(model_path(), stream_, capacity_, {.ranks = ranks_});
       expect_tokens_of(replay.config());
@@ -80,6 +84,7 @@ class Verification {
       check_full(replay);
     }
     check_loras();
+    if (shards_more() || !options_.cpu_offload.empty()) check_all_bits();
     return std::move(checks_);
   }
 
@@ -109,8 +114,22 @@ class Verification {
     if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
   }
   ReplayOptions run_options(std::filesystem::path adapter = {}) const {
-    return {.adapter = std::move(adapter), .ranks = ranks_, .stage = static_cast<ZeroStage>(options_.zero_stage)};
+    return {.adapter = std::move(adapter),
+            .ranks = ranks_,
+            .stage = static_cast<ZeroStage>(options_.zero_stage),
+            .shard_size = options_.shard_size,
+            .offload = offload_of(options_.cpu_offload),
+            .offload_activations = offloads_activations(options_.cpu_offload)};
   }
+  /// The options of the run that the one with run_options() is to equal bit for bit.
+  ReplayOptions plain_options(std::filesystem::path adapter) const {
+    return {.adapter = std::move(adapter),
+            .ranks = ranks_,
+            .stage = std::min(static_cast<ZeroStage>(options_.zero_stage), ZeroStage::kState)};
+  }
+  bool shards_more() const { return ranks_ != nullptr && options_.zero_stage > 1; }
+  void check_all_bits();
+  void check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter);
   StepData data_of_step(size_t step) const;
   void check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds);
   void check_run(const std::string& name, Replay& replay, const ReferenceRun& run, const RunBounds& bounds,
@@ -298,6 +317,54 @@ void Verification::check_lora(const std::string& name, const ReferenceRun& run, 
   check_run(name, replay, run, bounds, initial, {change.begin(), change.end()}, file);
 }
 
+namespace {
+
+/// The trained values and the losses after some steps.
+struct Bits {
+  std::map<std::string, std::vector<std::byte>> values;
+  std::vector<double> losses;
+};
+
+}  // namespace
+
+/// Without clipping: stages sum the norm in different orders.
+void Verification::check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter) {
+  constexpr size_t kSteps = 3;
+  const auto train = [&](const ReplayOptions& how, const ReferenceOptimizer& reference) {
+    OptimizerOptions optimizer = reference.options();
+    optimizer.max_grad_norm = 0;
+    Replay replay(model_path(), stream_, capacity_, how);
+    const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay), optimizer);
+    Bits bits;
+    for (size_t i = 0; i < std::min(kSteps, run.steps.size()); ++i) {
+      const auto step = static_cast<int64_t>(i);
+      engine->accumulate(data_of_step(i), step);
+      bits.losses.push_back(engine->update({run.learning_rate, step}).loss_with_aux);
+    }
+    engine->gather_values();
+    for (const Parameter* p : replay.store().trainable()) bits.values[p->name()] = replay.whole_value(*p);
+    return bits;
+  };
+  ReferenceOptimizer changed = run.optimizer;
+  if (options_.change_optimizer) options_.change_optimizer(changed);
+  const Bits ours = train(run_options(adapter), changed), plain = train(plain_options(adapter), run.optimizer);
+  const std::string than = shards_more() ? "stage 1, resident" : "the resident run";
+  Check check{.name = name + ", bits", .measure = "tensors and losses with other bits than " + than, .worst = {}};
+  for (const auto& [tensor, bytes] : ours.values) check.error += bytes == plain.values.at(tensor) ? 0 : 1;
+  for (size_t i = 0; i < ours.losses.size(); ++i) {
+    check.error += std::memcmp(&ours.losses[i], &plain.losses[i], sizeof(double)) == 0 ? 0 : 1;
+  }
+  // NCCL's order of more than two addends depends on the sizes of buckets, which differ between stages.
+  check.required = stream_.device().kind == DeviceKind::kCpu || ranks_ == nullptr || ranks_->size() == 2;
+  add(check);
+}
+
+void Verification::check_all_bits() {
+  check_bits("full", golden_.full, {});
+  if (golden_.lora_attention) check_bits("lora_attention", *golden_.lora_attention, path("lora_attention_init"));
+  if (golden_.lora_experts) check_bits("lora_experts", *golden_.lora_experts, path("lora_experts_init"));
+}
+
 void Verification::check_split_adapter() {
   const std::filesystem::path file = path("split_adapter") / "expected.safetensors";
   Replay replay(model_path(), stream_, capacity_, {.adapter = path("split_adapter")});
@@ -375,7 +442,7 @@ VerifyReport verify_ranks(const VerifyOptions& options) {
   run_ranks(options.ranks, [&](Communicator& ranks) {
     ThreadPool pool(std::max(1, options.threads / options.ranks));
     Stream stream(Device{}, pool);
-    checks[static_cast<size_t>(ranks.rank())] = Verification(options, stream, &ranks).ranks_rows();
+    checks[static_cast<size_t>(ranks.rank())] = Verification(options, stream, &ranks).training_rows();
   });
   VerifyReport report = report_of(options);
   report.checks = std::move(checks.front());
@@ -393,8 +460,20 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   if (options.dtype != "float32" && options.dtype != "bfloat16") {
     throw UserError(fmt::format("'{}' is not a dtype of verify", options.dtype), "--dtype", "use float32 or bfloat16");
   }
-  if (options.ranks > 1) return verify_ranks(options);
-  const bool together = ranks.size > 1;
+  const bool together = ranks.size > 1, trains_only = together || !options.cpu_offload.empty();
+  if (options.ranks > 1 && together && options.ranks != ranks.size) {
+    throw UserError(fmt::format("{} ranks have been started", ranks.size), "--ranks",
+                    "leave it out: the launcher's number counts");
+  }
+  if (options.ranks > 1 && !together) return verify_ranks(options);
+  if (trains_only && options.dtype != "float32") {
+    throw UserError("the runs of several ranks, and with data in host memory, are compared in float32", "--dtype",
+                    "leave it out");
+  }
+  if (!together && options.zero_stage > 0) {
+    throw UserError("one rank has nothing to shard with", "--zero-stage", "give --ranks, or use hone launch");
+  }
+  require_shard_size(options.shard_size, together ? ranks.size : options.ranks, "--shard-size");
   ThreadPool pool(rank_threads(options.threads, ranks.cores_shared_by));
   Stream stream(together ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
                          : choose_device(options.device, "--device"),
@@ -402,12 +481,14 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
   // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
   if (options.dtype == "float32") stream.use_general_kernels(true);
-  Verification verification(options, stream, communicator.get());
-  VerifyReport report = report_of(options);
-  report.checks = together                     ? verification.ranks_rows()
-                  : options.dtype == "float32" ? verification.float32_rows()
-                                               : verification.bfloat16_rows();
-  return report;
+  return guarded(communicator ? &communicator->control() : nullptr, [&] {
+    Verification verification(options, stream, communicator.get());
+    VerifyReport report = report_of(options);
+    report.checks = trains_only                  ? verification.training_rows()
+                    : options.dtype == "float32" ? verification.float32_rows()
+                                                 : verification.bfloat16_rows();
+    return report;
+  });
 }
 
 }  // namespace hone

@@ -16,11 +16,13 @@ namespace hone {
 struct VerifyOptions {
   std::filesystem::path case_directory;
   std::string device = "cpu";
-  std::string dtype = "float32";  ///< float32: every row; bfloat16: the gradients of batch 0
-  bool json = false;              ///< print JSON instead of a table
-  int threads = 0;                ///< 0: all cores
-  int ranks = 1;                  ///< more than 1: the training runs only, by as many threads as ranks
-  int zero_stage = 0;             ///< their ZeRO stage (params/bucket.h)
+  std::string dtype = "float32";         ///< float32: every row; bfloat16: the gradients of batch 0
+  bool json = false;                     ///< print JSON instead of a table
+  int threads = 0;                       ///< 0: all cores
+  int ranks = 1;                         ///< more than 1: the training runs only, by as many threads as ranks
+  int zero_stage = 0;                    ///< their ZeRO stage (params/bucket.h)
+  std::vector<std::string> cpu_offload;  ///< as the key; the training runs only
+  int shard_size = 0;                    ///< how many of them shard together; 0: all
   /// Changes the optimizer, for tests with planted errors.
   std::function<void(ReferenceOptimizer&)> change_optimizer = {};
 };
@@ -34,7 +36,8 @@ struct VerifyReport {
 };
 
 /// Replays the case. Throws UserError if files are missing or invalid, or belong to another model. With `ranks` from a
-/// launcher: this rank's report of the checks that ranks make together.
+/// launcher: this rank's report of the checks that ranks make together. If gradients or weights are sharded, or data
+/// are offloaded, the bits of each run are compared with those of the same run that does neither, on the same ranks.
 VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks = {});
 
 /// The report as a table: one row per check, with the worst tensors below rows that compare tensors.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -182,6 +183,44 @@ TEST_F(PlantedCase, AWrongTokenOfAnInputIsNoticed) {
   });
   EXPECT_THAT(verify_failures(), ::testing::IsSupersetOf({"documents alone, token losses",
                                                           "documents packed, gradients", "greedy, prompt is batch 0"}));
+}
+
+/// The rows that compare bits, by name: the numbers that differ.
+std::map<std::string, double> differing_bits(const VerifyReport& report) {
+  std::map<std::string, double> rows;
+  for (const Check& check : report.checks) {
+    if (check.name.ends_with(", bits")) rows[check.name] = check.error;
+  }
+  return rows;
+}
+
+TEST_F(PlantedCase, RanksAndHostMemoryKeepEveryBit) {
+  const std::map<std::string, double> none = {
+      {"full, bits", 0}, {"lora_attention, bits", 0}, {"lora_experts, bits", 0}};
+  VerifyOptions offloaded = options();
+  offloaded.cpu_offload = {"optimizer", "params", "activations"};
+  const VerifyReport alone = verify_case(offloaded);
+  EXPECT_TRUE(alone.ok()) << report_table(alone);
+  EXPECT_EQ(differing_bits(alone), none);
+  VerifyOptions ranks = offloaded;
+  ranks.ranks = 2;
+  ranks.zero_stage = 3;
+  const VerifyReport together = verify_case(ranks);
+  EXPECT_TRUE(together.ok()) << report_table(together);
+  EXPECT_EQ(differing_bits(together), none);
+  EXPECT_TRUE(differing_bits(verify_case(options())).empty());
+  ranks.change_optimizer = [](ReferenceOptimizer& o) { o.adamw.beta1 = 0.9001; };
+  for (const auto& [row, errors] : differing_bits(verify_case(ranks))) EXPECT_GT(errors, 5) << row;
+}
+
+TEST_F(PlantedCase, SharingNeedsSeveralRanks) {
+  VerifyOptions sharded = options();
+  sharded.zero_stage = 3;
+  EXPECT_THROW(verify_case(sharded), UserError);
+  sharded = options();
+  sharded.cpu_offload = {"params"};
+  sharded.dtype = "bfloat16";
+  EXPECT_THROW(verify_case(sharded), UserError);
 }
 
 /// Planted errors that a trainer could make.

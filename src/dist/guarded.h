@@ -1,0 +1,22 @@
+// guarded: work of one rank, of whose failure the others are told.
+#pragma once
+
+#include <exception>
+
+#include "dist/control.h"
+
+namespace hone {
+
+/// Runs `work`. If it throws, sends the reason to the other ranks of `control` (null: none) first, so that they do not
+/// wait.
+template <class Work>
+auto guarded(Control* control, Work&& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    if (control != nullptr) control->fail(reason_of(error));
+    throw;
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,27 @@
+#include "dist/mesh.h"
+
+#include "core/error.h"
+
+namespace hone {
+
+RankMesh::RankMesh(Communicator& world, const RankShare& share) : world_(world), share_(share) {
+  const int shard_ranks = share.shard_ranks();
+  HONE_ASSERT(world.size() == share.ranks && world.rank() == share.rank);
+  HONE_ASSERT(share.ranks % shard_ranks == 0, "the groups have the same number of ranks");
+  if (share.stage == ZeroStage::kNone || shard_ranks == 1) return;
+  const bool several = shard_ranks < share.ranks;
+  replica_ = share.replica();
+  if (several) shards_ = world.split(replica_);
+  if (share.stage == ZeroStage::kValues) weights_ = world.split(replica_);
+  if (several) replicas_ = world.split(share.shard_rank());
+}
+
+std::vector<Communicator*> RankMesh::sums() const {
+  std::vector<Communicator*> all{&world_};
+  for (const auto* group : {&shards_, &replicas_}) {
+    if (*group) all.push_back(group->get());
+  }
+  return all;
+}
+
+}  // namespace hone

@@ -1,0 +1,246 @@
+// Tests of verbs beside training, through the command line, with weights that ranks share or that are in host memory:
+// the same answers and losses as one process gives with all weights.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/chat/chat_model_testing.h"
+#include "program.h"
+#include "shell.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+using Words = std::vector<std::string>;
+
+Words operator+(Words all, const Words& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+/// Shards and offloads tensors of any size.
+const Words kAllTensors = {"--param-persistence-threshold", "0"};
+
+/// Answers of the model of a reference case, with random weights.
+class SharedAnswers : public ::testing::Test {
+ protected:
+  SharedAnswers() {
+    write_chat_model(folder_ / "model");
+    std::string rows;
+    for (const char* prompt : {"hello", "a", "What is it?", "one two three four", "?"}) {
+      rows += Json{{"prompt", prompt}}.dump() + "\n";
+    }
+    folder_.write("prompts.jsonl", rows);
+  }
+
+  Words model() const { return {"--model", (folder_ / "model").string(), "--threads", "1", "--device", "cpu"}; }
+  Words generate(const Words& more) const { return Words{"generate"} + model() + more + kAllTensors; }
+  /// The answers to the file of prompts.
+  std::string answers(const Words& more, const Words& launcher = {}) const {
+    const std::string output = (folder_ / "answers.jsonl").string();
+    const Outcome outcome = run_hone(launcher +
+                                     generate({"--input", (folder_ / "prompts.jsonl").string(), "--output", output,
+                                               "--force", "--max-new-tokens", "12"}) +
+                                     more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    return read_file(output);
+  }
+
+  Folder folder_;
+};
+
+TEST_F(SharedAnswers, AreThoseOfOneRank) {
+  const std::string adapter = (kChatModelCase / "lora_experts_final").string();
+  for (const Words& how :
+       std::vector<Words>{{}, {"--temperature", "0.9", "--batch-size", "2"}, {"--adapter", adapter}}) {
+    const std::string one = answers(how);
+    EXPECT_EQ(std::count(one.begin(), one.end(), '\n'), 5) << one;
+    for (const Words& ranks :
+         std::vector<Words>{{"--ranks", "2"}, {"--ranks", "3"}, {"--ranks", "2", "--zero-stage", "0"}}) {
+      EXPECT_EQ(answers(how + ranks), one) << ::testing::PrintToString(how + ranks);
+    }
+  }
+  EXPECT_EQ(answers({}, {"launch", "-n", "7", "--device", "cpu", "--"}), answers({})) << "more ranks than prompts";
+}
+
+TEST_F(SharedAnswers, OfAPackedBaseAreThoseOfOneRank) {
+  const Words packed = {"--base-weight-dtype", "nf4"};
+  EXPECT_EQ(answers(packed + Words{"--ranks", "2"}), answers(packed));
+  EXPECT_EQ(answers(packed + Words{"--cpu-offload", "params"}), answers(packed));
+}
+
+TEST_F(SharedAnswers, AreStreamedByTheFirstRankAlone) {
+  const Words prompt = generate({"--prompt", "hello", "--max-new-tokens", "12"});
+  const Outcome one = run_hone(prompt), two = run_hone(prompt + Words{"--ranks", "2"});
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_EQ(two.out, one.out);
+  EXPECT_THAT(two.err, HasSubstr("12 tokens in"));
+  EXPECT_EQ(two.err.find("tokens in"), two.err.rfind("tokens in")) << two.err;
+}
+
+TEST_F(SharedAnswers, AreTheSameWithWeightsInHostMemory) {
+  const std::string one = answers({});
+  for (const char* offload : {"params", "experts"}) EXPECT_EQ(answers({"--cpu-offload", offload}), one) << offload;
+  EXPECT_EQ(answers({"--cpu-offload", "params", "--ranks", "2"}), one);
+  const Words talk = Words{"chat"} + model() + Words{"--max-new-tokens", "8"} + kAllTensors;
+  std::string command = "printf 'hello\\nagain\\n' | " + hone_program();
+  for (const std::string& word : talk) command += " " + word;
+  const ShellOutcome resident = run_shell(command), streamed = run_shell(command + " --cpu-offload params");
+  EXPECT_EQ(streamed.code, 0) << streamed.out;
+  EXPECT_EQ(streamed.out, resident.out);
+}
+
+TEST_F(SharedAnswers, EndWithTheErrorOfARank) {
+  const auto refused = [&](const Words& more, const char* text) {
+    const Outcome outcome = run_hone(generate({"--prompt", "hello"}) + more);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(text));
+  };
+  refused({"--ranks", "2", "--adapter", (kChatModelCase / "lora_dora_final").string()}, "which zero_stage 3 shards");
+  refused({"--ranks", "2", "--top-p", "2"}, "top_p is 2");
+  refused({"--cpu-offload", "optimizer"}, "--cpu-offload");
+  refused({"--zero-stage", "1", "--ranks", "2"}, "--zero-stage");
+  const Outcome other =
+      run_hone(Words{"launch", "-n", "2", "--device", "cpu", "--"} + generate({"--prompt", "hello", "--ranks", "3"}));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("2 ranks have been started"));
+}
+
+TEST_F(SharedAnswers, EndWhereARankIsLost) {
+  std::string rows;
+  for (int i = 0; i < 20000; ++i) rows += Json{{"prompt", std::to_string(i)}}.dump() + "\n";
+  const std::string many = folder_.write("many.jsonl", rows), output = (folder_ / "lost.jsonl").string();
+  std::string command = hone_program();
+  for (const std::string& word : generate({"--ranks", "2", "--input", many, "--output", output})) command += " " + word;
+  // The ranks are the launcher's children; the second one is killed once both run.
+  const ShellOutcome outcome =
+      run_shell("timeout 120 sh -c '" + command +
+                " & launcher=$!; sleep 4; kill -9 $(pgrep -P $launcher | tail -n 1); wait $launcher' 2>&1");
+  EXPECT_EQ(outcome.code, 4) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("is lost"));
+  EXPECT_FALSE(fs::exists(output));
+}
+
+/// Evaluations of a tiny model, an adapter of it and a whole model, both trained for two steps.
+class SharedEvaluation : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = make_model(folder_);
+    data_ = folder_.write("data.jsonl", progressions(20));
+    const Words steps = {"max_steps=2", "dtype=float32", "eval_strategy=no", "report_to=none"};
+    const Words lora = {"finetuning_type=lora", "lora_target_modules=[attention,all-experts]",
+                        "lora_modules_to_save=[router]"};
+    for (const auto& [output, more] : std::map<std::string, Words>{{"full", {}}, {"lora", lora}}) {
+      const Outcome trained = run_hone(train_arguments(model_, data_, folder_ / output, steps + more));
+      ASSERT_EQ(trained.code, 0) << trained.err;
+    }
+  }
+
+  Json evaluate(const Words& more, int ranks = 1) const {
+    const Words launcher = {"launch", "-n", std::to_string(ranks), "--device", "cpu", "--"};
+    const Outcome outcome =
+        run_hone((ranks > 1 ? launcher : Words{}) +
+                 Words{"eval", "model_name_or_path=" + model_, "datasets=" + data_, "dtype=float32", "max_length=32",
+                       "packing=false", "per_device_eval_batch_size=3", "device=cpu", "threads=1",
+                       "stage3_param_persistence_threshold=0", "--json"} +
+                 more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? Json::parse(outcome.out) : Json();
+  }
+  Words checkpoint(const char* name) const { return {"--checkpoint", (folder_ / name).string()}; }
+
+  Folder folder_;
+  std::string model_, data_;
+};
+
+/// Sums over micro-batches are float64, in another order.
+void expect_same(const Json& ours, const Json& one) {
+  ASSERT_FALSE(ours.is_null() || one.is_null());
+  for (const char* part : {"base", "tuned"}) {
+    if (one.contains(part)) expect_same(ours.at(part), one.at(part));
+  }
+  if (!one.contains("eval_loss")) return;
+  EXPECT_NEAR(ours.at("eval_loss").get<double>(), one.at("eval_loss").get<double>(), 1e-12);
+  EXPECT_NEAR(ours.at("eval_mean_token_accuracy").get<double>(), one.at("eval_mean_token_accuracy").get<double>(),
+              1e-12);
+  EXPECT_EQ(ours.at("num_supervised_tokens"), one.at("num_supervised_tokens"));
+  EXPECT_EQ(ours.at("num_tokens"), one.at("num_tokens"));
+}
+
+TEST_F(SharedEvaluation, IsThatOfOneRank) {
+  for (const Words& what : {Words{}, checkpoint("full"), checkpoint("lora"), checkpoint("lora") + Words{"--base"},
+                            checkpoint("full") + Words{"--base", "--max-samples", "5"}}) {
+    SCOPED_TRACE(::testing::PrintToString(what));
+    const Json one = evaluate(what);
+    expect_same(evaluate(what + Words{"zero_stage=3"}, 2), one);
+    expect_same(evaluate(what + Words{"zero_stage=3", "cpu_offload=[params]"}, 2), one);
+    EXPECT_EQ(evaluate(what + Words{"cpu_offload=[params]"}), one);
+    EXPECT_EQ(evaluate(what + Words{"cpu_offload=[experts,optimizer,activations]"}), one);
+  }
+  const Json one = evaluate({});
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    expect_same(evaluate({std::string("zero_stage=") + stage}, 3), one);
+  }
+  EXPECT_NE(evaluate(checkpoint("full")).at("eval_loss"), one.at("eval_loss"));
+  EXPECT_NE(evaluate(checkpoint("lora")).at("eval_loss"), one.at("eval_loss"));
+}
+
+TEST_F(SharedEvaluation, IsReportedByTheFirstRankAlone) {
+  const std::string output = (folder_ / "result.json").string();
+  const Json printed = evaluate({"zero_stage=3", "--output", output}, 2);
+  EXPECT_EQ(Json::parse(read_file(output)), printed);
+  const Outcome wrong = run_hone({"launch", "-n", "2", "--device", "cpu", "--", "eval", "model_name_or_path=" + model_,
+                                  "datasets=" + data_, "zero_stag=3"});
+  EXPECT_EQ(wrong.code, 2) << wrong.err;
+  EXPECT_THAT(wrong.err, HasSubstr("zero_stag"));
+}
+
+TEST_F(SharedAnswers, ToThePromptsOfAnEvaluationAreThoseOfOneRank) {
+  const std::string data = folder_.write("data.jsonl", progressions(6)),
+                    adapter = (kChatModelCase / "lora_attention_final").string();
+  const auto samples = [&](const Words& launcher, const Words& more) {
+    const Outcome outcome = run_hone(
+        launcher +
+        Words{"eval", "model_name_or_path=" + (folder_ / "model").string(), "datasets=" + data, "dtype=float32",
+              "max_length=32", "device=cpu", "threads=1", "max_new_tokens=6", "stage3_param_persistence_threshold=0",
+              "--checkpoint", adapter, "--base", "--output", (folder_ / "result.json").string(), "--prompts",
+              (folder_ / "prompts.jsonl").string(), "--json"} +
+        more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? Json::parse(outcome.out).at("samples") : Json();
+  };
+  const Json one = samples({}, {});
+  EXPECT_EQ(one.size(), 5u);
+  EXPECT_EQ(samples({"launch", "-n", "2", "--device", "cpu", "--"}, {"zero_stage=3"}), one);
+  EXPECT_EQ(samples({}, {"cpu_offload=[params]"}), one);
+}
+
+/// Samples that a run generates while it trains.
+TEST(SamplesOfARun, AreTheSameWithWeightsInHostMemory) {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(20));
+  const auto generations = [&](const std::string& output, const Words& more) {
+    const Outcome outcome = run_hone(
+        train_arguments(model, data, folder / output,
+                        Words{"max_steps=2", "dtype=float32", "eval_strategy=steps", "eval_steps=2", "val_split=6",
+                              "generate_samples=true", "max_new_tokens=6", "stage3_param_persistence_threshold=0"} +
+                            more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return read_file(folder / output / "generations.jsonl");
+  };
+  const std::string resident = generations("resident", {});
+  EXPECT_NE(resident, "");
+  EXPECT_EQ(generations("streamed", {"cpu_offload=[params,optimizer]"}), resident);
+}
+
+}  // namespace
+}  // namespace hone
