@@ -1,18 +1,15 @@
 // Tests that several ranks train as one rank does with the same micro-batches. Ranks are threads here.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
+#include <iterator>
 #include <limits>
-#include <map>
-#include <memory>
-#include <optional>
-#include <set>
-#include <thread>
+#include <span>
+#include <utility>
 
 #include "app/verify/replay.h"
 #include "core/thread_pool.h"
@@ -22,246 +19,13 @@
 #include "models/registry.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
-#include "params/frozen_weights.h"
-#include "session/device_facts.h"
+#include "rank_jobs.h"
 #include "test_communicators.h"
-#include "train/rank_writers.h"
-#include "train/training_state.h"
-#include "weights/tensor_pieces.h"
 
 namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path goldens() { return test_run().fixtures / "goldens"; }
-
-constexpr std::array kStages = {ZeroStage::kNone, ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues};
-constexpr std::array kShardedStages = {ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues};
-
-std::string traced(int ranks, ZeroStage stage, int shard_size = 0) {
-  std::string text = std::to_string(ranks) + " ranks, stage " + std::to_string(static_cast<int>(stage));
-  return shard_size > 0 ? text + ", in groups of " + std::to_string(shard_size) : text;
-}
-
-/// A training job.
-struct Job {
-  std::string model = "qwen3_moe";
-  std::string adapter = {};  ///< folder in the case; "": train the whole model
-  DType dtype = DType::kF32;
-  TrainingFormats formats = {};
-  double aux_coefficient = 0.01;
-  double max_grad_norm = 1;
-  std::shared_ptr<const Rule> rule = adamw_rule();  ///< with Muon, AdamW steps all but hidden matrices
-  std::vector<StepData> steps = {};
-  size_t first = 0;       ///< index of the first step
-  fs::path save_to = {};  ///< the training state, after the last step
-  fs::path resume_from = {};
-  int64_t least_bucket_bytes = 0;
-  int shard_size = 0;          ///< ranks that shard together; 0: all
-  std::string base = "dtype";  ///< base_weight_dtype
-  bool unpacked = false;       ///< the base is dense, with the values of `base`
-  Offload offload = {};
-  bool offload_activations = false;
-  FetchWay weight_fetch = FetchWay::kAuto;
-  bool map_values = true;
-  bool uneven = false;     ///< the first rank is late before each update, the others before each pass
-  bool recompute = false;  ///< at level kEverything
-  bool optimizer_in_backward = false;
-};
-
-/// The result of a job.
-struct Outcome {
-  std::vector<StepResult> steps;
-  LossResult evaluation;                      ///< on the last step's data, after training
-  HostTensors values;                         ///< for f32 models
-  std::vector<std::vector<std::byte>> bytes;  ///< of all trained values
-};
-
-/// Steps with `counts[i]` documents of the case in step i, one micro-batch per document.
-std::vector<StepData> steps_of(const std::string& model, const std::vector<size_t>& counts) {
-  const GoldenCase golden = GoldenCase::read(goldens() / model);
-  std::vector<LabelledDocument> documents;
-  for (const auto& batch : golden.batches) documents.insert(documents.end(), batch.begin(), batch.end());
-  std::vector<StepData> steps;
-  size_t next = 0;
-  for (const size_t count : counts) {
-    StepData& step = steps.emplace_back();
-    for (size_t i = 0; i < count; ++i) {
-      LabelledDocument document = documents[next++ % documents.size()];
-      const size_t length = document.input_ids.size() - 3 * (i % 4);  // ranks have unequal work
-      document.input_ids.resize(length);
-      document.labels.resize(length);
-      step.micro_batches.push_back(pack_documents({document}));
-    }
-  }
-  return steps;
-}
-
-void save(const fs::path& to, ParameterStore& store, Stream& stream, const RankMesh* mesh) {
-  stream.synchronize();
-  if (mesh == nullptr) return save_training_state(to, store, {});
-  ThreadPool pool(2);
-  const TensorFile file = training_state_file(store);
-  RankWriters writers(mesh->world(), mesh->share().shard_ranks(), stream, pool, {&file, 1});
-  if (mesh->world().rank() > 0) return writers.serve();
-  FileChecksums checksums;
-  writers.write(to, checksums);
-  write_run_state(to, {});
-}
-
-Device device_under_test() { return choose_device(test_run().device); }
-
-/// Sets dense frozen weights to the checkpoint's values rounded to a packed format.
-void round_base(ParameterStore& store, const fs::path& checkpoint, const PackedFormat& format) {
-  ThreadPool pool(1);
-  LoadedModel exact(checkpoint, DType::kF32);
-  exact.load({}, pool, 0);
-  for (Parameter& p : store.all()) {
-    if (p.trainable() || !is_base_weight(p) || !format.fits(p.stack())) continue;
-    const PackedLayout layout = format.layout(p.matrix().rows, p.matrix().columns);
-    std::vector<float> values = host_values<float>(exact.store().find(p.name())->value());
-    std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
-    for (size_t at = 0; at < values.size(); at += static_cast<size_t>(layout.elements())) {
-      format.pack(layout, values.data() + at, chunk.data());
-      unpack(layout, chunk.data(), 0, layout.elements(), values.data() + at);
-    }
-    write_values(p, 0, values.data(), p.shape().numel());
-  }
-}
-
-void delay(Stream& stream) {
-  stream.enqueue([](ThreadPool&) { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
-}
-
-Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
-  std::optional<HostedCommunicator> hosted;
-  if (ranks != nullptr && on_gpu()) ranks = &hosted.emplace(*ranks);
-  ThreadPool pool(1);
-  Stream stream(device_under_test(), pool);
-  BatchCapacity capacity;
-  for (const StepData& step : job.steps) {
-    for (const MicroBatch& batch : step.micro_batches) {
-      capacity.max_tokens = capacity.max_seqlen = std::max(capacity.max_tokens, batch.tokens());
-      capacity.max_documents = std::max(capacity.max_documents, batch.documents());
-    }
-  }
-  capacity.max_supervised = capacity.max_tokens;
-  const fs::path directory = goldens() / job.model;
-  const GroupOptions groups{.weight_decay = 0.1};
-  const OptimizerOptions optimizer{
-      job.rule->name() == "muon" ? muon_groups(job.rule, adamw_rule(), groups) : groups_of(job.rule, groups),
-      job.max_grad_norm};
-  Replay replay(directory / "model", stream, capacity,
-                {.dtype = job.dtype,
-                 .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
-                 .ranks = ranks,
-                 .stage = stage,
-                 .shard_size = job.shard_size,
-                 .least_bucket_bytes = job.least_bucket_bytes,
-                 .formats = job.formats,
-                 .base = job.unpacked ? "dtype" : job.base,
-                 .offload = job.offload,
-                 .offload_activations = job.offload_activations,
-                 .weight_fetch = job.weight_fetch,
-                 .map_values = job.map_values,
-                 .optimizer_in_backward = job.optimizer_in_backward,
-                 .optimizer = optimizer});
-  if (job.unpacked) round_base(replay.store(), directory / "model", *parse_base_format(job.base, "base"));
-  const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
-  if (job.recompute) {
-    engine->set_recompute({RecomputeLevel::kEverything});
-    engine->reserve();
-  }
-  Outcome outcome;
-  if (!job.resume_from.empty()) {
-    load_training_state(job.resume_from, replay.store());
-    engine->gather_values();
-    stream.synchronize();
-  }
-  for (size_t i = job.first; i < job.steps.size(); ++i) {
-    const bool first = ranks != nullptr && ranks->rank() == 0;
-    if (job.uneven && !first) delay(stream);
-    engine->accumulate(job.steps[i], static_cast<int64_t>(i), {1e-3, static_cast<int64_t>(i)});
-    if (job.uneven && first) delay(stream);
-    outcome.steps.push_back(engine->update({1e-3, static_cast<int64_t>(i)}));
-  }
-  if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, replay.mesh());
-  outcome.evaluation = engine->evaluate(job.steps.back().micro_batches);
-  if (job.dtype == DType::kF32) outcome.values = replay.values();
-  for (const Parameter* p : replay.store().trainable()) outcome.bytes.push_back(replay.whole_value(*p));
-  return outcome;
-}
-
-uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }  // NaN is not equal to itself
-
-/// Runs the job with `count` ranks, and checks that all have the same final values and results.
-Outcome train_by(int count, const Job& job, ZeroStage stage) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(count));
-  run_ranks(count,
-            [&](Communicator& ranks) { outcomes[static_cast<size_t>(ranks.rank())] = train(job, &ranks, stage); });
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.bytes, outcomes[0].bytes);
-    for (size_t i = 0; i < outcome.steps.size(); ++i) {
-      const StepResult &one = outcome.steps[i], &first = outcomes[0].steps[i];
-      EXPECT_EQ(bits_of(one.loss.loss), bits_of(first.loss.loss));
-      EXPECT_EQ(bits_of(one.grad_norm), bits_of(first.grad_norm));
-      EXPECT_EQ(one.nonfinite, first.nonfinite);
-      EXPECT_EQ(one.first_nonfinite, first.first_nonfinite);
-      EXPECT_EQ(one.routing.counts, first.routing.counts);
-    }
-  }
-  return outcomes[0];
-}
-
-/// ‖(a − b)‖ / ‖b − initial‖ over all tensors.
-double change_error(const HostTensors& a, const HostTensors& b, const HostTensors& initial) {
-  double error = 0, change = 0;
-  for (const auto& [name, tensor] : b) {
-    for (size_t i = 0; i < tensor.values.size(); ++i) {
-      const double reference = tensor.values[i];
-      error += std::pow(static_cast<double>(a.at(name).values[i]) - reference, 2);
-      change += std::pow(reference - static_cast<double>(initial.at(name).values[i]), 2);
-    }
-  }
-  return std::sqrt(error / change);
-}
-
-HostTensors initial_values(Job job) {
-  job.steps.resize(1);
-  ThreadPool pool(1);
-  Stream stream(device_under_test(), pool);
-  const MicroBatch& batch = job.steps[0].micro_batches[0];
-  const fs::path directory = goldens() / job.model;
-  Replay replay(directory / "model", stream, {batch.tokens(), 1, batch.tokens(), batch.tokens()},
-                {.adapter = job.adapter.empty() ? fs::path() : directory / job.adapter});
-  return replay.values();
-}
-
-/// Only the order of float32 sums differs. The bounds are those of `hone verify` for comparisons with transformers,
-/// which have the same difference.
-void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job) {
-  ASSERT_EQ(ours.steps.size(), one.steps.size());
-  for (size_t i = 0; i < one.steps.size(); ++i) {
-    const StepResult &a = ours.steps[i], &b = one.steps[i];
-    EXPECT_NEAR(a.loss.loss, b.loss.loss, 2e-5 * b.loss.loss) << i;
-    EXPECT_NEAR(a.loss.aux_loss, b.loss.aux_loss, 2e-5 * b.loss.aux_loss) << i;
-    EXPECT_NEAR(a.loss.mean_token_accuracy, b.loss.mean_token_accuracy, 1e-9) << i;
-    EXPECT_NEAR(a.loss.entropy, b.loss.entropy, 1e-4 * b.loss.entropy) << i;
-    EXPECT_NEAR(a.grad_norm, b.grad_norm, 2e-4 * b.grad_norm) << i;
-    EXPECT_EQ(a.loss.tokens, b.loss.tokens) << i;
-    EXPECT_EQ(a.loss.supervised, b.loss.supervised) << i;
-    EXPECT_EQ(a.routing.counts.size(), b.routing.counts.size());
-    double routed = 0, expected = 0;
-    for (const float count : a.routing.counts) routed += static_cast<double>(count);
-    for (const float count : b.routing.counts) expected += static_cast<double>(count);
-    EXPECT_EQ(routed, expected) << i;
-  }
-  EXPECT_NEAR(ours.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
-  EXPECT_EQ(ours.evaluation.supervised, one.evaluation.supervised);
-  EXPECT_LE(change_error(ours.values, one.values, initial_values(job)),
-            job.adapter == "lora_attention_init" ? 2e-3 : 2e-2);
-}
 
 void expect_ranks_equal_one(const Job& job) {
   const Outcome one = train(job, nullptr, ZeroStage::kNone);
@@ -379,17 +143,6 @@ TEST(Ranks, ThatShardGradientsOrValuesTakeTheSameSteps) {
   }
 }
 
-void expect_same_bits(const Outcome& a, const Outcome& b) {
-  ASSERT_EQ(a.steps.size(), b.steps.size());
-  for (size_t i = 0; i < a.steps.size(); ++i) {
-    EXPECT_EQ(bits_of(a.steps[i].loss.loss), bits_of(b.steps[i].loss.loss)) << i;
-    EXPECT_EQ(bits_of(a.steps[i].grad_norm), bits_of(b.steps[i].grad_norm)) << i;
-    EXPECT_EQ(a.steps[i].routing.counts, b.steps[i].routing.counts) << i;
-  }
-  EXPECT_EQ(bits_of(a.evaluation.loss), bits_of(b.evaluation.loss));
-  EXPECT_EQ(a.bytes, b.bytes);
-}
-
 TEST(Ranks, CopyWeightsFromPeersAsTheyGatherThem) {
   const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8};
   const std::vector<Job> jobs = {
@@ -479,76 +232,6 @@ TEST(Ranks, MaySumSmallBucketsTogether) {
       EXPECT_EQ(train_by(4, job, stage).bytes, groups.bytes) << traced(4, stage, 2) << ", " << least;
     }
   }
-}
-
-TEST(RanksInGroups, TrainAsOneRankDoes) {
-  // 2 groups of 2 ranks, 3 of 1 (replicas alone), and 2 of 1 whose last ranks have no micro-batch in some passes.
-  const std::vector<std::pair<int, int>> layouts = {{4, 2}, {3, 1}, {2, 1}};
-  const std::vector<Job> jobs = {
-      {.steps = steps_of("qwen3_moe", {4, 1, 7})},  // several micro-batches a rank, and ranks without one
-      {.model = "qwen3_moe_hard", .steps = steps_of("qwen3_moe_hard", {4, 3})},  // a tied embedding
-      {.adapter = "lora_attention_init", .steps = steps_of("qwen3_moe", {4, 5})},
-      {.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {4, 5})},
-  };
-  for (const Job& job : jobs) {
-    const Outcome one = train(job, nullptr, ZeroStage::kNone);
-    for (const auto& [count, shard_size] : layouts) {
-      for (const ZeroStage stage : kShardedStages) {
-        SCOPED_TRACE(job.model + " " + job.adapter + ", " + traced(count, stage, shard_size));
-        Job grouped = job;
-        grouped.shard_size = shard_size;
-        expect_same_training(train_by(count, grouped, stage), one, job);
-      }
-    }
-  }
-}
-
-TEST(RanksInGroups, TakeTheSameStepsInEveryStage) {
-  // With one micro-batch per rank, each sum is over a group and then over groups, in all stages. Without clipping,
-  // whose norm is summed in another order, the bits are the same; so are those of a second run.
-  const std::vector<StepData> steps = steps_of("qwen3_moe", {4, 3, 4});
-  const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
-      narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
-  const std::vector<Job> jobs = {
-      {.max_grad_norm = 0, .steps = steps, .shard_size = 2},
-      {.model = "deepseek_v3", .max_grad_norm = 0, .steps = steps_of("deepseek_v3", {4, 2}), .shard_size = 2},
-      {.dtype = DType::kBF16, .formats = codes, .max_grad_norm = 0, .steps = steps, .shard_size = 2},
-      {.dtype = DType::kBF16, .formats = narrow, .max_grad_norm = 0, .steps = steps, .shard_size = 2},
-      {.adapter = "lora_attention_init", .max_grad_norm = 0, .steps = steps, .shard_size = 2},
-      {.adapter = "lora_experts_init", .max_grad_norm = 0, .steps = steps, .shard_size = 2},
-  };
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    SCOPED_TRACE("job " + std::to_string(i));
-    const Outcome state = train_by(4, jobs[i], ZeroStage::kState);
-    for (const ZeroStage stage : kShardedStages) {
-      EXPECT_EQ(train_by(4, jobs[i], stage).bytes, state.bytes) << traced(4, stage, 2);
-    }
-  }
-}
-
-TEST(RanksInGroups, OfAllRanksOrOfOneAreNoGroups) {
-  Job job{.steps = steps_of("qwen3_moe", {2, 3})};
-  const Outcome apart = train_by(2, job, ZeroStage::kNone), together = train_by(2, job, ZeroStage::kValues);
-  job.shard_size = 1;
-  EXPECT_EQ(train_by(2, job, ZeroStage::kValues).bytes, apart.bytes);
-  job.shard_size = 2;
-  EXPECT_EQ(train_by(2, job, ZeroStage::kValues).bytes, together.bytes);
-}
-
-TEST(RanksInGroups, KeepTheShareOfAGroup) {
-  const auto bytes = [&](int ranks, int shard_size) {
-    LoadedModel model(goldens() / "qwen3_moe/model", DType::kBF16);
-    TrainableOptions options;
-    options.ranks = {.rank = ranks - 1,
-                     .ranks = ranks,
-                     .stage = ZeroStage::kValues,
-                     .shard_size = shard_size,
-                     .least_sharded_elements = 0};
-    model.set_trainable(options);
-    return model.store().bytes();
-  };
-  const ParameterBytes group = bytes(2, 0), replicas = bytes(8, 2);
-  EXPECT_EQ(replicas.total(), group.total()) << "the memory of a rank does not depend on the number of groups";
 }
 
 TEST(Ranks, TakeNoStepWhereOneOfThemLosesNumbers) {
@@ -775,131 +458,6 @@ TEST(Ranks, KeepTheirShareOfGradientsAndWeightsAndMemoryForFourHalves) {
   const auto share = [&](int64_t whole) { return whole / 4 + 2 * whole / kLayers; };
   EXPECT_TRUE(about(gradients.gradients, share(state.gradients), state.gradients)) << gradients.gradients;
   EXPECT_TRUE(about(values.weights, share(state.weights), state.weights)) << values.weights;
-}
-
-/// All kinds of offloading, separately and together.
-constexpr std::array kOffloads = {Offload{.optimizer = true}, Offload{.params = true}, Offload{.experts = true},
-                                  Offload{.optimizer = true, .params = true}};
-
-void expect_offload_changes_nothing(Job job, const std::function<Outcome(const Job&)>& trained) {
-  const Outcome resident = trained(job);
-  for (const Offload& offload : kOffloads) {
-    job.offload = offload;
-    for (const bool activations : {false, true}) {
-      SCOPED_TRACE(job.model + " " + job.adapter + (offload.optimizer ? " optimizer" : "") +
-                   (offload.params ? " params" : "") + (offload.experts ? " experts" : "") +
-                   (activations ? " activations" : "") + (job.recompute ? ", recomputed" : ""));
-      job.offload_activations = activations;
-      expect_same_bits(trained(job), resident);
-    }
-  }
-}
-
-TEST(Offload, KeepsEveryBitOnOneRank) {
-  const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
-  for (const char* model : {"qwen3_moe", "deepseek_v3", "qwen3_next", "gpt_oss"}) {
-    expect_offload_changes_nothing({.model = model, .steps = steps_of(model, {2, 3})}, alone);
-  }
-  const std::vector<StepData> steps = steps_of("qwen3_moe", {2, 3});
-  const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
-      narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
-  expect_offload_changes_nothing({.dtype = DType::kBF16, .steps = steps, .recompute = true}, alone);
-  expect_offload_changes_nothing({.dtype = DType::kBF16, .formats = codes, .steps = steps}, alone);
-  expect_offload_changes_nothing({.dtype = DType::kBF16, .formats = narrow, .steps = steps}, alone);
-  expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps, .recompute = true}, alone);
-  expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps}, alone);
-  expect_offload_changes_nothing({.adapter = "lora_dora_init", .steps = steps}, alone);
-}
-
-TEST(Offload, KeepsEveryBitWhereLayersAreSteppedInBackward) {
-  const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
-  expect_offload_changes_nothing(
-      {.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {1, 1, 1}), .recompute = true, .optimizer_in_backward = true},
-      alone);
-}
-
-TEST(Offload, KeepsEveryBitOfSharedWeights) {
-  const auto together = [](const Job& job) { return train_by(3, job, ZeroStage::kValues); };
-  const std::vector<StepData> steps = steps_of("qwen3_moe", {3, 2});
-  expect_offload_changes_nothing({.steps = steps}, together);
-  expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps, .recompute = true}, together);
-  // Frozen weights that are whole on every rank are offloaded, too.
-  const auto apart = [](const Job& job) { return train_by(2, job, ZeroStage::kState); };
-  expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps}, apart);
-}
-
-const std::array kBases = {"nf4", "int8", "int4", "fp8", "mxfp4"};
-
-TEST(PackedBase, TrainsAdaptersAsTheDenseBaseOfItsValues) {
-  for (const char* model : {"qwen3_moe", "deepseek_v3", "gpt_oss"}) {
-    for (const char* base : kBases) {
-      for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        SCOPED_TRACE(std::string(model) + " " + base + " " + std::string(name_of(dtype)));
-        Job job{.model = model, .adapter = "lora_attention_init", .dtype = dtype, .steps = steps_of(model, {2, 3})};
-        job.base = base;
-        const Outcome packed = train(job, nullptr, ZeroStage::kNone);
-        job.unpacked = true;
-        expect_same_bits(packed, train(job, nullptr, ZeroStage::kNone));
-      }
-    }
-  }
-}
-
-TEST(PackedBase, KeepsEveryBitWhereverItsCodesAre) {
-  for (const char* base : kBases) {
-    SCOPED_TRACE(base);
-    Job job{.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {3, 2}), .base = base};
-    const auto alone = [](const Job& one) { return train(one, nullptr, ZeroStage::kNone); };
-    expect_offload_changes_nothing(job, alone);
-    job.recompute = true;
-    expect_offload_changes_nothing(job, alone);
-    const Outcome whole = train_by(3, job, ZeroStage::kNone);
-    expect_same_bits(train_by(3, job, ZeroStage::kValues), whole);
-    job.offload.params = true;
-    expect_same_bits(train_by(3, job, ZeroStage::kValues), whole);
-  }
-}
-
-TEST(Offload, TakesWhatItSaysFromTheDevice) {
-  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
-  constexpr int64_t kLayers = 64;
-  json["num_hidden_layers"] = kLayers;
-  const auto bytes = [&](Offload offload) {
-    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
-    TrainableOptions options;
-    options.ranks = {.offload = offload, .least_sharded_elements = 0};
-    model.set_trainable(options);
-    return model.store().bytes();
-  };
-  const ParameterBytes resident = bytes({}), state = bytes({.optimizer = true}), values = bytes({.params = true});
-  EXPECT_EQ(state.moments + state.master, 0);
-  EXPECT_EQ(state.host, resident.moments + resident.master);
-  EXPECT_EQ(state.weights, resident.weights);
-  EXPECT_EQ(resident.host, 0);
-  // Two slots for each kind of half remain, and weights outside layers; tensors are padded to 256 elements.
-  EXPECT_LT(values.weights, resident.weights / 4);
-  EXPECT_GE(values.weights + values.host, resident.weights);
-  EXPECT_EQ(values.moments, resident.moments);
-}
-
-TEST(Offload, HasOpsReadWeightsInTheSlotsOfTheirHalves) {
-  ThreadPool pool(1);
-  LoadedModel model(goldens() / "qwen3_moe/model", DType::kF32);
-  TrainableOptions options;
-  options.ranks = {.offload = {.params = true}, .least_sharded_elements = 0};
-  model.set_trainable(options);
-  model.load(device_under_test(), pool, 0);
-  std::map<std::pair<int, std::string>, std::set<const void*>> places;  // by slot and name within the layer
-  for (const Parameter& p : model.store().all()) {
-    if (p.layer() < 0 || p.kind() == ParameterKind::kBuffer) continue;
-    ASSERT_TRUE(p.brings_values()) << p.name();
-    EXPECT_EQ(p.stored().payload.device, Device{}) << p.name();
-    EXPECT_EQ(p.view().payload.device, device_under_test()) << p.name();
-    EXPECT_NE(p.view().payload.data, p.stored().payload.data) << p.name();
-    const std::string layer = "layers." + std::to_string(p.layer()) + ".";
-    places[{p.group()->slot(), p.name().substr(p.name().find(layer) + layer.size())}].insert(p.view().payload.data);
-  }
-  for (const auto& [name, addresses] : places) EXPECT_EQ(addresses.size(), 1u) << name.second;
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
-#include "core/mapped_memory.h"
 #include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
+#include "params/mapped_values.h"
 #include "session/device_facts.h"
 #include "train/run_options.h"
 #include "train/saved_chat.h"
@@ -220,9 +220,7 @@ RankShare InferenceModel::share() const {
                      .stage = static_cast<ZeroStage>(options_.zero_stage),
                      .offload = offload_of(options_.cpu_offload),
                      .least_sharded_elements = options_.least_sharded_elements};
-  if (share.stage == ZeroStage::kValues && stream_.device().kind == DeviceKind::kCuda) {
-    share.mapping_granularity = mapping_granularity(stream_.device());
-  }
+  share.mapping_granularity = mapping_granularity_of(share, stream_.device());
   return share;
 }
 

@@ -11,6 +11,12 @@
 
 namespace hone {
 
+void throw_out_of_host_memory(size_t bytes) {
+  throw Error(ExitCode::kDeviceFailed,
+              fmt::format("the machine has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9), "",
+              "`hone estimate` shows what needs it and what would make it fit");
+}
+
 Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
   if (bytes == 0) return;
   if (is_planned(device)) {
@@ -22,11 +28,7 @@ Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
     return;
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    throw Error(ExitCode::kDeviceFailed,
-                fmt::format("the machine has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9), "",
-                "`hone estimate` shows what needs it and what would make it fit");
-  }
+  if (memory == MAP_FAILED) throw_out_of_host_memory(bytes);
   madvise(memory, bytes, MADV_HUGEPAGE);
   interleave_pages(memory, bytes);  // all threads read weights and activations
   data_ = static_cast<std::byte*>(memory);

@@ -5,6 +5,9 @@
 
 namespace hone {
 
+/// Throws Error(kDeviceFailed): the machine has no `bytes` left.
+[[noreturn]] void throw_out_of_host_memory(size_t bytes);
+
 /// Owns bytes on a device: zero-filled, aligned to kAlignment. Movable; freed on destruction. On a CPU, pages are
 /// committed at the first write, so a large reservation costs nothing until it is used.
 class Buffer {

@@ -1,11 +1,11 @@
 #include "core/mapped_memory.h"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <utility>
 
+#include "core/buffer.h"
 #include "core/cuda_device.h"
 #include "core/cuda_mapping.h"
 #include "core/error.h"
@@ -27,23 +27,15 @@ size_t mapping_granularity(Device device) {
   return on_gpu(device) ? cuda::mapping_granularity(device.index) : page_size();
 }
 
-void Descriptor::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
-MappableMemory::MappableMemory(Device device, std::vector<size_t> pieces) : device_(device) {
+MappableMemory::MappableMemory(Device device, const std::vector<size_t>& pieces) : device_(device) {
   for (const size_t bytes : pieces) {
     Piece piece{.begin = size_, .bytes = bytes};
     if (on_gpu(device)) {
       piece.handle = cuda::create_memory(device.index, bytes);
     } else {
       piece.file = Descriptor(memfd_create("hone", MFD_CLOEXEC));
-      if (piece.file.get() < 0 || ftruncate(piece.file.get(), static_cast<off_t>(bytes)) != 0) {
-        throw Error(ExitCode::kDeviceFailed,
-                    fmt::format("the machine has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9), "",
-                    "`hone estimate` shows what needs it and what would make it fit");
-      }
+      const int file = piece.file.descriptor();
+      if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) throw_out_of_host_memory(bytes);
     }
     pieces_.push_back(std::move(piece));
     size_ += bytes;
@@ -59,10 +51,10 @@ std::string MappableMemory::import(const Descriptor& shared, size_t bytes) {
   Piece piece{.begin = size_, .bytes = bytes};
   if (on_gpu(device_)) {
     std::string why_not;
-    piece.handle = cuda::import_memory(device_.index, shared.get(), why_not);
+    piece.handle = cuda::import_memory(device_.index, shared.descriptor(), why_not);
     if (piece.handle == 0) return why_not;
   } else {
-    piece.file = Descriptor(dup(shared.get()));
+    piece.file = Descriptor(dup(shared.descriptor()));
   }
   pieces_.push_back(std::move(piece));
   size_ += bytes;
@@ -84,7 +76,7 @@ std::vector<size_t> MappableMemory::pieces() const {
 std::vector<Descriptor> MappableMemory::share() const {
   std::vector<Descriptor> shared;
   for (const Piece& piece : pieces_) {
-    shared.emplace_back(on_gpu(device_) ? cuda::share_memory(piece.handle) : dup(piece.file.get()));
+    shared.emplace_back(on_gpu(device_) ? cuda::share_memory(piece.handle) : dup(piece.file.descriptor()));
   }
   return shared;
 }
@@ -128,7 +120,7 @@ std::string AddressRange::map(size_t at, const MappableMemory& memory, size_t of
         return problem;
       }
       mapped_.push_back({at + mapped, piece.bytes});
-    } else if (mmap(address, piece.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, piece.file.get(), 0) ==
+    } else if (mmap(address, piece.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, piece.file.descriptor(), 0) ==
                MAP_FAILED) {
       return "the system does not map it";
     }

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "core/device.h"
 
 namespace hone {
@@ -17,37 +17,13 @@ namespace hone {
 /// map memory, or not share it.
 size_t mapping_granularity(Device device);
 
-/// A file descriptor with an owner.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() { reset(); }
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    reset();
-    fd_ = other.release();
-    return *this;
-  }
-
-  int get() const { return fd_; }
-  int release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void reset();
-
- private:
-  int fd_;
-};
-
 /// Memory without addresses, in pieces: CUDA maps whole pieces only. Freed when it and all ranges that map it are gone.
 class MappableMemory {
  public:
   MappableMemory() = default;
   /// Pieces of these sizes, filled with zeros. Throws Error(kDeviceFailed) with the size if the device has too little
   /// memory.
-  MappableMemory(Device device, std::vector<size_t> pieces);
+  MappableMemory(Device device, const std::vector<size_t>& pieces);
   /// A piece of another process, as it shares it, is added to the end. Returns the reason if this process cannot map
   /// it.
   std::string import(const Descriptor& shared, size_t bytes);
@@ -73,7 +49,7 @@ class MappableMemory {
   struct Piece {
     size_t begin = 0, bytes = 0;
     unsigned long long handle = 0;  // of a GPU's memory
-    Descriptor file{-1};            // of a CPU's
+    Descriptor file = {};           // of a CPU's
   };
   Device device_;
   size_t size_ = 0;

@@ -17,19 +17,30 @@ std::string reason_of(const std::exception& error) {
   return known->where().empty() ? known->message() : fmt::format("{} ({})", known->message(), known->where());
 }
 
-void throw_broken(Control& control, const std::string& problem) {
+void await_loss(Control& control) {
   constexpr int kTries = 100;
   constexpr auto kPause = std::chrono::milliseconds(20);
   for (int i = 0; i < kTries; ++i) {
     control.check();
     std::this_thread::sleep_for(kPause);
   }
+}
+
+void throw_broken(Control& control, const std::string& problem) {
+  await_loss(control);
   throw Error(ExitCode::kDeviceFailed, problem, "", "look at the other ranks' logs");
 }
 
 bool Control::any(bool mine) {
   const std::vector<std::string> all = exchange(mine ? "1" : "");
   return std::any_of(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+}
+
+std::string Control::first_stated(std::string_view mine) {
+  for (std::string& text : exchange(mine)) {
+    if (!text.empty()) return std::move(text);
+  }
+  return "";
 }
 
 void Control::check_same(const std::string& what, const std::string& text) {

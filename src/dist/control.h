@@ -26,6 +26,8 @@ class Control {
   std::string broadcast(std::string_view mine, int root) { return exchange(mine)[static_cast<size_t>(root)]; }
   /// Whether `mine` is true on any rank. Use it for decisions that all ranks must take alike.
   bool any(bool mine);
+  /// The first text, by rank, that is not empty; "" if all are: a problem that one rank has found ends it for all.
+  std::string first_stated(std::string_view mine);
   /// Throws UserError on all ranks if `text`, the lines of `what` ("configuration"), is not the same on all ranks. The
   /// error contains the first line that differs.
   void check_same(const std::string& what, const std::string& text);
@@ -48,8 +50,11 @@ class Control {
   virtual void on_end(std::function<void()> callback) = 0;
 };
 
-/// Throws because a connection to another rank has broken. Waits first for the control channel to report which rank is
-/// lost; throws `problem` if it reports none.
+/// Call it where something fails that a lost rank may have caused: waits two seconds for the control channel to report
+/// the loss, and then throws as check() does.
+void await_loss(Control& control);
+
+/// Throws because a connection to another rank has broken: the lost rank (await_loss), or else `problem`.
 [[noreturn]] void throw_broken(Control& control, const std::string& problem);
 
 /// The line that other ranks get about an error: its message and its place.

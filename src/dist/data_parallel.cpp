@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "core/profiler.h"
+#include "dist/bucket_arrival.h"
 #include "dist/bucket_parts.h"
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
@@ -188,9 +189,7 @@ void DataParallel::gather_values(const Context& context, const Bucket& bucket) {
                              static_cast<double>(bucket.values.bytes()));
     ranks.all_gather(stream, bucket.values, parts_of(bucket));
   }
-  const Started gather{&ranks, ranks.calls()};
-  bucket.arrivals->expect({.on_stream = [this, &stream, gather, &bucket] { join(stream, gather, bucket.name); },
-                           .on_host = [&stream, gather] { gather.ranks->finish(stream, gather.call); }});
+  expect_values<Communicator>(stream, bucket, {&ranks});
 }
 
 void DataParallel::gather_values(const Context& context) {

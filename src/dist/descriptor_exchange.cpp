@@ -9,10 +9,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <random>
 
 #include "core/error.h"
+#include "dist/local_process.h"
 
 namespace hone {
 
@@ -20,14 +20,6 @@ namespace {
 
 constexpr int kSeconds = 20;
 constexpr int kBacklog = 128;  // others of this machine may try, too
-
-/// Names this boot of this host, so that sockets of another host are not tried.
-std::string boot_id() {
-  std::string id;
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::getline(file, id);
-  return id;
-}
 
 /// An address in the abstract namespace: it needs no file, and ends with its socket.
 struct Address {
@@ -119,8 +111,9 @@ class Exchange {
     listener_ = local_socket();
     const std::string name = unused_name();
     const Address own(name);
-    const bool listens = bind(listener_.get(), own.get(), own.length) == 0 && listen(listener_.get(), kBacklog) == 0;
-    const std::string host = boot_id();
+    const bool listens =
+        bind(listener_.descriptor(), own.get(), own.length) == 0 && listen(listener_.descriptor(), kBacklog) == 0;
+    const std::string host = own_place().boot;  // sockets of another host are not tried
     const std::vector<std::string> names = control_.exchange(listens ? host + " " + name : "");
     for (size_t rank = 0; rank < names.size(); ++rank) {
       to_.emplace_back();
@@ -132,14 +125,15 @@ class Exchange {
       }
       to_[rank] = local_socket();
       const Address address(names[rank].substr(host.size() + 1));
-      if (::connect(to_[rank].get(), address.get(), address.length) != 0 || !is_of_this_user(to_[rank].get()) ||
-          !send_number(to_[rank].get(), static_cast<int32_t>(rank_))) {
+      if (::connect(to_[rank].descriptor(), address.get(), address.length) != 0 ||
+          !is_of_this_user(to_[rank].descriptor()) ||
+          !send_number(to_[rank].descriptor(), static_cast<int32_t>(rank_))) {
         problem_ = "a rank cannot reach another over a Unix socket";
       }
     }
-    if (const std::string problem = problem_of_any(); !problem.empty()) return problem;
+    if (const std::string problem = control_.first_stated(problem_); !problem.empty()) return problem;
     accept_all();
-    return problem_of_any();
+    return control_.first_stated(problem_);
   }
 
   /// One rank after another sends its descriptors to all others. Each is taken before the next is sent: the system
@@ -151,35 +145,34 @@ class Exchange {
       const auto count = std::stoul(counts[owner]);
       if (owner == rank_) {
         for (size_t rank = 0; rank < counts.size(); ++rank) {
-          if (rank != rank_) send_to(from_[rank].get(), mine);
+          if (rank != rank_) send_to(from_[rank].descriptor(), mine);
         }
         continue;
       }
       for (size_t i = 0; i < count && problem_.empty(); ++i) {
-        const Descriptor descriptor = receive_descriptor(to_[owner].get());
-        if (descriptor.get() < 0 || !send_number(to_[owner].get(), 0)) {
+        const Descriptor descriptor = receive_descriptor(to_[owner].descriptor());
+        if (!descriptor.open() || !send_number(to_[owner].descriptor(), 0)) {
           problem_ = "a rank did not get the memory of another";
         } else {
           take(static_cast<int>(owner), descriptor);
         }
       }
     }
-    return problem_of_any();
+    return control_.first_stated(problem_);
   }
 
  private:
   void accept_all() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
     for (size_t missing = from_.size() - 1; missing > 0;) {
-      if (std::chrono::steady_clock::now() > end || !readable(listener_.get())) {
+      if (std::chrono::steady_clock::now() > end || !readable(listener_.descriptor())) {
         problem_ = "a rank cannot reach another over a Unix socket";
         return;
       }
-      Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (connection.get() < 0 || !is_of_this_user(connection.get())) continue;
-      const int32_t rank = receive_number(connection.get());
-      if (rank < 0 || static_cast<size_t>(rank) >= from_.size() || from_[static_cast<size_t>(rank)].get() >= 0)
-        continue;
+      Descriptor connection(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!connection.open() || !is_of_this_user(connection.descriptor())) continue;
+      const int32_t rank = receive_number(connection.descriptor());
+      if (rank < 0 || static_cast<size_t>(rank) >= from_.size() || from_[static_cast<size_t>(rank)].open()) continue;
       from_[static_cast<size_t>(rank)] = std::move(connection);
       --missing;
     }
@@ -187,18 +180,10 @@ class Exchange {
 
   void send_to(int socket, const std::vector<Descriptor>& mine) {
     for (const Descriptor& descriptor : mine) {
-      if (send_descriptor(socket, descriptor.get()) && receive_number(socket) == 0) continue;
+      if (send_descriptor(socket, descriptor.descriptor()) && receive_number(socket) == 0) continue;
       problem_ = "a rank did not take the memory of another";
       return;
     }
-  }
-
-  std::string problem_of_any() {
-    std::string problem;
-    for (const std::string& text : control_.exchange(problem_)) {
-      if (!text.empty()) problem = text;
-    }
-    return problem;
   }
 
   Control& control_;

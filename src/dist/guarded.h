@@ -1,4 +1,4 @@
-// guarded: work of one rank, of whose failure the others are told.
+// guarded: runs the work of one rank, and tells the other ranks if it fails.
 #pragma once
 
 #include <exception>

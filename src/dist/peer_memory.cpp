@@ -44,8 +44,8 @@ std::unique_ptr<PeerMemory> PeerMemory::connect(Control& control, Stream& stream
     problem = memory->ranges_.emplace_back(stream.device(), imported[rank].size())
                   .map(0, imported[rank], 0, imported[rank].size());
   }
-  for (const std::string& text : control.exchange(problem)) {
-    if (!text.empty()) why_not = "a rank cannot map another's memory: " + text;
+  if (const std::string any = control.first_stated(problem); !any.empty()) {
+    why_not = "a rank cannot map another's memory: " + any;
   }
   return why_not.empty() ? std::move(memory) : nullptr;
 }

@@ -52,15 +52,15 @@ TEST(DescriptorExchange, GivesEveryRankTheDescriptorsOfAll) {
     for (int i = 0; i < ranks.rank(); ++i) out.emplace_back(dup(ends[1]));  // ranks have one to four
     std::vector<std::vector<Descriptor>> all(4);
     const auto take = [&](int rank, const Descriptor& other) {
-      all[static_cast<size_t>(rank)].emplace_back(dup(other.get()));
+      all[static_cast<size_t>(rank)].emplace_back(dup(other.descriptor()));
     };
     ASSERT_EQ(exchange_descriptors(ranks.control(), out, take), "");
     for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(all[rank].size(), rank + 1);
     const char mine = static_cast<char>('a' + ranks.rank());
-    for (const auto& others : all) EXPECT_EQ(write(others.back().get(), &mine, 1), 1);
+    for (const auto& others : all) EXPECT_EQ(write(others.back().descriptor(), &mine, 1), 1);
     ranks.control().barrier();
     std::array<char, 4> read_back{};
-    EXPECT_EQ(read(in.get(), read_back.data(), read_back.size()), 4);
+    EXPECT_EQ(read(in.descriptor(), read_back.data(), read_back.size()), 4);
     std::sort(read_back.begin(), read_back.end());
     EXPECT_EQ(std::string(read_back.data(), 4), "abcd");
   });

@@ -104,17 +104,6 @@ bool send_all(const Socket& socket, const char* data, size_t size) {
 
 }  // namespace
 
-Socket& Socket::operator=(Socket&& other) noexcept {
-  close();
-  descriptor_ = std::exchange(other.descriptor_, -1);
-  return *this;
-}
-
-void Socket::close() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
-}
-
 Socket connect_to(const std::string& host, int port, double seconds, std::string& problem) {
   const Deadline deadline(seconds);
   const Addresses addresses = resolve(host.c_str(), port, 0, problem);

@@ -7,8 +7,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "core/descriptor.h"
 
 namespace hone {
 
@@ -25,22 +26,8 @@ class Deadline {
   Clock::time_point end_;
 };
 
-/// Owns the file descriptor of a connection or a listener.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept;
-  ~Socket() { close(); }
-
-  int descriptor() const { return descriptor_; }
-  bool open() const { return descriptor_ >= 0; }
-  void close();
-
- private:
-  int descriptor_ = -1;
-};
+/// The file descriptor of a connection or a listener.
+using Socket = Descriptor;
 
 /// Connects to host:port over IPv4 or IPv6. If that fails or takes longer than `seconds`, the result is not open and
 /// `problem` has the reason.

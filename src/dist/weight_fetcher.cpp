@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/profiler.h"
+#include "dist/bucket_arrival.h"
 #include "dist/bucket_parts.h"
 #include "dist/peer_memory.h"
 
@@ -29,12 +30,7 @@ class GatherFetcher final : public WeightFetcher {
                                static_cast<double>(bucket.values.bytes()));
       ranks_.all_gather(stream, bucket.values, moved_parts_of(bucket), is_apart ? bucket.own_values : Tensor{});
     }
-    bucket.arrivals->expect({.on_stream =
-                                 [this, &stream, call = ranks_.calls(), &bucket] {
-                                   const ProfileScope scope(stream, ProfileKind::kWait, "wait for", bucket.name);
-                                   ranks_.join(stream, call);
-                                 },
-                             .on_host = [this, &stream, call = ranks_.calls()] { ranks_.finish(stream, call); }});
+    expect_values<Communicator>(stream, bucket, {&ranks_});
   }
 
  private:
@@ -81,17 +77,9 @@ class PeerFetcher final : public WeightFetcher {
                                bytes);
       for (const auto& [to, from] : copies) lanes_[lane].copy(stream, to, from);
     }
-    std::vector<int64_t> calls;
-    for (const CopyLane& lane : lanes_) calls.push_back(lane.calls());
-    bucket.arrivals->expect({.on_stream =
-                                 [this, &stream, calls, &bucket] {
-                                   const ProfileScope scope(stream, ProfileKind::kWait, "wait for", bucket.name);
-                                   for (size_t i = 0; i < calls.size(); ++i) lanes_[i].join(stream, calls[i]);
-                                 },
-                             .on_host =
-                                 [this, &stream, calls] {
-                                   for (size_t i = 0; i < calls.size(); ++i) lanes_[i].finish(stream, calls[i]);
-                                 }});
+    std::vector<CopyLane*> lanes;
+    for (CopyLane& lane : lanes_) lanes.push_back(&lane);
+    expect_values(stream, bucket, lanes);
   }
 
   void begin_update(const Context& context) override {

@@ -28,9 +28,9 @@ class WeightFetcher {
 
   /// "peer copies", "all-gathers"
   virtual std::string_view name() const = 0;
-  /// Starts to fill bucket.values, behind the work that is now queued on the context's stream; readers wait for the
-  /// bucket's arrivals. This rank's part is in bucket.own_values or, if they are in host memory, in its place in
-  /// bucket.values behind the copies of `own`. Every rank calls it for the same buckets in the same order.
+  /// Starts filling bucket.values after the work that is queued on the context's stream now; a read of the bucket waits
+  /// for its arrival. This rank's part is in bucket.own_values. If that is in host memory, `own` is the lane that
+  /// copies it to its place in bucket.values. All ranks call fetch() for the same buckets in the same order.
   virtual void fetch(const Context& context, const Bucket& bucket, const CopyLane* own) = 0;
   /// Call it before a collective that every rank joins, and that must have run before any rank changes its stored
   /// values: by then all ranks have read the old ones.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/profiler.h"
+#include "dist/bucket_arrival.h"
 #include "dist/bucket_parts.h"
 
 namespace hone {
@@ -77,13 +78,7 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
     if (!fetcher_) fetcher_ = make_fetcher(way_, *ranks_, store_, stream);
     return fetcher_->fetch(context, bucket, bucket.in_host ? &lane_ : nullptr);
   }
-  const int64_t call = lane_.calls();
-  bucket.arrivals->expect({.on_stream =
-                               [this, &stream, call, &bucket] {
-                                 const ProfileScope scope(stream, ProfileKind::kWait, "wait for", bucket.name);
-                                 lane_.join(stream, call);
-                               },
-                           .on_host = [this, &stream, call] { lane_.finish(stream, call); }});
+  expect_values<CopyLane>(stream, bucket, {&lane_});
 }
 
 }  // namespace hone

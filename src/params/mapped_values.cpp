@@ -19,6 +19,11 @@ void map(AddressRange& range, size_t at, const MappableMemory& memory, size_t of
 
 }  // namespace
 
+size_t mapping_granularity_of(const RankShare& share, Device device) {
+  const bool maps = share.stage == ZeroStage::kValues && share.shard_ranks() > 1 && device.kind == DeviceKind::kCuda;
+  return maps ? mapping_granularity(device) : 0;
+}
+
 MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granularity) : granularity_(granularity) {
   std::map<int, std::map<size_t, size_t>> tops;  // of each group in a slot
   for (Bucket& bucket : buckets) {

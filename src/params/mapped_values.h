@@ -15,6 +15,9 @@
 
 namespace hone {
 
+/// RankShare::mapping_granularity of ranks on this device: GPUs map the values that ranks shard.
+size_t mapping_granularity_of(const RankShare& share, Device device);
+
 class MappedValues {
  public:
   /// Plans the memory of the buckets that shard values on the device, for a rank. They must outlive this object.

@@ -469,12 +469,8 @@ StepResult Engine::read_results() {
 
 /// Collective: every rank has found the step not finite in its own measurements.
 std::string Engine::first_nonfinite() {
-  std::string name = optimizer_.first_nonfinite(stream_);
-  if (!ranks_) return name;
-  for (const std::string& text : ranks_->control().exchange(name)) {
-    if (!text.empty()) return text;
-  }
-  return "";
+  const std::string name = optimizer_.first_nonfinite(stream_);
+  return ranks_ ? ranks_->control().first_stated(name) : name;
 }
 
 RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {

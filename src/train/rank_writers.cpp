@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "core/buffer.h"
@@ -22,10 +20,6 @@ constexpr int64_t kPiece = int64_t{1} << 22;
 /// After so many bytes of a rank the ranks meet, so that none waits longer for another than a part of a save takes: a
 /// wait of ddp_timeout ends the run.
 constexpr int64_t kRound = int64_t{8} << 30;
-
-Tensor elements_of(const Tensor& tensor, int64_t first, int64_t count) {
-  return {element_at(tensor, first), tensor.dtype, {count}, tensor.device};
-}
 
 /// State in host memory.
 class GatheredState : public StateReader {
@@ -89,11 +83,7 @@ void RankWriters::serve() {
   } catch (const UserError&) {
     // When a rank is lost, the first rank removes its files, perhaps before this rank hears of the loss: then the loss
     // is the reason, not a file that is missing.
-    constexpr int kTries = 100;
-    for (int i = 0; i < kTries; ++i) {
-      control.check();
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    await_loss(control);
     throw;
   }
   control.exchange(writer.ledger().pieces().dump());
@@ -157,13 +147,13 @@ int64_t RankWriters::start(const Piece& piece, const Tensor& staged) {
   const StateTensor state = state_tensor(parameter, part);
   const int own = communicator_.rank(), to = piece.part->writer;
   const auto place_of = [&](const Slice& slice) {
-    return elements_of(staged, slice.begin - wanted.begin, slice.count);
+    return elements_of(staged, {slice.begin - wanted.begin, slice.count});
   };
   const bool sharded = is_sharded(parameter, part);
   const Slice mine = state.slice.intersect(wanted);
   std::vector<Transfer> sends, receives;
   if (mine.count > 0 && own < holders_ && (own == to || sharded)) {
-    const Tensor here = elements_of(state.here, mine.begin - state.slice.begin, mine.count);
+    const Tensor here = elements_of(state.here, {mine.begin - state.slice.begin, mine.count});
     // What is in host memory passes through the device, from which NCCL sends.
     const bool staging = own == to || here.device != stream_.device();
     if (staging) {

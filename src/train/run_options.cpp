@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
-#include "core/mapped_memory.h"
 #include "data/csv_reader.h"
+#include "params/mapped_values.h"
 
 namespace hone {
 
@@ -151,9 +151,7 @@ RankShare rank_share(const RunConfig& config, Device device, int rank) {
                      .shard_size = static_cast<int>(config.machine.shard_size),
                      .offload = offload_of(config.machine.cpu_offload),
                      .least_sharded_elements = config.machine.least_sharded_elements};
-  if (share.shard_ranks() > 1 && share.stage == ZeroStage::kValues && device.kind == DeviceKind::kCuda) {
-    share.mapping_granularity = mapping_granularity(device);
-  }
+  share.mapping_granularity = mapping_granularity_of(share, device);
   return share;
 }
 

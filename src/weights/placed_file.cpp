@@ -32,11 +32,11 @@ PlacedLayout::PlacedLayout(std::span<const SafetensorsWriter::Announced> tensors
 
 PlacedFile PlacedFile::create(const std::filesystem::path& path, const PlacedLayout& layout,
                               const std::filesystem::path& shown) {
-  const int descriptor = create_new_file(path);
-  if (descriptor < 0) cannot_write(shown);
-  PlacedFile file(descriptor, shown);
+  Descriptor created(create_new_file(path));
+  if (!created.open()) cannot_write(shown);
+  PlacedFile file(std::move(created), shown);
   try {
-    if (ftruncate(descriptor, static_cast<off_t>(layout.bytes())) != 0) cannot_write(shown);
+    if (ftruncate(file.file_.descriptor(), static_cast<off_t>(layout.bytes())) != 0) cannot_write(shown);
     file.write(0, std::as_bytes(std::span(layout.header())));
   } catch (...) {
     unlink(path.c_str());
@@ -46,26 +46,19 @@ PlacedFile PlacedFile::create(const std::filesystem::path& path, const PlacedLay
 }
 
 PlacedFile PlacedFile::open(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.open()) {
     throw UserError("the first rank's file cannot be opened: " + std::string(std::strerror(errno)), path.string(),
                     "all hosts need the same output_dir, with write access");
   }
-  return {descriptor, path};
-}
-
-PlacedFile::PlacedFile(PlacedFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), shown_(std::move(other.shown_)) {}
-
-PlacedFile::~PlacedFile() {
-  if (descriptor_ >= 0) close(descriptor_);
+  return {std::move(file), path};
 }
 
 void PlacedFile::write(uint64_t offset, std::span<const std::byte> bytes) {
   constexpr size_t kMostAtOnce = size_t{1} << 30;
   while (!bytes.empty()) {
     const ssize_t count =
-        pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kMostAtOnce), static_cast<off_t>(offset));
+        pwrite(file_.descriptor(), bytes.data(), std::min(bytes.size(), kMostAtOnce), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) cannot_write(shown_);
     bytes = bytes.subspan(static_cast<size_t>(count));
@@ -74,11 +67,11 @@ void PlacedFile::write(uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 void PlacedFile::start_writing_back(uint64_t offset, uint64_t bytes) {
-  sync_file_range(descriptor_, static_cast<off64_t>(offset), static_cast<off64_t>(bytes), SYNC_FILE_RANGE_WRITE);
+  sync_file_range(file_.descriptor(), static_cast<off64_t>(offset), static_cast<off64_t>(bytes), SYNC_FILE_RANGE_WRITE);
 }
 
 void PlacedFile::sync() {
-  if (sync_file(descriptor_)) return;
+  if (sync_file(file_.descriptor())) return;
   throw UserError("the file cannot be synced to the disk: " + std::string(std::strerror(errno)), shown_.string(),
                   "check the disk and the free space; nothing that was saved before is lost");
 }

@@ -11,13 +11,15 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "weights/safetensors.h"
 
 namespace hone {
 
-/// Where the tensors of a file are: one after another behind the header, without gaps.
+/// The offsets of the tensors in a file: they follow the header without gaps.
 class PlacedLayout {
  public:
   explicit PlacedLayout(std::span<const SafetensorsWriter::Announced> tensors);
@@ -44,11 +46,6 @@ class PlacedFile {
                            const std::filesystem::path& shown);
   /// Opens a file that another process has created. UserError if it is not there.
   static PlacedFile open(const std::filesystem::path& path);
-  ~PlacedFile();
-  PlacedFile(PlacedFile&& other) noexcept;
-  PlacedFile(const PlacedFile&) = delete;
-  PlacedFile& operator=(const PlacedFile&) = delete;
-
   /// Writes bytes at `offset`. UserError if the disk is full or fails. Thread-safe.
   void write(uint64_t offset, std::span<const std::byte> bytes);
   /// Starts writing these bytes to the disk, so that sync() waits less. Where the file system does not support it, only
@@ -58,9 +55,9 @@ class PlacedFile {
   void sync();
 
  private:
-  PlacedFile(int descriptor, std::filesystem::path shown) : descriptor_(descriptor), shown_(std::move(shown)) {}
+  PlacedFile(Descriptor file, std::filesystem::path shown) : file_(std::move(file)), shown_(std::move(shown)) {}
 
-  int descriptor_;
+  Descriptor file_;
   std::filesystem::path shown_;
 };
 

@@ -1,5 +1,5 @@
 // TensorFile: a safetensors file of a checkpoint whose tensors are made a part at a time from a model's training state,
-// so that several ranks and threads write one file. The file has the same bytes whoever writes them.
+// so that several ranks and threads write one file. Its bytes do not depend on which of them writes which part.
 //
 // A rank writes what it holds: the file's order is mostly the order in memory, so bytes travel between ranks only for a
 // matrix that the file holds in another order and that no rank has whole, and for some layouts of adapters.

@@ -317,7 +317,7 @@ namespace {
 
 using FsdpMembers = std::map<std::string, ConfigNode>;
 
-/// Members of fsdp_config that change where data are and when they move, never what is learnt.
+/// Members of fsdp_config that affect where data is and when it moves, but not the results of training.
 constexpr const char* kFsdpWithoutEffect[] = {"auto_wrap_policy",
                                               "transformer_layer_cls_to_wrap",
                                               "transformer_cls_names_to_wrap",

@@ -16,12 +16,17 @@ inline ResolvedConfig resolved(const std::string& yaml, const std::vector<std::s
   return resolve_config(parse_config_text(yaml, "run.yaml"), parse_overrides(overrides));
 }
 
-/// The error that resolving gives, as "what | where | fix"; "" if there is none.
+/// An error as "what | where | fix".
+inline std::string text_of(const UserError& error) {
+  return error.message() + " | " + error.where() + " | " + error.fix();
+}
+
+/// The text of the error that resolving gives; "" if there is none.
 inline std::string refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
   try {
     (void)resolved(yaml, overrides);
   } catch (const UserError& error) {
-    return error.message() + " | " + error.where() + " | " + error.fix();
+    return text_of(error);
   }
   return "";
 }

@@ -355,8 +355,7 @@ void add_parallel(GroupBuilder group) {
   group
       .key("weight_fetch",
            "How a rank gets the weights that other ranks keep (zero_stage 3): peer, by copies from their GPUs in the "
-           "same "
-           "host; collective, by all-gathers; auto, peer where that is possible. Results are the same.")
+           "same host; collective, by all-gathers; auto, peer where that is possible. Results are the same.")
       .field(kMachine, &Machine::weight_fetch)
       .choices({"auto", "peer", "collective"});
   group.key("num_gpus", "How many ranks train together, to be checked: the launcher (hone launch, mpirun) starts them.")

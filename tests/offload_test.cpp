@@ -1,0 +1,145 @@
+// Tests that data in host memory, on one rank and on several, changes no bit, and where it is.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/thread_pool.h"
+#include "models/hf_config.h"
+#include "params/placement.h"
+#include "rank_jobs.h"
+#include "session/loaded_model.h"
+
+namespace hone {
+namespace {
+
+/// All kinds of offloading, separately and together.
+constexpr std::array kOffloads = {Offload{.optimizer = true}, Offload{.params = true}, Offload{.experts = true},
+                                  Offload{.optimizer = true, .params = true}};
+
+void expect_offload_changes_nothing(Job job, const std::function<Outcome(const Job&)>& trained) {
+  const Outcome resident = trained(job);
+  for (const Offload& offload : kOffloads) {
+    job.offload = offload;
+    for (const bool activations : {false, true}) {
+      SCOPED_TRACE(job.model + " " + job.adapter + (offload.optimizer ? " optimizer" : "") +
+                   (offload.params ? " params" : "") + (offload.experts ? " experts" : "") +
+                   (activations ? " activations" : "") + (job.recompute ? ", recomputed" : ""));
+      job.offload_activations = activations;
+      expect_same_bits(trained(job), resident);
+    }
+  }
+}
+
+TEST(Offload, KeepsEveryBitOnOneRank) {
+  const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
+  for (const char* model : {"qwen3_moe", "deepseek_v3", "qwen3_next", "gpt_oss"}) {
+    expect_offload_changes_nothing({.model = model, .steps = steps_of(model, {2, 3})}, alone);
+  }
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {2, 3});
+  const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
+      narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
+  expect_offload_changes_nothing({.dtype = DType::kBF16, .steps = steps, .recompute = true}, alone);
+  expect_offload_changes_nothing({.dtype = DType::kBF16, .formats = codes, .steps = steps}, alone);
+  expect_offload_changes_nothing({.dtype = DType::kBF16, .formats = narrow, .steps = steps}, alone);
+  expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps, .recompute = true}, alone);
+  expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps}, alone);
+  expect_offload_changes_nothing({.adapter = "lora_dora_init", .steps = steps}, alone);
+}
+
+TEST(Offload, KeepsEveryBitWhereLayersAreSteppedInBackward) {
+  const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
+  expect_offload_changes_nothing(
+      {.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {1, 1, 1}), .recompute = true, .optimizer_in_backward = true},
+      alone);
+}
+
+TEST(Offload, KeepsEveryBitOfSharedWeights) {
+  const auto together = [](const Job& job) { return train_by(3, job, ZeroStage::kValues); };
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {3, 2});
+  expect_offload_changes_nothing({.steps = steps}, together);
+  expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps, .recompute = true}, together);
+  // Frozen weights that are whole on every rank are offloaded, too.
+  const auto apart = [](const Job& job) { return train_by(2, job, ZeroStage::kState); };
+  expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps}, apart);
+}
+
+const std::array kBases = {"nf4", "int8", "int4", "fp8", "mxfp4"};
+
+TEST(PackedBase, TrainsAdaptersAsTheDenseBaseOfItsValues) {
+  for (const char* model : {"qwen3_moe", "deepseek_v3", "gpt_oss"}) {
+    for (const char* base : kBases) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        SCOPED_TRACE(std::string(model) + " " + base + " " + std::string(name_of(dtype)));
+        Job job{.model = model, .adapter = "lora_attention_init", .dtype = dtype, .steps = steps_of(model, {2, 3})};
+        job.base = base;
+        const Outcome packed = train(job, nullptr, ZeroStage::kNone);
+        job.unpacked = true;
+        expect_same_bits(packed, train(job, nullptr, ZeroStage::kNone));
+      }
+    }
+  }
+}
+
+TEST(PackedBase, KeepsEveryBitWhereverItsCodesAre) {
+  for (const char* base : kBases) {
+    SCOPED_TRACE(base);
+    Job job{.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {3, 2}), .base = base};
+    const auto alone = [](const Job& one) { return train(one, nullptr, ZeroStage::kNone); };
+    expect_offload_changes_nothing(job, alone);
+    job.recompute = true;
+    expect_offload_changes_nothing(job, alone);
+    const Outcome whole = train_by(3, job, ZeroStage::kNone);
+    expect_same_bits(train_by(3, job, ZeroStage::kValues), whole);
+    job.offload.params = true;
+    expect_same_bits(train_by(3, job, ZeroStage::kValues), whole);
+  }
+}
+
+TEST(Offload, TakesWhatItSaysFromTheDevice) {
+  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
+  constexpr int64_t kLayers = 64;
+  json["num_hidden_layers"] = kLayers;
+  const auto bytes = [&](Offload offload) {
+    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
+    TrainableOptions options;
+    options.ranks = {.offload = offload, .least_sharded_elements = 0};
+    model.set_trainable(options);
+    return model.store().bytes();
+  };
+  const ParameterBytes resident = bytes({}), state = bytes({.optimizer = true}), values = bytes({.params = true});
+  EXPECT_EQ(state.moments + state.master, 0);
+  EXPECT_EQ(state.host, resident.moments + resident.master);
+  EXPECT_EQ(state.weights, resident.weights);
+  EXPECT_EQ(resident.host, 0);
+  // Two slots for each kind of half remain, and weights outside layers; tensors are padded to 256 elements.
+  EXPECT_LT(values.weights, resident.weights / 4);
+  EXPECT_GE(values.weights + values.host, resident.weights);
+  EXPECT_EQ(values.moments, resident.moments);
+}
+
+TEST(Offload, HasOpsReadWeightsInTheSlotsOfTheirHalves) {
+  ThreadPool pool(1);
+  LoadedModel model(goldens() / "qwen3_moe/model", DType::kF32);
+  TrainableOptions options;
+  options.ranks = {.offload = {.params = true}, .least_sharded_elements = 0};
+  model.set_trainable(options);
+  model.load(device_under_test(), pool, 0);
+  std::map<std::pair<int, std::string>, std::set<const void*>> places;  // by slot and name within the layer
+  for (const Parameter& p : model.store().all()) {
+    if (p.layer() < 0 || p.kind() == ParameterKind::kBuffer) continue;
+    ASSERT_TRUE(p.brings_values()) << p.name();
+    EXPECT_EQ(p.stored().payload.device, Device{}) << p.name();
+    EXPECT_EQ(p.view().payload.device, device_under_test()) << p.name();
+    EXPECT_NE(p.view().payload.data, p.stored().payload.data) << p.name();
+    const std::string layer = "layers." + std::to_string(p.layer()) + ".";
+    places[{p.group()->slot(), p.name().substr(p.name().find(layer) + layer.size())}].insert(p.view().payload.data);
+  }
+  for (const auto& [name, addresses] : places) EXPECT_EQ(addresses.size(), 1u) << name.second;
+}
+
+}  // namespace
+}  // namespace hone

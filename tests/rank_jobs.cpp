@@ -1,0 +1,229 @@
+#include "rank_jobs.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "app/verify/replay.h"
+#include "core/thread_pool.h"
+#include "device_main.h"
+#include "dist/thread_ranks.h"
+#include "optim/muon_rule.h"
+#include "params/frozen_weights.h"
+#include "session/device_facts.h"
+#include "test_communicators.h"
+#include "train/rank_writers.h"
+#include "train/training_state.h"
+
+namespace hone {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void save(const fs::path& to, ParameterStore& store, Stream& stream, const RankMesh* mesh) {
+  stream.synchronize();
+  if (mesh == nullptr) return save_training_state(to, store, {});
+  ThreadPool pool(2);
+  const TensorFile file = training_state_file(store);
+  RankWriters writers(mesh->world(), mesh->share().shard_ranks(), stream, pool, {&file, 1});
+  if (mesh->world().rank() > 0) return writers.serve();
+  FileChecksums checksums;
+  writers.write(to, checksums);
+  write_run_state(to, {});
+}
+
+/// Sets dense frozen weights to the checkpoint's values rounded to a packed format.
+void round_base(ParameterStore& store, const fs::path& checkpoint, const PackedFormat& format) {
+  ThreadPool pool(1);
+  LoadedModel exact(checkpoint, DType::kF32);
+  exact.load({}, pool, 0);
+  for (Parameter& p : store.all()) {
+    if (p.trainable() || !is_base_weight(p) || !format.fits(p.stack())) continue;
+    const PackedLayout layout = format.layout(p.matrix().rows, p.matrix().columns);
+    std::vector<float> values = host_values<float>(exact.store().find(p.name())->value());
+    std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
+    for (size_t at = 0; at < values.size(); at += static_cast<size_t>(layout.elements())) {
+      format.pack(layout, values.data() + at, chunk.data());
+      unpack(layout, chunk.data(), 0, layout.elements(), values.data() + at);
+    }
+    write_values(p, 0, values.data(), p.shape().numel());
+  }
+}
+
+void delay(Stream& stream) {
+  stream.enqueue([](ThreadPool&) { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
+}
+
+}  // namespace
+
+fs::path goldens() { return test_run().fixtures / "goldens"; }
+
+Device device_under_test() { return choose_device(test_run().device); }
+
+std::string traced(int ranks, ZeroStage stage, int shard_size) {
+  std::string text = std::to_string(ranks) + " ranks, stage " + std::to_string(static_cast<int>(stage));
+  return shard_size > 0 ? text + ", in groups of " + std::to_string(shard_size) : text;
+}
+
+std::vector<StepData> steps_of(const std::string& model, const std::vector<size_t>& counts) {
+  const GoldenCase golden = GoldenCase::read(goldens() / model);
+  std::vector<LabelledDocument> documents;
+  for (const auto& batch : golden.batches) documents.insert(documents.end(), batch.begin(), batch.end());
+  std::vector<StepData> steps;
+  size_t next = 0;
+  for (const size_t count : counts) {
+    StepData& step = steps.emplace_back();
+    for (size_t i = 0; i < count; ++i) {
+      LabelledDocument document = documents[next++ % documents.size()];
+      const size_t length = document.input_ids.size() - 3 * (i % 4);  // ranks have unequal work
+      document.input_ids.resize(length);
+      document.labels.resize(length);
+      step.micro_batches.push_back(pack_documents({document}));
+    }
+  }
+  return steps;
+}
+
+Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
+  std::optional<HostedCommunicator> hosted;
+  if (ranks != nullptr && on_gpu()) ranks = &hosted.emplace(*ranks);
+  ThreadPool pool(1);
+  Stream stream(device_under_test(), pool);
+  BatchCapacity capacity;
+  for (const StepData& step : job.steps) {
+    for (const MicroBatch& batch : step.micro_batches) {
+      capacity.max_tokens = capacity.max_seqlen = std::max(capacity.max_tokens, batch.tokens());
+      capacity.max_documents = std::max(capacity.max_documents, batch.documents());
+    }
+  }
+  capacity.max_supervised = capacity.max_tokens;
+  const fs::path directory = goldens() / job.model;
+  const GroupOptions groups{.weight_decay = 0.1};
+  const OptimizerOptions optimizer{
+      job.rule->name() == "muon" ? muon_groups(job.rule, adamw_rule(), groups) : groups_of(job.rule, groups),
+      job.max_grad_norm};
+  Replay replay(directory / "model", stream, capacity,
+                {.dtype = job.dtype,
+                 .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
+                 .ranks = ranks,
+                 .stage = stage,
+                 .shard_size = job.shard_size,
+                 .least_bucket_bytes = job.least_bucket_bytes,
+                 .formats = job.formats,
+                 .base = job.unpacked ? "dtype" : job.base,
+                 .offload = job.offload,
+                 .offload_activations = job.offload_activations,
+                 .weight_fetch = job.weight_fetch,
+                 .map_values = job.map_values,
+                 .optimizer_in_backward = job.optimizer_in_backward,
+                 .optimizer = optimizer});
+  if (job.unpacked) round_base(replay.store(), directory / "model", *parse_base_format(job.base, "base"));
+  const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
+  if (job.recompute) {
+    engine->set_recompute({RecomputeLevel::kEverything});
+    engine->reserve();
+  }
+  Outcome outcome;
+  if (!job.resume_from.empty()) {
+    load_training_state(job.resume_from, replay.store());
+    engine->gather_values();
+    stream.synchronize();
+  }
+  for (size_t i = job.first; i < job.steps.size(); ++i) {
+    const bool first = ranks != nullptr && ranks->rank() == 0;
+    if (job.uneven && !first) delay(stream);
+    engine->accumulate(job.steps[i], static_cast<int64_t>(i), {1e-3, static_cast<int64_t>(i)});
+    if (job.uneven && first) delay(stream);
+    outcome.steps.push_back(engine->update({1e-3, static_cast<int64_t>(i)}));
+  }
+  if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, replay.mesh());
+  outcome.evaluation = engine->evaluate(job.steps.back().micro_batches);
+  if (job.dtype == DType::kF32) outcome.values = replay.values();
+  for (const Parameter* p : replay.store().trainable()) outcome.bytes.push_back(replay.whole_value(*p));
+  return outcome;
+}
+
+uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }
+
+Outcome train_by(int count, const Job& job, ZeroStage stage) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(count));
+  run_ranks(count,
+            [&](Communicator& ranks) { outcomes[static_cast<size_t>(ranks.rank())] = train(job, &ranks, stage); });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.bytes, outcomes[0].bytes);
+    for (size_t i = 0; i < outcome.steps.size(); ++i) {
+      const StepResult &one = outcome.steps[i], &first = outcomes[0].steps[i];
+      EXPECT_EQ(bits_of(one.loss.loss), bits_of(first.loss.loss));
+      EXPECT_EQ(bits_of(one.grad_norm), bits_of(first.grad_norm));
+      EXPECT_EQ(one.nonfinite, first.nonfinite);
+      EXPECT_EQ(one.first_nonfinite, first.first_nonfinite);
+      EXPECT_EQ(one.routing.counts, first.routing.counts);
+    }
+  }
+  return outcomes[0];
+}
+
+double change_error(const HostTensors& a, const HostTensors& b, const HostTensors& initial) {
+  double error = 0, change = 0;
+  for (const auto& [name, tensor] : b) {
+    for (size_t i = 0; i < tensor.values.size(); ++i) {
+      const double reference = tensor.values[i];
+      error += std::pow(static_cast<double>(a.at(name).values[i]) - reference, 2);
+      change += std::pow(reference - static_cast<double>(initial.at(name).values[i]), 2);
+    }
+  }
+  return std::sqrt(error / change);
+}
+
+HostTensors initial_values(Job job) {
+  job.steps.resize(1);
+  ThreadPool pool(1);
+  Stream stream(device_under_test(), pool);
+  const MicroBatch& batch = job.steps[0].micro_batches[0];
+  const fs::path directory = goldens() / job.model;
+  Replay replay(directory / "model", stream, {batch.tokens(), 1, batch.tokens(), batch.tokens()},
+                {.adapter = job.adapter.empty() ? fs::path() : directory / job.adapter});
+  return replay.values();
+}
+
+void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job) {
+  ASSERT_EQ(ours.steps.size(), one.steps.size());
+  for (size_t i = 0; i < one.steps.size(); ++i) {
+    const StepResult &a = ours.steps[i], &b = one.steps[i];
+    EXPECT_NEAR(a.loss.loss, b.loss.loss, 2e-5 * b.loss.loss) << i;
+    EXPECT_NEAR(a.loss.aux_loss, b.loss.aux_loss, 2e-5 * b.loss.aux_loss) << i;
+    EXPECT_NEAR(a.loss.mean_token_accuracy, b.loss.mean_token_accuracy, 1e-9) << i;
+    EXPECT_NEAR(a.loss.entropy, b.loss.entropy, 1e-4 * b.loss.entropy) << i;
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 2e-4 * b.grad_norm) << i;
+    EXPECT_EQ(a.loss.tokens, b.loss.tokens) << i;
+    EXPECT_EQ(a.loss.supervised, b.loss.supervised) << i;
+    EXPECT_EQ(a.routing.counts.size(), b.routing.counts.size());
+    double routed = 0, expected = 0;
+    for (const float count : a.routing.counts) routed += static_cast<double>(count);
+    for (const float count : b.routing.counts) expected += static_cast<double>(count);
+    EXPECT_EQ(routed, expected) << i;
+  }
+  EXPECT_NEAR(ours.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
+  EXPECT_EQ(ours.evaluation.supervised, one.evaluation.supervised);
+  EXPECT_LE(change_error(ours.values, one.values, initial_values(job)),
+            job.adapter == "lora_attention_init" ? 2e-3 : 2e-2);
+}
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(bits_of(a.steps[i].loss.loss), bits_of(b.steps[i].loss.loss)) << i;
+    EXPECT_EQ(bits_of(a.steps[i].grad_norm), bits_of(b.steps[i].grad_norm)) << i;
+    EXPECT_EQ(a.steps[i].routing.counts, b.steps[i].routing.counts) << i;
+  }
+  EXPECT_EQ(bits_of(a.evaluation.loss), bits_of(b.evaluation.loss));
+  EXPECT_EQ(a.bytes, b.bytes);
+}
+
+}  // namespace hone

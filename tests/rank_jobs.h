@@ -1,0 +1,86 @@
+// Training jobs of one rank, or of several that are threads, for tests that compare what they give.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/verify/reference_tensor.h"
+#include "dist/communicator.h"
+#include "dist/weight_fetcher.h"
+#include "optim/adamw_rule.h"
+#include "params/bucket.h"
+#include "params/parameter.h"
+#include "train/engine.h"
+
+namespace hone {
+
+/// The folder of the reference cases.
+std::filesystem::path goldens();
+/// The device that the tests run on.
+Device device_under_test();
+
+inline constexpr std::array kStages = {ZeroStage::kNone, ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues};
+inline constexpr std::array kShardedStages = {ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues};
+
+/// "4 ranks, stage 3, in groups of 2", for messages.
+std::string traced(int ranks, ZeroStage stage, int shard_size = 0);
+
+/// A training job.
+struct Job {
+  std::string model = "qwen3_moe";
+  std::string adapter = {};  ///< folder in the case; "": train the whole model
+  DType dtype = DType::kF32;
+  TrainingFormats formats = {};
+  double aux_coefficient = 0.01;
+  double max_grad_norm = 1;
+  std::shared_ptr<const Rule> rule = adamw_rule();  ///< with Muon, AdamW steps all but hidden matrices
+  std::vector<StepData> steps = {};
+  size_t first = 0;                    ///< index of the first step
+  std::filesystem::path save_to = {};  ///< the training state, after the last step
+  std::filesystem::path resume_from = {};
+  int64_t least_bucket_bytes = 0;
+  int shard_size = 0;          ///< ranks that shard together; 0: all
+  std::string base = "dtype";  ///< base_weight_dtype
+  bool unpacked = false;       ///< the base is dense, with the values of `base`
+  Offload offload = {};
+  bool offload_activations = false;
+  FetchWay weight_fetch = FetchWay::kAuto;
+  bool map_values = true;
+  bool uneven = false;     ///< the first rank is late before each update, the others before each pass
+  bool recompute = false;  ///< at level kEverything
+  bool optimizer_in_backward = false;
+};
+
+/// The result of a job.
+struct Outcome {
+  std::vector<StepResult> steps;
+  LossResult evaluation;                      ///< on the last step's data, after training
+  HostTensors values;                         ///< for f32 models
+  std::vector<std::vector<std::byte>> bytes;  ///< of all trained values
+};
+
+/// Steps with `counts[i]` documents of the case in step i, one micro-batch per document.
+std::vector<StepData> steps_of(const std::string& model, const std::vector<size_t>& counts);
+
+/// Runs the job on this rank of `ranks` (null: one rank).
+Outcome train(const Job& job, Communicator* ranks, ZeroStage stage);
+/// Runs the job with `count` ranks, and checks that all have the same final values and results.
+Outcome train_by(int count, const Job& job, ZeroStage stage);
+/// The values that the job begins with.
+HostTensors initial_values(Job job);
+
+/// For comparisons: NaN is not equal to itself.
+uint64_t bits_of(double value);
+/// ‖(a − b)‖ / ‖b − initial‖ over all tensors.
+double change_error(const HostTensors& a, const HostTensors& b, const HostTensors& initial);
+/// Checks that only the order of float32 sums differs. The bounds are those of `hone verify` for comparisons with
+/// transformers, which have the same difference.
+void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job);
+void expect_same_bits(const Outcome& a, const Outcome& b);
+
+}  // namespace hone
