@@ -57,9 +57,9 @@ test: setup-tests
 	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS)
 
 fuzz: setup-tests
-	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
+	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_ONLY_READERS=ON -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
 	@cmake --build $(BUILD)-fuzz --target $(FUZZERS) -j $(JOBS)
-	@cd $(BUILD)-fuzz && ctest --output-on-failure -R '^fuzz'
+	@cd $(BUILD)-fuzz && ctest --output-on-failure -j $(TEST_JOBS) -R '^fuzz'
 
 # Of the tests, those that take seconds under ThreadSanitizer.
 TSAN_OPS = gemm;moe_experts;attention;linear
@@ -77,7 +77,7 @@ tsan: setup-tests
 # Objects and archives only: nothing is linked, and libraries for Arm are not needed.
 arm: setup
 	@tools/setup.sh arm
-	@cmake -S . -B $(BUILD)-arm -G "Unix Makefiles" -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake -DCMAKE_BUILD_TYPE=Release \
+	@cmake -S . -B $(BUILD)-arm -G "Unix Makefiles" -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake -DCMAKE_BUILD_TYPE=Debug \
 	  -DHONE_TESTS=OFF -DHONE_CUDA=OFF -DHONE_PCH=OFF -DHONE_WERROR=$(WERROR) >/dev/null
 	@cmake --build $(BUILD)-arm --target hone_ops -j $(JOBS)
 	@echo "compiled rooms core to ops for aarch64"

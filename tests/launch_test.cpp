@@ -131,7 +131,7 @@ TEST_F(Launch, AStoppedRankIsNamedAndEnded) {
   const Outcome outcome = run.wait();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   EXPECT_EQ(outcome.code, 4) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("is lost: nothing was heard of it for 2"));
+  EXPECT_THAT(outcome.err, HasSubstr("is lost: nothing was heard of it for 1"));
   EXPECT_EQ(checkpoints("run").size(), 1u) << outcome.err;
 }
 

@@ -84,7 +84,7 @@ TEST_P(LaunchedRanks, ARankThatKeepsTheOthersWaitingIsNamedAndEnded) {
 
 TEST_P(LaunchedRanks, AStoppedRankIsNamedAndEnded) {
   const std::string output = run(2, "--fault stop").out;
-  EXPECT_THAT(output, HasSubstr("is lost: nothing was heard of it for 2"));
+  EXPECT_THAT(output, HasSubstr("is lost: nothing was heard of it for 1"));
   EXPECT_THAT(output, HasSubstr("[lost: 1]"));
 }
 
@@ -512,7 +512,9 @@ const std::vector<std::string> kSharded = {"zero_stage=3", "stage3_param_persist
 
 TEST_F(TwoHostsWithSsh, TrainAndAnswerWithWeightsThatTheyShare) {
   const RankRuns runs(folder_);
-  for (const auto& [output, more] : std::map<std::string, std::vector<std::string>>{{"sharded", {}}}) {
+  // All four ranks shard, and then the two of each host.
+  const std::map<std::string, std::vector<std::string>> layouts = {{"sharded", {}}, {"in_groups", {"dp_shard_size=2"}}};
+  for (const auto& [output, more] : layouts) {
     std::vector<std::string> keys = kSharded;
     keys.insert(keys.end(), more.begin(), more.end());
     const ShellOutcome outcome = launch("-n 2 --device cpu", runs.words(output, keys));

@@ -192,7 +192,7 @@ class Checks {
     const MappableMemory own(stream_.device(), {static_cast<size_t>(bytes)});
     const std::vector<Part> parts = even_parts(bytes / 4, ranks_.size());
     std::string why_not;
-    const auto peers = PeerMemory::connect(ranks_.control(), stream_, own, {0}, why_not);
+    const auto peers = PeerMemory::connect(ranks_.control(), {0, ranks_.size()}, stream_, own, {0}, why_not);
     if (!peers && ranks_.rank() == 0) fmt::print("no copies from peers: {}\n", why_not);
     CopyLane lane(stream_.device());
     const int next = (ranks_.rank() + 1) % ranks_.size();

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "device_main.h"
 #include "rank_jobs.h"
 #include "session/loaded_model.h"
 
@@ -51,6 +52,21 @@ TEST(RanksInGroups, TakeTheSameStepsInEveryStage) {
     for (const ZeroStage stage : kShardedStages) {
       EXPECT_EQ(train_by(4, jobs[i], stage).bytes, state.bytes) << traced(4, stage, 2);
     }
+  }
+}
+
+TEST(RanksInGroups, CopyWeightsFromPeersAsTheyGatherThem) {
+  const std::vector<Job> jobs = {
+      {.steps = steps_of("qwen3_moe", {4, 1, 5}), .shard_size = 2},
+      {.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {3, 2}), .shard_size = 2},
+  };
+  for (Job job : jobs) {
+    SCOPED_TRACE(job.adapter);
+    job.weight_fetch = FetchWay::kCollectives;
+    const Outcome gathered = train_by(4, job, ZeroStage::kValues);
+    job.weight_fetch = FetchWay::kPeers;
+    job.uneven = !on_gpu();
+    expect_same_bits(train_by(4, job, ZeroStage::kValues), gathered);
   }
 }
 

@@ -50,10 +50,10 @@ HEAD = """# Which model fits where
 Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=cuda --ranks N` with the keys of its letter, for
 documents of 4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU,
 and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version.
-A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are measured, on one H200 of 141 GB, with the settings in
-[benchmarks.md](benchmarks.md) and [memory.md](memory.md#host-memory-as-room); where a cell has none, nothing was measured. Plans
-have been within 1 % of what the driver shows on an H200, which is the only GPU that Hone has run on so far; `zero_stage: 3` has been
-run on CPU ranks and on ranks that share one GPU, not yet on several.
+A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are of each GPU, measured on one or two H200 of 141 GB, with the settings in
+[benchmarks.md](benchmarks.md), [memory.md](memory.md#host-memory-as-room) and [distributed.md](distributed.md#how-weights-travel);
+where a cell has none, nothing was measured. Plans include what CUDA and NCCL take on an H200, which is the only GPU that Hone has run
+on so far; there they have been within 1 % of what the driver shows.
 
 Names are those that `hone estimate` and `hone bench step` know; a model of your own: `hone estimate ./FOLDER device=cuda --memory
 80GB`, with the keys below.
@@ -75,11 +75,15 @@ Names are those that `hone estimate` and `hone bench step` know; a model of your
 | m | j, and `cpu_offload: [optimizer]` |
 | n | j, and `cpu_offload: [params, optimizer]` |"""
 
-# Tokens a second of one GPU, where the model, the method and the setting have been measured.
+# Tokens a second of each GPU, where the model, the method and the setting have been measured.
 MEASURED = {
     ("qwen3-30b-a3b", "LoRA r16 on attention", "1 × 141 GB"): "24,994 tok/s",
     ("qwen3-30b-a3b", "LoRA r16 on attention", "1 × 24 GB"): "7,714 tok/s",
     ("qwen3-30b-a3b", "full", "1 × 141 GB"): "9,435 tok/s",
+    ("qwen3-30b-a3b", "full", "2 × 141 GB"): "15,039 tok/s",
+    ("qwen3-32b", "full", "2 × 141 GB"): "2,236 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention", "2 × 141 GB"): "25,700 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention and every expert or MLP", "2 × 141 GB"): "23,042 tok/s",
     ("mixtral-8x7b", "LoRA r16 on attention", "1 × 141 GB"): "9,003 tok/s",
     ("qwen3-30b-a3b", "LoRA r16 on attention" + FOUR_BITS, "1 × 12 GB"): "7,379 tok/s",
     ("qwen3-30b-a3b", "LoRA r16 on attention" + FOUR_BITS, "1 × 24 GB"): "14,320 tok/s",

@@ -24,4 +24,5 @@ else
 fi
 [ ${#files[@]} -eq 0 ] && { echo "no changed sources"; exit 0; }
 # The compile commands are for g++, whose warnings clang does not all know.
-clang-tidy --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option "${files[@]}"
+printf '%s\0' "${files[@]}" |
+  xargs -0 -n 2 -P "$(nproc)" clang-tidy --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option

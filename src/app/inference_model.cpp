@@ -227,6 +227,7 @@ RankShare InferenceModel::share() const {
 MemoryPlan InferenceModel::plan(const GeneratorOptions& options) {
   MemoryPlan plan;
   plan.parameters = model_.store().bytes(false);
+  plan.libraries = library_memory(stream_.device(), share());
   for (const std::vector<CacheTensor>& layer : model_.decoder().cache(options.max_sequences, options.max_length)) {
     for (const auto& [shape, dtype] : layer) {
       plan.activations += shape.numel() * static_cast<int64_t>(size_of(dtype));

@@ -24,7 +24,7 @@ struct ControlTimes {
   double rendezvous = 600;  ///< until all ranks have connected
   double notice = 10;       ///< until the missing ranks are reported
   double heartbeat = 1;
-  double silence = 20;  ///< without a heartbeat, after which a rank is lost
+  double silence = 18;  ///< without a heartbeat, after which a rank is lost; all know it within 20
   double hang = 1800;   ///< in one collective, after which a rank that has not reached it is lost
 };
 

@@ -102,10 +102,13 @@ int32_t receive_number(int socket) {
   return whole ? number : -1;
 }
 
-/// The connections of all ranks to this one, by rank.
+/// The connections of a group's ranks to this one, by place.
 class Exchange {
  public:
-  explicit Exchange(Control& control) : control_(control), rank_(static_cast<size_t>(control.rank())) {}
+  Exchange(Control& control, RankRange group)
+      : control_(control), group_(group), place_(static_cast<size_t>(control.rank() - group.first)) {
+    HONE_ASSERT(place_ < static_cast<size_t>(group.count));
+  }
 
   std::string connect() {
     listener_ = local_socket();
@@ -114,20 +117,20 @@ class Exchange {
     const bool listens =
         bind(listener_.descriptor(), own.get(), own.length) == 0 && listen(listener_.descriptor(), kBacklog) == 0;
     const std::string host = own_place().boot;  // sockets of another host are not tried
-    const std::vector<std::string> names = control_.exchange(listens ? host + " " + name : "");
-    for (size_t rank = 0; rank < names.size(); ++rank) {
+    const std::vector<std::string> names = of_group(listens ? host + " " + name : "");
+    for (size_t place = 0; place < names.size(); ++place) {
       to_.emplace_back();
       from_.emplace_back();
-      if (rank == rank_) continue;
-      if (!names[rank].starts_with(host + " ")) {
+      if (place == place_) continue;
+      if (!names[place].starts_with(host + " ")) {
         problem_ = "ranks are on several hosts";
         continue;
       }
-      to_[rank] = local_socket();
-      const Address address(names[rank].substr(host.size() + 1));
-      if (::connect(to_[rank].descriptor(), address.get(), address.length) != 0 ||
-          !is_of_this_user(to_[rank].descriptor()) ||
-          !send_number(to_[rank].descriptor(), static_cast<int32_t>(rank_))) {
+      to_[place] = local_socket();
+      const Address address(names[place].substr(host.size() + 1));
+      if (::connect(to_[place].descriptor(), address.get(), address.length) != 0 ||
+          !is_of_this_user(to_[place].descriptor()) ||
+          !send_number(to_[place].descriptor(), static_cast<int32_t>(place_))) {
         problem_ = "a rank cannot reach another over a Unix socket";
       }
     }
@@ -139,13 +142,13 @@ class Exchange {
   /// One rank after another sends its descriptors to all others. Each is taken before the next is sent: the system
   /// limits how many are on their way.
   std::string send_all(const std::vector<Descriptor>& mine, const std::function<void(int, const Descriptor&)>& take) {
-    for (const Descriptor& descriptor : mine) take(static_cast<int>(rank_), descriptor);
-    const std::vector<std::string> counts = control_.exchange(std::to_string(mine.size()));
+    for (const Descriptor& descriptor : mine) take(static_cast<int>(place_), descriptor);
+    const std::vector<std::string> counts = of_group(std::to_string(mine.size()));
     for (size_t owner = 0; owner < counts.size() && problem_.empty(); ++owner) {
       const auto count = std::stoul(counts[owner]);
-      if (owner == rank_) {
-        for (size_t rank = 0; rank < counts.size(); ++rank) {
-          if (rank != rank_) send_to(from_[rank].descriptor(), mine);
+      if (owner == place_) {
+        for (size_t place = 0; place < counts.size(); ++place) {
+          if (place != place_) send_to(from_[place].descriptor(), mine);
         }
         continue;
       }
@@ -162,6 +165,13 @@ class Exchange {
   }
 
  private:
+  /// The texts of the group's ranks.
+  std::vector<std::string> of_group(const std::string& mine) {
+    const std::vector<std::string> all = control_.exchange(mine);
+    const auto first = all.begin() + group_.first;
+    return {first, first + group_.count};
+  }
+
   void accept_all() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
     for (size_t missing = from_.size() - 1; missing > 0;) {
@@ -171,9 +181,9 @@ class Exchange {
       }
       Descriptor connection(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!connection.open() || !is_of_this_user(connection.descriptor())) continue;
-      const int32_t rank = receive_number(connection.descriptor());
-      if (rank < 0 || static_cast<size_t>(rank) >= from_.size() || from_[static_cast<size_t>(rank)].open()) continue;
-      from_[static_cast<size_t>(rank)] = std::move(connection);
+      const int32_t place = receive_number(connection.descriptor());
+      if (place < 0 || static_cast<size_t>(place) >= from_.size() || from_[static_cast<size_t>(place)].open()) continue;
+      from_[static_cast<size_t>(place)] = std::move(connection);
       --missing;
     }
   }
@@ -187,7 +197,8 @@ class Exchange {
   }
 
   Control& control_;
-  size_t rank_;
+  RankRange group_;
+  size_t place_;
   Descriptor listener_;
   std::vector<Descriptor> to_, from_;  // connections that this rank has opened, and accepted
   std::string problem_;
@@ -195,9 +206,9 @@ class Exchange {
 
 }  // namespace
 
-std::string exchange_descriptors(Control& control, const std::vector<Descriptor>& mine,
-                                 const std::function<void(int rank, const Descriptor&)>& take) {
-  Exchange exchange(control);
+std::string exchange_descriptors(Control& control, RankRange group, const std::vector<Descriptor>& mine,
+                                 const std::function<void(int place, const Descriptor&)>& take) {
+  Exchange exchange(control, group);
   const std::string problem = exchange.connect();
   return problem.empty() ? exchange.send_all(mine, take) : problem;
 }

@@ -20,29 +20,31 @@ std::vector<size_t> numbers(const std::string& text) {
 
 }  // namespace
 
-std::unique_ptr<PeerMemory> PeerMemory::connect(Control& control, Stream& stream, const MappableMemory& own,
-                                                const std::vector<size_t>& offsets, std::string& why_not) {
+std::unique_ptr<PeerMemory> PeerMemory::connect(Control& control, RankRange group, Stream& stream,
+                                                const MappableMemory& own, const std::vector<size_t>& offsets,
+                                                std::string& why_not) {
   stream.synchronize();
-  const std::vector<std::string> places = control.exchange(fmt::format("{}", fmt::join(offsets, " ")));
+  const std::vector<std::string> positions = control.exchange(fmt::format("{}", fmt::join(offsets, " ")));
   const std::vector<std::string> pieces = control.exchange(fmt::format("{}", fmt::join(own.pieces(), " ")));
   std::vector<std::vector<size_t>> sizes;
   std::vector<MappableMemory> imported;
   auto memory = std::make_unique<PeerMemory>(stream.device());
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    memory->offsets_.push_back(numbers(places[rank]));
+  for (int place = 0; place < group.count; ++place) {
+    const auto rank = static_cast<size_t>(group.first + place);
+    memory->offsets_.push_back(numbers(positions[rank]));
     sizes.push_back(numbers(pieces[rank]));
     imported.emplace_back(stream.device());
     HONE_ASSERT(memory->offsets_.back().size() == offsets.size());
   }
   std::string problem;
-  const auto take = [&](int rank, const Descriptor& shared) {
-    MappableMemory& theirs = imported[static_cast<size_t>(rank)];
-    if (problem.empty()) problem = theirs.import(shared, sizes[static_cast<size_t>(rank)][theirs.pieces().size()]);
+  const auto take = [&](int place, const Descriptor& shared) {
+    MappableMemory& theirs = imported[static_cast<size_t>(place)];
+    if (problem.empty()) problem = theirs.import(shared, sizes[static_cast<size_t>(place)][theirs.pieces().size()]);
   };
-  why_not = exchange_descriptors(control, own.share(), take);
-  for (size_t rank = 0; rank < places.size() && why_not.empty() && problem.empty(); ++rank) {
-    problem = memory->ranges_.emplace_back(stream.device(), imported[rank].size())
-                  .map(0, imported[rank], 0, imported[rank].size());
+  why_not = exchange_descriptors(control, group, own.share(), take);
+  for (size_t place = 0; place < imported.size() && why_not.empty() && problem.empty(); ++place) {
+    problem = memory->ranges_.emplace_back(stream.device(), imported[place].size())
+                  .map(0, imported[place], 0, imported[place].size());
   }
   if (const std::string any = control.first_stated(problem); !any.empty()) {
     why_not = "a rank cannot map another's memory: " + any;

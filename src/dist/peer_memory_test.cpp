@@ -28,7 +28,7 @@ TEST(PeerMemory, ReadsWhatRanksHaveWritten) {
       addresses.data()[own.size() - 8] = std::byte(20 + rank);
     });
     std::string why_not;
-    const auto peers = PeerMemory::connect(ranks.control(), stream, own, offsets, why_not);
+    const auto peers = PeerMemory::connect(ranks.control(), {0, 3}, stream, own, offsets, why_not);
     ASSERT_NE(peers, nullptr) << why_not;
     for (int other = 0; other < 3; ++other) {
       EXPECT_EQ(*peers->at(other, 0), std::byte(10 + other));
@@ -54,7 +54,7 @@ TEST(DescriptorExchange, GivesEveryRankTheDescriptorsOfAll) {
     const auto take = [&](int rank, const Descriptor& other) {
       all[static_cast<size_t>(rank)].emplace_back(dup(other.descriptor()));
     };
-    ASSERT_EQ(exchange_descriptors(ranks.control(), out, take), "");
+    ASSERT_EQ(exchange_descriptors(ranks.control(), {0, 4}, out, take), "");
     for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(all[rank].size(), rank + 1);
     const char mine = static_cast<char>('a' + ranks.rank());
     for (const auto& others : all) EXPECT_EQ(write(others.back().descriptor(), &mine, 1), 1);
@@ -63,6 +63,24 @@ TEST(DescriptorExchange, GivesEveryRankTheDescriptorsOfAll) {
     EXPECT_EQ(read(in.descriptor(), read_back.data(), read_back.size()), 4);
     std::sort(read_back.begin(), read_back.end());
     EXPECT_EQ(std::string(read_back.data(), 4), "abcd");
+  });
+}
+
+TEST(PeerMemory, OfAGroupIsReadByItsRanks) {
+  const size_t page = mapping_granularity(Device{});
+  run_ranks(4, [&](Communicator& ranks) {
+    ThreadPool pool(1);
+    Stream stream(Device{}, pool);
+    const int rank = ranks.rank(), first = rank / 2 * 2;
+    const MappableMemory own(Device{}, std::vector<size_t>{page});
+    AddressRange addresses(Device{}, own.size());
+    ASSERT_EQ(addresses.map(0, own, 0, own.size()), "");
+    addresses.data()[0] = std::byte(10 + rank);
+    std::string why_not;
+    const auto peers = PeerMemory::connect(ranks.control(), {first, 2}, stream, own, {0}, why_not);
+    ASSERT_NE(peers, nullptr) << why_not;
+    for (int place = 0; place < 2; ++place) EXPECT_EQ(*peers->at(place, 0), std::byte(10 + first + place));
+    ranks.control().barrier();
   });
 }
 
@@ -96,7 +114,17 @@ TEST(DescriptorExchange, SaysWhyItIsNotPossible) {
   run_ranks(2, [](Communicator& ranks) {
     const MappableMemory memory(Device{}, {mapping_granularity(Device{})});
     ChangedControl elsewhere(ranks.control(), "another-boot hone-1-0-0");
-    EXPECT_EQ(exchange_descriptors(elsewhere, memory.share(), [](int, const Descriptor&) {}),
+    EXPECT_EQ(exchange_descriptors(elsewhere, {0, 2}, memory.share(), [](int, const Descriptor&) {}),
+              "ranks are on several hosts");
+  });
+}
+
+TEST(DescriptorExchange, EndsForAllIfOneGroupIsOnSeveralHosts) {
+  run_ranks(4, [](Communicator& ranks) {
+    const MappableMemory memory(Device{}, {mapping_granularity(Device{})});
+    ChangedControl elsewhere(ranks.control(), "another-boot hone-1-0-0");
+    const RankRange group{ranks.rank() / 2 * 2, 2};
+    EXPECT_EQ(exchange_descriptors(elsewhere, group, memory.share(), [](int, const Descriptor&) {}),
               "ranks are on several hosts");
   });
 }

@@ -125,10 +125,10 @@ std::vector<size_t> own_offsets(const ParameterStore& store) {
 std::unique_ptr<WeightFetcher> make_fetcher(FetchWay way, Communicator& ranks, const ParameterStore& store,
                                             Stream& stream) {
   const MappedValues* values = store.mapped_values();
-  const bool in_groups = ranks.size() < ranks.control().size();
-  std::string why_not = in_groups ? "they share in groups" : "their memory is not mapped";
-  if (way != FetchWay::kCollectives && values != nullptr && !in_groups) {
-    if (auto memory = PeerMemory::connect(ranks.control(), stream, values->own(), own_offsets(store), why_not)) {
+  const RankRange group{ranks.control().rank() - ranks.rank(), ranks.size()};
+  std::string why_not = "their memory is not mapped";
+  if (way != FetchWay::kCollectives && values != nullptr) {
+    if (auto memory = PeerMemory::connect(ranks.control(), group, stream, values->own(), own_offsets(store), why_not)) {
       return std::make_unique<PeerFetcher>(ranks, store, stream, std::move(memory));
     }
   }

@@ -39,9 +39,9 @@ class WeightFetcher {
   virtual void end_update(const Context&) {}
 };
 
-/// Collective: the fetcher of the buckets of `store` that shard values on the device. Returns when the values that
-/// ranks have stored so far can be read. Throws UserError, on all ranks, if the way is kPeers and not possible:
-/// peers are all ranks, so groups of them (dist/mesh.h) gather.
+/// Collective of all ranks: the fetcher of the buckets of `store` that the group `ranks` (dist/mesh.h: consecutive
+/// ranks) shards on the device. Returns when the values that ranks have stored so far can be read. Throws UserError, on
+/// all ranks, if the way is kPeers and not possible in some group.
 std::unique_ptr<WeightFetcher> make_fetcher(FetchWay way, Communicator& ranks, const ParameterStore& store,
                                             Stream& stream);
 

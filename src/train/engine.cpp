@@ -336,6 +336,7 @@ MemoryPlan Engine::plan() {
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size() +
                                     buffers_->dataset_memory.size());
   plan.parameters = store_.bytes(options_.training);
+  plan.libraries = options_.libraries;
   return plan;
 }
 

@@ -15,6 +15,7 @@
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
 #include "train/device_batch.h"
+#include "train/library_memory.h"
 #include "train/routing_load.h"
 
 namespace hone {
@@ -38,6 +39,7 @@ struct EngineOptions {
   /// and the same results.
   const RankMesh* ranks = nullptr;
   FetchWay weight_fetch = FetchWay::kAuto;  ///< of values that ranks shard
+  LibraryMemory libraries;                  ///< for the plan
 };
 
 /// Loss over the supervised tokens of one data set.
@@ -77,6 +79,7 @@ struct MemoryPlan {
   int64_t batch = 0;             ///< packed tokens, routing measurements, position tables
   int64_t host_activations = 0;  ///< kept values in host memory
   ParameterBytes parameters;
+  LibraryMemory libraries;  ///< not in total()
 
   /// Host memory for offloaded values.
   int64_t host() const { return host_activations + parameters.host; }

@@ -11,21 +11,12 @@
 
 namespace hone {
 
-namespace {
-
-/// Memory for kernels, including those of libraries, which CUDA loads on first use.
-constexpr int64_t kLoadedLater = int64_t{400} << 20;
-
-}  // namespace
-
 MemoryLimit memory_limit(Stream& stream) {
   const Device device = stream.device();
   if (device.kind == DeviceKind::kCuda) stream.cuda().libraries();
   const auto available = static_cast<int64_t>(available_memory(device));
   if (device.kind == DeviceKind::kCuda) {
-    return {.comfortable = available - kLoadedLater,
-            .most = available - kLoadedLater,
-            .host = static_cast<int64_t>(allocatable_host_memory())};
+    return {.comfortable = available, .most = available, .host = static_cast<int64_t>(allocatable_host_memory())};
   }
   // Other programs of the host allocate and free memory meanwhile.
   return {.comfortable = available * 9 / 10, .most = available, .host = std::nullopt};

@@ -19,9 +19,17 @@ struct MemoryLimit {
   int64_t most = 0;         ///< above this size the run does not start
   /// Limit of host memory for offloading; none: the device is the host, and both share one memory.
   std::optional<int64_t> host = std::numeric_limits<int64_t>::max();
+  /// Whether CUDA's context and the communicators exist, so that of their memory only the rest counts.
+  bool initialised = true;
 
   /// Bytes of device memory that a plan needs.
-  int64_t needs(const MemoryPlan& plan) const { return plan.total() + (host ? 0 : plan.host()); }
+  int64_t needs(const MemoryPlan& plan) const {
+    return plan.total() + (host ? 0 : plan.host()) + (initialised ? plan.libraries.later : plan.libraries.all);
+  }
+  /// Bytes that are there for a plan and all memory of its libraries.
+  int64_t available(const MemoryPlan& plan) const {
+    return most + (initialised ? plan.libraries.all - plan.libraries.later : 0);
+  }
   bool fits(const MemoryPlan& plan) const { return holds(plan, most); }
   bool fits_comfortably(const MemoryPlan& plan) const { return holds(plan, comfortable); }
 
@@ -31,17 +39,12 @@ struct MemoryLimit {
   }
 };
 
-/// Limits from the memory that is free now. On a GPU, CUDA's context already exists; memory is reserved for what the
-/// libraries and the driver load with the first kernels.
+/// Limits from the memory that is free now. On a GPU, CUDA's context already exists.
 MemoryLimit memory_limit(Stream& stream);
 
 /// The limit of the rank with the least memory, of ranks that share their hosts' memory, `sharing` of them this host's.
 /// Collective.
 MemoryLimit least_of_ranks(MemoryLimit limit, Device device, int sharing, Control& ranks);
-
-/// Memory that CUDA takes on a GPU in addition to a plan: context, libraries and their workspaces, kernels. Measured on
-/// an H200 after steps of a Qwen3-MoE: 1.25 GB.
-inline constexpr int64_t kCudaFixedBytes = int64_t{1300} << 20;
 
 /// The levels of recomputation (train/recompute.h) that gradient_checkpointing allows, fastest first: all for auto,
 /// else one.

@@ -50,6 +50,25 @@ TEST(MemoryFit, AStatedLevelIsTheOnlyOne) {
   }
 }
 
+TEST(MemoryFit, LibrariesTakeWhatTheyHaveNotTakenYet) {
+  const RankShare two{.ranks = 2, .stage = ZeroStage::kValues};
+  MemoryPlan plan;
+  plan.activations = 1000;
+  plan.libraries = library_memory({.kind = DeviceKind::kCuda}, two);
+  const auto [all, later] = plan.libraries;
+  EXPECT_GT(later, library_memory({.kind = DeviceKind::kCuda}, {}).later) << "communicators are connected later";
+  EXPECT_LT(later, all);
+  MemoryLimit limit{.comfortable = 1000 + later, .most = 1000 + later};
+  EXPECT_TRUE(limit.fits(plan));
+  EXPECT_EQ(limit.available(plan), 1000 + all);
+  limit.most -= 1;
+  EXPECT_FALSE(limit.fits(plan));
+  const MemoryLimit stated{.comfortable = 1000 + all, .most = 1000 + all, .initialised = false};
+  EXPECT_TRUE(stated.fits(plan));
+  EXPECT_EQ(stated.available(plan), 1000 + all);
+  EXPECT_EQ(library_memory({}, two).all, 0) << "on a CPU";
+}
+
 TEST(MemoryFit, WhatDoesNotFitSaysHowMuchIsMissing) {
   MemoryPlan plan;
   plan.activations = 3'000'000'000;

@@ -19,18 +19,23 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
                            : precision.base == "auto" ? ", frozen ones as stored"
                                                       : fmt::format(", frozen ones {}", precision.base);
   const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
-  return {{"weights", static_cast<uint64_t>(p.weights),
-           fmt::format("{}{}{}{}", name_of(precision.weights), experts, base, shared(ZeroStage::kValues))},
-          {"master weights", static_cast<uint64_t>(p.master),
-           stepped ? "the weights themselves" : "float32" + shared(ZeroStage::kState)},
-          {"gradients", static_cast<uint64_t>(p.gradients),
-           fmt::format("{}{}{}", name_of(formats.gradient),
-                       precision.layers_share_gradients ? ", one half of a layer after the other" : "",
-                       shared(ZeroStage::kGradients))},
-          {"optimizer", static_cast<uint64_t>(p.moments),
-           precision.optimizer.describe(formats) + shared(ZeroStage::kState)},
-          {"activations", static_cast<uint64_t>(plan.activations), activations},
-          {"batch", static_cast<uint64_t>(plan.batch), ""}};
+  std::vector<MemoryRow> rows = {
+      {"weights", static_cast<uint64_t>(p.weights),
+       fmt::format("{}{}{}{}", name_of(precision.weights), experts, base, shared(ZeroStage::kValues))},
+      {"master weights", static_cast<uint64_t>(p.master),
+       stepped ? "the weights themselves" : "float32" + shared(ZeroStage::kState)},
+      {"gradients", static_cast<uint64_t>(p.gradients),
+       fmt::format("{}{}{}", name_of(formats.gradient),
+                   precision.layers_share_gradients ? ", one half of a layer after the other" : "",
+                   shared(ZeroStage::kGradients))},
+      {"optimizer", static_cast<uint64_t>(p.moments),
+       precision.optimizer.describe(formats) + shared(ZeroStage::kState)},
+      {"activations", static_cast<uint64_t>(plan.activations), activations},
+      {"batch", static_cast<uint64_t>(plan.batch), ""}};
+  if (plan.libraries.all > 0) {
+    rows.push_back({"libraries", static_cast<uint64_t>(plan.libraries.all), "of CUDA and NCCL, measured on an H200"});
+  }
+  return rows;
 }
 
 std::string host_memory_line(const MemoryPlan& plan, int64_t available) {

@@ -21,7 +21,8 @@ struct RunPrecision {
   int64_t ranks = 1;                   ///< of a shard group
 };
 
-/// Rows for weights, master weights, gradients, optimizer, activations (with `activations` as note) and batch.
+/// Rows for weights, master weights, gradients, optimizer, activations (with `activations` as note) and batch, and on a
+/// GPU for its libraries.
 std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& precision,
                                    const std::string& activations);
 

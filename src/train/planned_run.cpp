@@ -37,8 +37,8 @@ BatchCapacity with_evaluation(BatchCapacity capacity, const DescribedRun& run, c
 
 /// Options of an engine for the run's data; `model` is the run's, or the same model with another configuration.
 EngineOptions options_for(const DescribedRun& run, const DescribedModel& model, const BatchCapacity& capacity,
-                          bool training) {
-  EngineOptions options = engine_options(model, capacity);
+                          Device device, bool training) {
+  EngineOptions options = engine_options(model, capacity, device);
   options.training = training;
   if (training) options.train_datasets = static_cast<int64_t>(run.data().train_names.size());
   options.eval_datasets = static_cast<int64_t>(run.data().eval_names.size());
@@ -54,7 +54,8 @@ std::unique_ptr<Engine> make_engine(const DescribedModel& model, const EngineOpt
 }
 
 std::unique_ptr<Engine> training_engine(const DescribedRun& run, const RankGroup& group) {
-  EngineOptions options = options_for(run, run, with_evaluation(run.loader->capacity(), run, run.config), true);
+  EngineOptions options =
+      options_for(run, run, with_evaluation(run.loader->capacity(), run, run.config), group.context().device(), true);
   options.ranks = group.mesh();
   return make_engine(run, options, group.context().stream);
 }
@@ -72,7 +73,7 @@ class OtherPlans {
     model->set_trainable(trainable_options(config, context_.device(), context_.ranks.rank));
     const DescribedModel described = describe_model(config, std::move(model));
     described.model->store().allocate_dry(context_.device());
-    EngineOptions options = options_for(run_, described, capacity(config), training_);
+    EngineOptions options = options_for(run_, described, capacity(config), context_.device(), training_);
     options.recompute = recompute;
     return make_engine(described, options, context_.stream)->plan();
   }
@@ -163,7 +164,7 @@ class Planning {
                      human_bytes(static_cast<double>(plan.host())));
     }
     const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(run_.config), level_note(choice.level));
-    const auto available = static_cast<uint64_t>(std::max<int64_t>(limit_.most, 0));
+    const auto available = static_cast<uint64_t>(std::max<int64_t>(limit_.available(plan), 0));
     const std::string table = memory_table(rows, available, logger.console().color());
     if (const std::string host = host_memory_line(plan, limit_.host.value_or(0)); !host.empty()) {
       logger.info("{}", host);
@@ -187,7 +188,7 @@ PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
 }
 
 std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, const RankGroup& group) {
-  EngineOptions options = options_for(run, run, with_evaluation({}, run, run.config), false);
+  EngineOptions options = options_for(run, run, with_evaluation({}, run, run.config), group.context().device(), false);
   options.ranks = group.mesh();
   return make_engine(run, options, group.context().stream);
 }
@@ -210,7 +211,7 @@ void require_evaluation_fits(const DescribedRun& run, RankGroup& group) {
                      setting ? "it fits with " + *setting : "lower per_device_eval_batch_size or max_length");
 }
 
-EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& capacity) {
+EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& capacity, Device device) {
   const RunConfig& config = model.config;
   EngineOptions options;
   options.capacity = capacity;
@@ -223,6 +224,7 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   options.aux_loss_sum = config.model.aux_loss_reduction == "hf_sum";
   options.seed = static_cast<uint64_t>(config.machine.seed);
   options.cuda_graphs = graph_use_of(config.machine.cuda_graphs);
+  options.libraries = library_memory(device, rank_share(config, device, 0));
   return options;
 }
 

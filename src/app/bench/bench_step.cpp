@@ -123,7 +123,7 @@ class BenchTraining {
         communicator_(together ? ranks.connect(stream_) : nullptr) {
     if (communicator_) mesh_.emplace(*communicator_, rank_share(described_.config, device(), ranks.rank));
     const int64_t tokens = options.batch * options.seq;
-    EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq});
+    EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq}, device());
     engine.ranks = mesh_ ? &*mesh_ : nullptr;
     described_.model->decoder().prepare(stream_, options.seq);
     engine_ = std::make_unique<Engine>(described_.model->decoder(), described_.model->store(), stream_, engine);
@@ -216,7 +216,7 @@ class BenchTraining {
     recompute = choice.level;
     plan = choice.plan;
     if (choice.fits) return;
-    throw UserError(fmt::format("the step needs {}, {} are free", human_bytes(static_cast<double>(plan.total())),
+    throw UserError(fmt::format("the step needs {}, {} are free", human_bytes(static_cast<double>(limit.needs(plan))),
                                 human_bytes(static_cast<double>(limit.most))),
                     "memory plan", "lower --layers, --batch or --seq, or use --mode lora");
   }
@@ -288,7 +288,8 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
           {"moments", p.moments},
           {"activations", training.plan.activations},
           {"batch", training.plan.batch},
-          {"plan", training.plan.total()},
+          {"libraries", training.plan.libraries.all},
+          {"plan", training.plan.total() + training.plan.libraries.all},
           {"host", training.plan.host()},
           {"used", used},
           {"used_before", training.memory_before()}};

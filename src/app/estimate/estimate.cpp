@@ -55,10 +55,10 @@ Device device_to_plan_for(const std::string& name) {
 struct Target {
   /// `memory`, `host`: bytes, 0 if they are not stated.
   Target(Device on, int64_t memory, int64_t host) : device(on), stream(on, pool) {
-    if (device.kind == DeviceKind::kCuda) fixed = kCudaFixedBytes;
     known = memory > 0 || !is_planned(device);
     if (memory > 0) {
-      limit.comfortable = limit.most = memory - fixed;
+      limit.comfortable = limit.most = memory;
+      limit.initialised = false;
       if (device.kind == DeviceKind::kCpu) limit.host = std::nullopt;
     } else if (known) {
       limit = memory_limit(stream);
@@ -73,8 +73,12 @@ struct Target {
   }
 
   bool fits(const MemoryPlan& plan) const { return limit.fits(plan); }
-  /// Bytes for plan and fixed costs together; 0: not known.
-  int64_t available() const { return known ? limit.most + fixed : 0; }
+  /// Bytes for a plan and its libraries; 0: not known.
+  int64_t available(const MemoryPlan& plan) const { return known ? limit.available(plan) : 0; }
+  /// Bytes of the plan and its libraries.
+  int64_t whole(const MemoryPlan& plan) const {
+    return plan.total() + plan.libraries.all + (limit.host ? 0 : plan.host());
+  }
   /// Bytes of host memory for offloading; 0: not known.
   int64_t host_available() const {
     return limit.host && *limit.host < std::numeric_limits<int64_t>::max() ? *limit.host : 0;
@@ -84,7 +88,6 @@ struct Target {
   ThreadPool pool{1};
   Stream stream;
   bool known = true;
-  int64_t fixed = 0;  ///< taken besides the plan
   MemoryLimit limit;
 };
 
@@ -265,8 +268,7 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     several = fmt::format(" {} such GPUs hold it with zero_stage: 3 and gradient_checkpointing: true.", *gpus);
   }
   return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.{}",
-                     bytes_text(target.limit.needs(smallest.plan) + target.fixed),
-                     bytes_text(smallest.plan.parameters.weights), several);
+                     bytes_text(target.whole(smallest.plan)), bytes_text(smallest.plan.parameters.weights), several);
 }
 
 std::string variants_table(const std::vector<Variant>& variants, const Target& target, bool color) {
@@ -282,7 +284,7 @@ std::string variants_table(const std::vector<Variant>& variants, const Target& t
     const ParameterBytes& bytes = variant.plan.parameters;
     table.add_row({variant.name, bytes_text(bytes.weights), bytes_text(bytes.master), bytes_text(bytes.gradients),
                    bytes_text(bytes.moments), bytes_text(variant.plan.activations + variant.plan.batch),
-                   bytes_text(target.limit.needs(variant.plan) + target.fixed),
+                   bytes_text(target.whole(variant.plan)),
                    !target.known               ? ""
                    : target.fits(variant.plan) ? "fits"
                                                : "too large"});
@@ -291,16 +293,14 @@ std::string variants_table(const std::vector<Variant>& variants, const Target& t
 }
 
 std::string chosen_table(const Variant& chosen, const Target& target, bool color) {
-  std::vector<MemoryRow> rows = memory_rows(chosen.plan, precision_of(chosen.config),
-                                            chosen.level == smallest_level() ? "recomputed in backward" : "kept");
-  if (target.device.kind == DeviceKind::kCuda)
-    rows.push_back({"CUDA", static_cast<uint64_t>(target.fixed), "context, libraries, kernels"});
+  const std::vector<MemoryRow> rows = memory_rows(chosen.plan, precision_of(chosen.config),
+                                                  chosen.level == smallest_level() ? "recomputed in backward" : "kept");
   const std::string host = host_memory_line(chosen.plan, target.host_available());
-  return memory_table(rows, static_cast<uint64_t>(target.available()), color) +
+  return memory_table(rows, static_cast<uint64_t>(target.available(chosen.plan)), color) +
          (host.empty() ? "" : "  " + host + "\n");
 }
 
-Json json_of(const Variant& variant, const Target& target) {
+Json json_of(const Variant& variant) {
   const ParameterBytes& bytes = variant.plan.parameters;
   return {{"name", variant.name},
           {"ranks", variant.config.machine.ranks},
@@ -311,9 +311,9 @@ Json json_of(const Variant& variant, const Target& target) {
           {"optimizer", bytes.moments},
           {"activations", variant.plan.activations},
           {"batch", variant.plan.batch},
-          {"fixed", target.fixed},
+          {"libraries", variant.plan.libraries.all},
           {"host", variant.plan.host()},
-          {"total", variant.plan.total() + target.fixed}};
+          {"total", variant.plan.total() + variant.plan.libraries.all}};
 }
 
 }  // namespace
@@ -335,7 +335,8 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
                     "accumulate gradients instead: gradient_accumulation_steps");
   }
   const int64_t documents = config.data.packing ? batch * length / kShortDocument + 1 : batch;
-  EngineOptions options = engine_options(described, {batch * length, documents, batch * length, length});
+  EngineOptions options =
+      engine_options(described, {batch * length, documents, batch * length, length}, stream.device());
   options.recompute = recompute;
   model.decoder().prepare(stream, length);
   return Engine(model.decoder(), model.store(), stream, options).plan();
@@ -380,12 +381,12 @@ int run_estimate(const EstimateOptions& asked) {
   const Variant chosen = configured(config, target);
   const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), target);
   if (options.json) {
-    Json json = {{"configured", json_of(chosen, target)},
+    Json json = {{"configured", json_of(chosen)},
                  {"variants", Json::array()},
-                 {"available", target.known ? Json(target.available()) : Json(nullptr)},
+                 {"available", target.known ? Json(target.available(chosen.plan)) : Json(nullptr)},
                  {"host_available", target.host_available() > 0 ? Json(target.host_available()) : Json(nullptr)},
                  {"verdict", verdict}};
-    for (const Variant& variant : variants) json["variants"].push_back(json_of(variant, target));
+    for (const Variant& variant : variants) json["variants"].push_back(json_of(variant));
     print_text(json.dump(2) + "\n");
     return 0;
   }
@@ -406,7 +407,8 @@ int run_estimate(const EstimateOptions& asked) {
                             : target.device.kind == DeviceKind::kCuda ? device_text(target.device)
                                                                       : "This machine";
   if (target.known) {
-    print_text(fmt::format("{}, {}{}. ", where, bytes_text(target.available()), options.memory > 0 ? "" : " free"));
+    print_text(
+        fmt::format("{}, {}{}. ", where, bytes_text(target.available(chosen.plan)), options.memory > 0 ? "" : " free"));
   }
   print_text(verdict + "\n");
   return 0;

@@ -1,0 +1,28 @@
+// The device memory that CUDA and NCCL take in addition to what Hone allocates. No call tells how much it will be, so
+// these are measured constants: H200, CUDA 13.0, NCCL 2.28.9, the driver's bytes after steps minus the plan's.
+//
+//   | ranks, stage | runs | bytes beside the plan, 10^9 |
+//   |---|---|---|
+//   | 1 | 90 | 0.64 to 0.67; 0.75 to 0.88 where dense layers or states were offloaded |
+//   | 2 and 4, stages 0 and 1 | 19 | 1.55 to 1.57 |
+//   | 2, stage 3 | 10 | 2.09 to 2.11 |
+//
+// The files are bench/results/h200*.json* and steps-*.jsonl. Other GPUs and versions have not been measured.
+#pragma once
+
+#include <cstdint>
+
+#include "core/device.h"
+#include "params/bucket.h"
+
+namespace hone {
+
+struct LibraryMemory {
+  int64_t all = 0;    ///< bytes, at the end of a run's first steps
+  int64_t later = 0;  ///< at most so many of them are taken after the communicators have been created
+};
+
+/// Of a rank of a run on GPUs; nothing on a CPU.
+LibraryMemory library_memory(Device device, const RankShare& share);
+
+}  // namespace hone
