@@ -1,6 +1,7 @@
 // What a grid shows: a table, and the same as CSV.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "app/bench_grid/grid_file.h"
