@@ -1,9 +1,16 @@
 // Tests of hone bench through the command line.
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <map>
+#include <thread>
 
 #include "program.h"
 
@@ -113,6 +120,125 @@ TEST(BenchStep, RefusesWhatItDoesNotKnow) {
   expect({"bench", "step", "--model", "cpu-moe", "--device", "gpu0"}, "not a device");
   expect({"bench", "step", "--model", "cpu-moe", "--device", "cpu", "--layers", "9"}, "9 of 8 layers");
   EXPECT_TRUE(contains(run_hone({"bench", "step", "--help"}).out, "--recompute"));
+}
+
+/// A grid of the tiny model, with more lines after its defaults.
+std::string write_grid(const Folder& folder, const std::string& name, const std::string& lines) {
+  return folder.write(name, "defaults: {model: " + make_model(folder) +
+                                ", device: cpu, seq: 8, batch: 1, steps: 1, warmup: 0, dtype: float32, threads: 1}\n" +
+                                lines);
+}
+
+/// Whether a process has `text` in its command line.
+bool is_running(const std::string& text) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "cmdline");
+    const std::string command{std::istreambuf_iterator<char>(file), {}};
+    if (contains(command, text)) return true;
+  }
+  return false;
+}
+
+void wait_until(const std::function<bool()>& holds) {
+  for (int i = 0; i < 1000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(holds());
+}
+
+TEST(BenchGrid, EveryScenarioHasARowAndIsMeasuredOnce) {
+  const Folder folder;
+  const std::string grid = write_grid(folder, "grid.yaml", R"(matrix: {mode: [full, lora]}
+include:
+  - {ranks: 2, zero_stage: 1}
+  - {mode: fulll}
+  - {seq: 128, batch: 4000000}
+memory: [plan, device, host]
+)");
+  const std::string output = (folder / "results").string();
+  const Outcome listed = run_hone({"bench", "grid", grid, "--output", output, "--dry-run"});
+  ASSERT_EQ(listed.code, 0) << listed.err;
+  EXPECT_TRUE(contains(listed.out, "hone launch -n 2 --device cpu -- bench step --model")) << listed.out;
+  EXPECT_FALSE(std::filesystem::exists(output));
+
+  const Outcome outcome = run_hone({"bench", "grid", grid, "--output", output});
+  EXPECT_EQ(outcome.code, 1) << outcome.err << "one is refused";
+  const std::vector<Json> rows = read_json_lines(folder / "results/grid.jsonl");
+  ASSERT_EQ(rows.size(), 5u) << outcome.err;
+  const std::vector<std::string> ends = {"measured", "measured", "measured", "refused", "does not fit"};
+  for (size_t i = 0; i < ends.size(); ++i) EXPECT_EQ(rows[i]["status"], ends[i]) << rows[i].dump(2);
+  EXPECT_EQ(rows[1]["result"]["mode"], "lora");
+  EXPECT_EQ(rows[2]["result"]["ranks"], 2);
+  EXPECT_TRUE(contains(rows[3]["message"], "Did you mean 'full'?")) << rows[3];
+  for (const char* text :
+       {"3 measured, 1 does not fit, 1 refused", "of one rank", "4: refused: 'fulll' is not a mode"}) {
+    EXPECT_TRUE(contains(outcome.out, text)) << text << " is not in\n" << outcome.out;
+  }
+  const std::string csv = read_file(folder / "results/grid.csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 6);
+  EXPECT_TRUE(contains(csv, "plan_bytes,device_bytes,device_bytes_before,host_plan_bytes,host_peak_bytes")) << csv;
+
+  const Outcome again = run_hone({"bench", "grid", grid, "--output", output, "--retry", "refused"});
+  EXPECT_TRUE(contains(again.err, "5 scenarios, 1 to run")) << again.err;
+  EXPECT_EQ(read_json_lines(folder / "results/grid.jsonl").size(), 6u);
+  const Outcome none = run_hone({"bench", "grid", grid, "--output", output, "--only", "mode=full,lora", "--memory",
+                                 "none", "--compare", (folder / "results/grid.jsonl").string()});
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_TRUE(contains(none.err, "4 scenarios, 0 to run")) << none.err;
+  EXPECT_TRUE(contains(none.out, "100.0 %")) << none.out;
+  EXPECT_EQ(read_file(folder / "results/grid.csv").find("plan_bytes"), std::string::npos);
+}
+
+TEST(BenchGrid, EndsAScenarioThatTakesTooLong) {
+  const Folder folder;
+  const std::string grid = write_grid(folder, "grid.yaml", "matrix: {steps: [100000000]}\nlimit_s: 0.5\n");
+  const Outcome outcome = run_hone({"bench", "grid", grid, "--output", (folder / "results").string()});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(contains(outcome.out, "1: timed out: it took longer than 0.5 s; raise limit_s")) << outcome.out;
+  EXPECT_FALSE(is_running((folder / "model").string()));
+}
+
+TEST(BenchGrid, GoesOnAfterASignal) {
+  for (const int signal : {SIGINT, SIGKILL}) {
+    const Folder folder;
+    const std::string grid = write_grid(folder, "grid.yaml", "matrix: {steps: [1, 100000000]}\n");
+    const std::vector<std::string> command = {"bench", "grid", grid, "--output", (folder / "results").string()};
+    Process running(command);
+    wait_until([&] { return contains(running.errors(), "[2/2]"); });
+    running.send(signal);
+    const Outcome outcome = running.wait();
+    EXPECT_EQ(outcome.code, signal == SIGINT ? 75 : 128 + SIGKILL);
+    wait_until([&] { return !is_running((folder / "model").string()); });
+    EXPECT_EQ(read_json_lines(folder / "results/grid.jsonl").size(), 1u);
+    EXPECT_EQ(std::filesystem::exists(folder / "results/grid.csv"), true);
+    std::vector<std::string> first = command;
+    first.insert(first.end(), {"--only", "steps=1"});
+    const Outcome again = run_hone(first);
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_TRUE(contains(again.err, "1 scenario, 0 to run")) << again.err;
+  }
+}
+
+TEST(BenchGrid, RefusesWhatIsNotAGrid) {
+  const Folder folder;
+  const auto expect = [&](const std::vector<std::string>& arguments, const std::string& text) {
+    std::vector<std::string> words = {"bench", "grid"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const Outcome outcome = run_hone(words);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(contains(outcome.err, text)) << text << " is not in\n" << outcome.err;
+  };
+  const std::string bad = folder.write("bad.yaml", "matrix: {model: [cpu-moe], zero_stag: [1]}\n");
+  const std::string good = folder.write("good.yaml", "matrix: {model: [cpu-moe]}\n");
+  expect({}, "FILE is required");
+  expect({bad}, "Did you mean 'zero_stage'?");
+  expect({(folder / "none.yaml").string()}, "none.yaml");
+  expect({good, "--retry", "failled"}, "Did you mean 'failed'?");
+  expect({good, "--memory", "hots"}, "Did you mean 'host'?");
+  expect({good, "--only", "batch=9"}, "no scenario of the grid has batch=9");
+  expect({good, "--compare", (folder / "none.jsonl").string()}, "none.jsonl");
+  const Outcome launched = run_hone({"launch", "-n", "2", "--device", "cpu", "--", "bench", "grid", good});
+  EXPECT_TRUE(contains(launched.err, "starts the ranks of its scenarios itself")) << launched.err;
 }
 
 TEST(BenchOps, TimesEveryOpAndFindsRegressions) {

@@ -79,11 +79,11 @@ UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const Me
   if (limit.host && plan.host() > *limit.host) {
     return UserError(
         fmt::format("{} needs {} of host memory, {} are free", what, gigabytes(plan.host()), gigabytes(*limit.host)),
-        "memory plan", "offload less (cpu_offload); " + fix);
+        kMemoryPlan, "offload less (cpu_offload); " + fix);
   }
   return UserError(
       fmt::format("{} needs {} of memory, {} are free", what, gigabytes(limit.needs(plan)), gigabytes(limit.most)),
-      "memory plan", fix);
+      kMemoryPlan, fix);
 }
 
 }  // namespace hone

@@ -13,6 +13,9 @@
 
 namespace hone {
 
+/// Where the error of a plan that does not fit is: its "where".
+inline constexpr const char* kMemoryPlan = "memory plan";
+
 /// Memory limits of a plan on a device.
 struct MemoryLimit {
   int64_t comfortable = 0;  ///< up to this size nothing is recomputed

@@ -14,11 +14,15 @@
 
 namespace hone {
 
-Json bench_facts(const std::string& bench, Device device) {
+std::string utc_date() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+}
+
+Json bench_facts(const std::string& bench, Device device) {
   return {{"bench", bench},
           {"version", version()},
-          {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(now))},
+          {"date", utc_date()},
           {"device", device.kind == DeviceKind::kCpu ? "cpu" : "cuda"},
           {"device_name", device_name(device)},
           {"host", cpu_name()},

@@ -8,6 +8,9 @@
 
 namespace hone {
 
+/// Today in UTC: 2026-11-25.
+std::string utc_date();
+
 /// {"bench", "version", "date", "device", "device_name", "host", "cores"}
 Json bench_facts(const std::string& bench, Device device);
 

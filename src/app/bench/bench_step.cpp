@@ -218,7 +218,7 @@ class BenchTraining {
     if (choice.fits) return;
     throw UserError(fmt::format("the step needs {}, {} are free", human_bytes(static_cast<double>(limit.needs(plan))),
                                 human_bytes(static_cast<double>(limit.most))),
-                    "memory plan", "lower --layers, --batch or --seq, or use --mode lora");
+                    kMemoryPlan, "lower --layers, --batch or --seq, or use --mode lora");
   }
 
   void allocate() {

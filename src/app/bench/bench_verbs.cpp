@@ -7,6 +7,7 @@
 #include "app/bench/bench_ops.h"
 #include "app/bench/bench_step.h"
 #include "app/bench/bench_tokenizer.h"
+#include "app/bench_grid/bench_grid.h"
 #include "app/launched_ranks.h"
 #include "core/error.h"
 #include "train/run_options.h"
@@ -19,7 +20,8 @@ std::string shapes_text() {
   return fmt::format("{}, or a config.json or the folder of one", fmt::join(bench_model_names(), ", "));
 }
 
-void add_step(CLI::App& bench, Action& action) {
+/// Returns the verb: its options are the keys of a grid.
+CLI::App* add_step(CLI::App& bench, Action& action) {
   CLI::App* verb = add_verb(bench, "step", "Speed and memory of a training step, with random weights",
                             "  hone bench step --model qwen3-30b-a3b --mode lora --json step.json\n"
                             "  hone bench step --model qwen3-30b-a3b --layers 8 --profile trace.json\n"
@@ -45,7 +47,8 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
   verb->add_option("--base-weight-dtype", options->base_weight_dtype,
-                   "of frozen weights: " + fmt::format("{}", fmt::join(base_format_names(), ", ")));
+                   "of frozen weights: " + fmt::format("{}", fmt::join(base_format_names(), ", ")))
+      ->capture_default_str();
   verb->add_option("--expert-weight-dtype", options->expert_weight_dtype, "auto, or int8 (LoRA on a CPU)")
       ->capture_default_str();
   const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});
@@ -85,6 +88,33 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");
   verb->callback([=, &action] { action = [=] { return run_bench_step(*options, launched_ranks()); }; });
+  return verb;
+}
+
+void add_grid(CLI::App& bench, const CLI::App* step, Action& action) {
+  CLI::App* verb =
+      add_verb(bench, "grid", "Steps of many scenarios: every combination of models, methods and settings",
+               "  hone bench grid grid.yaml --dry-run           the commands it would run\n"
+               "  hone bench grid grid.yaml --output results    rows that are there are not measured again\n"
+               "  hone bench grid grid.yaml --only ranks=1,2 --only mode=lora\n"
+               "  hone bench grid grid.yaml --retry failed\n"
+               "  hone bench grid grid.yaml --compare before/grid.jsonl    exit code 1 if one is 5 % slower");
+  auto options = std::make_shared<BenchGridOptions>();
+  verb->add_option("FILE", options->file, "YAML or JSON file of scenarios (docs/benchmarks.md)")->required();
+  verb->add_option("--output", options->output, "folder for grid.jsonl and grid.csv; default: FILE's name with -grid");
+  verb->add_flag("--dry-run", options->dry_run, "list the commands; run and write nothing");
+  verb->add_option("--only", options->only, "KEY=VALUE,VALUE: only scenarios with one of these values; several times")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  const auto add_words = [&](const char* name, std::vector<std::string>& words, const char* what) {
+    verb->add_option(name, words, what)->delimiter(',')->allow_extra_args(false);
+  };
+  add_words("--retry", options->retry,
+            "run again what failed, or, with commas: does-not-fit, refused, timed-out, crashed, measured, all");
+  add_words("--memory", options->memory, "what memory is counted by: plan, device, host, or none; default: the file's");
+  verb->add_option("--compare", options->compare, "grid.jsonl of an earlier grid");
+  verb->callback([=, &action] { action = [=, keys = grid_keys(*step)] { return run_bench_grid(*options, keys); }; });
 }
 
 void add_ops(CLI::App& bench, Action& action) {
@@ -136,15 +166,16 @@ void add_tokenizer(CLI::App& bench, Action& action) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Speed of training steps, of ops and of tokenizers");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Speed of training steps, alone or many in a grid, of ops and of tokenizers");
   bench->allow_extras();
   bench->callback([bench, &action] {
     if (!bench->get_subcommands().empty()) return;
     action = []() -> int {
-      throw UserError("hone bench needs to know what", "hone bench", "use hone bench step, ops or tokenizer");
+      throw UserError("hone bench needs to know what", "hone bench", "use hone bench step, grid, ops or tokenizer");
     };
   });
-  add_step(*bench, action);
+  add_grid(*bench, add_step(*bench, action), action);
   add_ops(*bench, action);
   add_tokenizer(*bench, action);
 }

@@ -89,13 +89,21 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-pid_t start_process(const std::vector<std::string>& command, const Environment& environment) {
+pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
+                    const ProcessOutput& output) {
   const std::vector<std::string> variables = merged_environment(environment);
   const std::vector<char*> arguments = pointers(command), entries = pointers(variables);
   const pid_t launcher = ::getpid();
+  // A signal to the new process before it has its own handlers waits, else CaughtSignals would take it there.
+  sigset_t blocked, before;
+  ::sigemptyset(&blocked);
+  for (const int signal : kSignals) ::sigaddset(&blocked, signal);
+  ::sigprocmask(SIG_BLOCK, &blocked, &before);
   const pid_t pid = ::fork();
-  if (pid < 0) throw std::system_error(errno, std::generic_category(), command.front());
-  if (pid > 0) {
+  if (pid != 0) {
+    const int error = errno;
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (pid < 0) throw std::system_error(error, std::generic_category(), command.front());
     ::setpgid(pid, pid);
     return pid;
   }
@@ -105,8 +113,11 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   for (const int signal : kSignals) {
     if (!is_ignored(signal)) ::signal(signal, SIG_DFL);
   }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
+  if (output.out >= 0) ::dup2(output.out, STDOUT_FILENO);
+  if (output.err >= 0) ::dup2(output.err, STDERR_FILENO);
   ::execve(arguments[0], arguments.data(), entries.data());
   ::_exit(127);
 }
