@@ -162,9 +162,14 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
   const bool transposed = names.experts == ExpertFiles::kFusedTransposed;
   const auto add_of_experts = [&](const char* name, const Shape& shape, ParameterKind kind, FileOrder order,
                                   std::vector<FileLayout> files) {
-    return &store.add(
-        {module + "experts." + name, shape, kind, layer, std::move(files), transposed ? order : FileOrder::kSame},
-        dtype);
+    return &store.add({.name = module + "experts." + name,
+                       .shape = shape,
+                       .kind = kind,
+                       .layer = layer,
+                       .layouts = std::move(files),
+                       .order = transposed ? order : FileOrder::kSame,
+                       .of_experts = true},
+                      dtype);
   };
   gate_up_ = add_of_experts("gate_up_proj", {experts, 2 * inner, hidden}, ParameterKind::kExpertsGateUp,
                             FileOrder::kTransposedInterleaved, std::move(layouts.gate_up));

@@ -61,6 +61,8 @@ class ParameterStore {
   bool shards_state() const { return shares(&Bucket::sharded); }
   bool shards_gradients() const { return shares(&Bucket::shards_gradients); }
   bool shards_values() const { return shares(&Bucket::shards_values); }
+  /// Whether this rank has a block of the experts alone.
+  bool spreads_experts() const;
   /// Whether some values come to the device for each use, from other ranks or from host memory.
   bool brings_values() const { return shares(&Bucket::brings_values); }
   /// Whether the optimizer's state is in host memory.
@@ -106,6 +108,7 @@ class ParameterStore {
   Places places_of(const Part& part, bool training) const;
   void place_bucket(const Part& part, const Bucket& bucket, Places& places) const;
   bool shares(bool (Bucket::*what)() const) const;
+  static void spread_over(Parameter& p, const RankShare& share);
   /// Sets the tensors of mapped values.
   void place_mapped_values();
   /// Every value is whole, and ops read it where it is.
