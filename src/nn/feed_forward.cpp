@@ -235,7 +235,9 @@ Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) cons
                               .gate_up_bias = gate_up_bias_,
                               .down_bias = down_bias_,
                               .function = activation_};
-  const Var y = moe_experts(tape, x, routed, weights, adapters, forward.dropout_context());
+  const LoraDropoutContext dropout = forward.dropout_context();
+  const Var y = forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)
+                                 : moe_experts(tape, x, routed, weights, adapters, dropout);
   return shared_expert_ ? add(tape, y, (*shared_expert_)(tape, x, forward)) : y;
 }
 

@@ -38,8 +38,8 @@ struct Bucket {
   bool packed = false;    ///< its values are chunks (formats/packed_weights.h)
   bool mapped = false;    ///< its values are in MappedValues
   bool in_place = false;  ///< `values` contains own_values: they are mapped to their place
-  /// Of experts that are spread over ranks: elements are those of this rank's experts, and gradients are summed over the
-  /// ranks that keep the same experts.
+  /// Of experts that are spread over ranks: elements are those of this rank's experts, and gradients are summed over
+  /// the ranks that keep the same experts.
   bool spread = false;
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
@@ -90,8 +90,8 @@ struct RankShare {
   /// Consecutive ranks that shard together; the groups of so many ranks are replicas of each other. It divides `ranks`.
   /// 0: all ranks.
   int shard_size = 0;
-  /// Consecutive ranks over which the routed experts are spread, each with a block of them; it divides shard_ranks(). 1:
-  /// every rank has all experts. Parameters of spread experts are not sharded.
+  /// Consecutive ranks over which the routed experts are spread, each with a block of them; it divides shard_ranks().
+  /// 1: every rank has all experts. Parameters of spread experts are not sharded.
   int expert_ranks = 1;
   Offload offload = {};
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
@@ -115,5 +115,7 @@ struct RankShare {
 
 /// UserError at `where` unless groups of `shard_size` ranks (0: one group) divide the ranks.
 void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& where);
+/// The same for experts that are spread over `expert_ranks` of the ranks of a shard group.
+void require_expert_ranks(int64_t expert_ranks, int64_t shard_ranks, const std::string& where);
 
 }  // namespace hone

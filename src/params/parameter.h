@@ -248,9 +248,7 @@ class Parameter : public NarrowGradWeight {
   friend class ParameterStore;
 
   /// The elements of the experts of a rank of the expert group.
-  Slice block_of(int expert_rank) const {
-    return {expert_rank * local_shape_.numel(), local_shape_.numel()};
-  }
+  Slice block_of(int expert_rank) const { return {expert_rank * local_shape_.numel(), local_shape_.numel()}; }
 
   ParameterSpec spec_;
   Shape local_shape_;

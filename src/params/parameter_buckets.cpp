@@ -145,12 +145,15 @@ void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& wh
                   "choose a divisor of the number of ranks");
 }
 
-bool ParameterStore::shares(bool (Bucket::*what)() const) const {
-  return std::any_of(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) { return (bucket.*what)(); });
+void require_expert_ranks(int64_t expert_ranks, int64_t shard_ranks, const std::string& where) {
+  if (shard_ranks % expert_ranks == 0) return;
+  throw UserError(fmt::format("groups of {} ranks over which experts are spread do not divide {} ranks{}", expert_ranks,
+                              shard_ranks, shard_ranks == 1 ? "" : " that share state"),
+                  where, "choose a divisor of that number");
 }
 
-bool ParameterStore::spreads_experts() const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& p) { return p.spread(); });
+bool ParameterStore::shares(bool (Bucket::*what)() const) const {
+  return std::any_of(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) { return (bucket.*what)(); });
 }
 
 /// Gives this rank's experts to a parameter of experts.
@@ -162,6 +165,8 @@ void ParameterStore::spread_over(Parameter& p, const RankShare& share) {
   if (!spread) return;
   HONE_ASSERT(p.shape()[0] % share.expert_ranks == 0 && share.shard_ranks() % share.expert_ranks == 0, p.name());
   HONE_ASSERT(!share.offload.values() && (p.format().dense() || p.packed()), p.name());
+  expert_ranks_ = share.expert_ranks;
+  expert_rank_ = share.expert_rank();
   p.local_shape_ = {p.shape()[0] / share.expert_ranks};
   for (int i = 1; i < p.shape().rank(); ++i) p.local_shape_.push_back(p.shape()[i]);
 }
@@ -172,6 +177,8 @@ bool ParameterStore::values_arrived() const {
 
 void ParameterStore::share_among(const RankShare& share) {
   mapped_.reset();
+  expert_ranks_ = 1;
+  expert_rank_ = 0;
   buckets_.clear();
   trained_buckets_ = 0;
   bool adapters = false;
@@ -196,8 +203,7 @@ void ParameterStore::share_among(const RankShare& share) {
     const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),
                         p.dtype(),      p.trainable() ? p.formats().gradient : p.dtype(),
                         stage,          in_host,
-                        p.packed(),
-                        p.spread()};
+                        p.packed(),     p.spread()};
     Bucket& bucket = buckets[key];
     bucket.name = p.group()->name();
     bucket.stage = stage;
