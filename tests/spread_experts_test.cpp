@@ -2,9 +2,11 @@
 // Ranks are threads here.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -212,11 +214,13 @@ TEST_F(SpreadExperts, KeepTheirShareOfTheExpertsAlone) {
 
 struct Sizes {
   int64_t hidden = 8, intermediate = 6, experts = 4, k = 2;
+  float dropout = 0;  ///< of adapters, which there are only with it
 };
 
-/// The results of a pass: out [T, H], and gradients of x, router weights, gate_up and down.
+/// The results of a pass: out [T, H], gradients of x and router weights, and of each weight's experts in turn.
 struct Passed {
-  std::vector<float> out, dx, dweights, dgate_up, ddown;
+  std::vector<float> out, dx, dweights;
+  std::vector<std::vector<float>> of_weights;
 };
 
 std::vector<float> numbers(int64_t count, uint64_t key) {
@@ -226,82 +230,117 @@ std::vector<float> numbers(int64_t count, uint64_t key) {
   return values;
 }
 
-template <class T>
-std::vector<T> rows_of(const std::vector<T>& all, int64_t width, int64_t begin, int64_t count) {
-  return {all.begin() + begin * width, all.begin() + (begin + count) * width};
-}
+/// A layer's experts on a rank, all trained; with dropout also adapters of both weights.
+struct Experts {
+  ParameterStore store;
+  Placement placement;
+  ExpertWeights weights;
+  ExpertAdapters adapters;
 
-/// Forward and backward of tokens [begin, begin + tokens[rank]) of those that `ids` route.
+  Experts(const Sizes& s, const RankShare& share) {
+    const int64_t gate_up = 2 * s.intermediate;
+    weights.gate_up = &add("gate_up", {s.experts, gate_up, s.hidden}, ParameterKind::kExpertsGateUp);
+    weights.down = &add("down", {s.experts, s.hidden, s.intermediate}, ParameterKind::kExpertsDown);
+    if (s.dropout > 0) {
+      adapters.gate_up.push_back(adapter("gate_up", s, gate_up, s.hidden, 5));
+      adapters.down.push_back(adapter("down", s, s.hidden, s.intermediate, 6));
+    }
+    std::vector<Parameter*> all;
+    for (Parameter& p : store.all()) all.push_back(&p);
+    placement.group({.name = "layer 0", .layer = 0, .half = LayerHalf::kFeedForward}, all);
+    store.share_among(share);
+    store.allocate({});
+    for (Parameter& p : store.all()) {
+      write_values(p, 0, numbers(p.shape().numel(), p.index()).data(), p.shape().numel());
+    }
+  }
+
+  Parameter& add(const std::string& name, const Shape& shape, ParameterKind kind) {
+    return store.add({.name = name, .shape = shape, .kind = kind, .layer = 0, .layouts = {}, .of_experts = true},
+                     DType::kF32);
+  }
+  ExpertAdapter adapter(const std::string& name, const Sizes& s, int64_t out, int64_t in, uint32_t stream_id) {
+    constexpr int64_t kRank = 2;
+    return {.adapter = {.lora_a = &add(name + ".lora_A", {s.experts, kRank, in}, ParameterKind::kLora),
+                        .lora_b = &add(name + ".lora_B", {s.experts, out, kRank}, ParameterKind::kLora),
+                        .scaling = 0.5f,
+                        .dropout = s.dropout,
+                        .stream_id = stream_id},
+            .out_begin = 0,
+            .out_count = out};
+  }
+};
+
+/// Tensors of this rank's tokens, which are [begin, begin + count) of all.
+class Tokens {
+ public:
+  Tokens(int64_t begin, int64_t count) : begin_(begin), count_(count) {}
+
+  /// Of values [all tokens, width].
+  template <class T>
+  Tensor of(const std::vector<T>& all, int64_t width) {
+    const Tensor made = memory_.tensor(width > 0 ? Shape{count_, width} : Shape{count_}, DTypeOf<T>::value, top_);
+    top_ += (made.bytes() + 63) / 64 * 64;
+    if (count_ > 0) copy_from_host(made, all.data() + begin_ * std::max<int64_t>(width, 1), made.bytes());
+    return made;
+  }
+
+ private:
+  int64_t begin_, count_;
+  Buffer memory_{Device{}, 1 << 18};
+  size_t top_ = 0;
+};
+
+std::vector<float> values_of(const Tensor& t) { return {t.as<float>(), t.as<float>() + t.numel()}; }
+
+/// Forward and backward of the tokens that `ids` route, of which rank r has tokens[r]; null: one rank has all.
 Passed pass(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<int64_t>& tokens, Communicator* ranks) {
   const int rank = ranks ? ranks->rank() : 0, count = ranks ? ranks->size() : 1;
-  const int64_t all = static_cast<int64_t>(ids.size()) / s.k, own = ranks ? tokens[static_cast<size_t>(rank)] : all;
-  int64_t begin = 0;
-  for (int r = 0; r < rank; ++r) begin += tokens[static_cast<size_t>(r)];
-  ParameterStore store;
-  Parameter& gate_up = store.add({.name = "gate_up",
-                                  .shape = {s.experts, 2 * s.intermediate, s.hidden},
-                                  .kind = ParameterKind::kExpertsGateUp,
-                                  .layer = 0,
-                                  .layouts = {},
-                                  .of_experts = true},
-                                 DType::kF32);
-  Parameter& down = store.add({.name = "down",
-                               .shape = {s.experts, s.hidden, s.intermediate},
-                               .kind = ParameterKind::kExpertsDown,
-                               .layer = 0,
-                               .layouts = {},
-                               .of_experts = true},
-                              DType::kF32);
-  Placement placement;
-  placement.group({.name = "layer 0", .layer = 0, .half = LayerHalf::kFeedForward}, {&gate_up, &down});
-  store.share_among({.rank = rank, .ranks = count, .expert_ranks = count});
-  store.allocate({});
-  for (Parameter* p : {&gate_up, &down}) {
-    write_values(*p, 0, numbers(p->shape().numel(), p->index()).data(), p->shape().numel());
-  }
+  const int64_t all = static_cast<int64_t>(ids.size()) / s.k;
+  const auto first = tokens.begin();
+  Tokens own = ranks ? Tokens(std::accumulate(first, first + rank, int64_t{0}), tokens[static_cast<size_t>(rank)])
+                     : Tokens(0, all);
+  Experts experts(s, {.rank = rank, .ranks = count, .expert_ranks = count});
   ThreadPool pool(1);
   Stream stream({}, pool);
-  Buffer memory({}, 1 << 20);
-  size_t top = 0;
-  const auto tensor = [&]<class T>(const std::vector<T>& values, int64_t width) {
-    const Tensor made = memory.tensor({own, width}, DTypeOf<T>::value, top);
-    top += (made.bytes() + 63) / 64 * 64;
-    if (own > 0) copy_from_host(made, rows_of(values, width, begin, own).data(), made.bytes());
-    return made;
-  };
-  const Tensor x = tensor(numbers(all * s.hidden, 11), s.hidden), chosen = tensor(ids, s.k),
-               weights = tensor(numbers(all * s.k, 12), s.k), dout = tensor(numbers(all * s.hidden, 13), s.hidden);
-  const Tensor out = tensor(numbers(all * s.hidden, 14), s.hidden), dx = tensor(numbers(all * s.hidden, 14), s.hidden),
-               dweights = tensor(numbers(all * s.k, 14), s.k);
+  const Tensor x = own.of(numbers(all * s.hidden, 11), s.hidden), chosen = own.of(ids, s.k),
+               weights = own.of(numbers(all * s.k, 12), s.k), dout = own.of(numbers(all * s.hidden, 13), s.hidden);
+  const Tensor out = own.of(numbers(all * s.hidden, 14), s.hidden), dx = own.of(numbers(all * s.hidden, 14), s.hidden),
+               dweights = own.of(numbers(all * s.k, 14), s.k);
+  std::vector<int64_t> samples(static_cast<size_t>(all));
+  std::iota(samples.begin(), samples.end(), 100);
+  StepScalars scalars;
+  scalars.seed = 42;
+  const LoraDropoutContext dropout{&scalars, own.of(samples, 0),
+                                   own.of(std::vector<int32_t>(static_cast<size_t>(all), 7), 0)};
   std::optional<ExpertExchange> exchange;
-  if (ranks) exchange.emplace(rank, count, ranks);
-  TapeMemory tape_memory({});
+  if (ranks) exchange.emplace(rank, count, ranks).begin_pass(tokens);
+  TapeMemory memory({});
   TapePlan plan;
-  const Context context(stream, tape_memory.scratch);
-  const auto run = [&](const std::vector<int64_t>& sizes) {
-    if (exchange) exchange->begin_pass(sizes);
-    store.begin_step();
-    Tape tape(context, tape_memory, plan, {.training = true, .recompute = {}});
+  const Context context(stream, memory.scratch);
+  const auto run = [&] {
+    experts.store.begin_step();
+    Tape tape(context, memory, plan, {.training = true, .recompute = {}});
     const Var vx = tape.input(x, dx), vids = tape.input(chosen), vweights = tape.input(weights, dweights);
     tape.block([&] {
-      const ExpertWeights experts{.gate_up = &gate_up, .down = &down};
       const RoutedTokens routed{.ids = vids, .weights = vweights};
-      const Var y = exchange ? spread_experts(tape, vx, routed, experts, {}, {}, *exchange)
-                             : moe_experts(tape, vx, routed, experts);
+      const Var y = exchange ? spread_experts(tape, vx, routed, experts.weights, experts.adapters, dropout, *exchange)
+                             : moe_experts(tape, vx, routed, experts.weights, experts.adapters, dropout);
       if (!context.dry()) copy(context, tape.data(y), out);
       StartGradient::record(tape, y, dout);
     });
     tape.backward();
   };
   for (int i = 0; i < 2; ++i) {
-    tape_memory.begin_dry();
-    run(tokens);
+    memory.begin_dry();
+    run();
   }
-  tape_memory.reserve();
-  run(tokens);
+  memory.reserve();
+  run();
   stream.synchronize();
-  const auto values = [](const Tensor& t) { return std::vector<float>(t.as<float>(), t.as<float>() + t.numel()); };
-  return {values(out), values(dx), values(dweights), values(gate_up.gradient()), values(down.gradient())};
+  Passed passed{values_of(out), values_of(dx), values_of(dweights), {}};
+  for (const Parameter& p : experts.store.all()) passed.of_weights.push_back(values_of(p.gradient()));
+  return passed;
 }
 
 /// Values of one rank after those of another.
@@ -321,19 +360,19 @@ void expect_as_one(const Sizes& s, const std::vector<int32_t>& ids, const std::v
   run_ranks(static_cast<int>(tokens.size()),
             [&](Communicator& ranks) { of_ranks[static_cast<size_t>(ranks.rank())] = pass(s, ids, tokens, &ranks); });
   Passed together;
+  together.of_weights.resize(one.of_weights.size());
   for (const Passed& passed : of_ranks) {
-    for (const auto& [to, from] :
-         {std::pair(&together.out, &passed.out), std::pair(&together.dx, &passed.dx),
-          std::pair(&together.dweights, &passed.dweights), std::pair(&together.dgate_up, &passed.dgate_up),
-          std::pair(&together.ddown, &passed.ddown)}) {
-      append(*to, *from);
-    }
+    append(together.out, passed.out);
+    append(together.dx, passed.dx);
+    append(together.dweights, passed.dweights);
+    for (size_t i = 0; i < one.of_weights.size(); ++i) append(together.of_weights[i], passed.of_weights[i]);
   }
   expect_near(together.out, one.out, "out ");
   expect_near(together.dx, one.dx, "dx ");
   expect_near(together.dweights, one.dweights, "dweights ");
-  expect_near(together.dgate_up, one.dgate_up, "dgate_up ");
-  expect_near(together.ddown, one.ddown, "ddown ");
+  for (size_t i = 0; i < one.of_weights.size(); ++i) {
+    expect_near(together.of_weights[i], one.of_weights[i], ("weight " + std::to_string(i) + " ").c_str());
+  }
 }
 
 /// Token t chooses the experts from[t % from.size()].
@@ -350,6 +389,10 @@ TEST_F(SpreadExperts, GiveWhatAllExpertsOnOneRankGive) {
   const std::vector<std::vector<int32_t>> even = {{0, 1}, {2, 3}, {1, 2}, {3, 0}, {0, 2}};
   expect_as_one({}, routing(12, even), {6, 6});
   expect_as_one({}, routing(11, even), {3, 1, 7, 0});
+}
+
+TEST_F(SpreadExperts, DropWhatOneRankDrops) {
+  expect_as_one({.dropout = 0.3f}, routing(11, {{0, 1}, {2, 3}, {1, 2}, {3, 0}}), {5, 6});
 }
 
 TEST_F(SpreadExperts, MayHaveNoTokens) {

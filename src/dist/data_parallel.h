@@ -47,7 +47,7 @@ class DataParallel {
   /// Whether this rank's experts are measured by it, so that all ranks together measure each element once.
   bool measures_experts() const { return mesh_.share().expert_replica() == 0; }
   /// Whether ranks have different elements of some gradients: then they measure them together.
-  bool shards() const { return store_.shards_state() || store_.expert_ranks() > 1; }
+  bool shards() const { return !store_.state_is_whole(); }
 
   /// Begins a step of this many passes.
   void begin_reduction(size_t passes);

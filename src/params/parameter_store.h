@@ -64,6 +64,9 @@ class ParameterStore {
   /// The ranks over which experts are spread (RankShare), and this rank's place among them; 1 and 0: all are here.
   int expert_ranks() const { return expert_ranks_; }
   int expert_rank() const { return expert_rank_; }
+  /// Whether this rank has all of the optimizer's state, and all values: neither sharded nor spread.
+  bool state_is_whole() const { return !shards_state() && expert_ranks_ == 1; }
+  bool values_are_whole() const { return !shards_values() && expert_ranks_ == 1; }
   /// Whether some values come to the device for each use, from other ranks or from host memory.
   bool brings_values() const { return shares(&Bucket::brings_values); }
   /// Whether the optimizer's state is in host memory.
