@@ -210,6 +210,29 @@ TEST_F(SpreadExperts, KeepTheirShareOfTheExpertsAlone) {
               0.02 * static_cast<double>(whole.total()));
 }
 
+TEST_F(SpreadExperts, RefuseModelsThatDoNotDivide) {
+  const auto refusal = [](const std::string& model, int64_t width, int ranks) -> std::string {
+    Json json = HfConfig::read(goldens() / model / "model").json();
+    if (width > 0) json["moe_intermediate_size"] = width;
+    LoadedModel loaded(HfConfig(json, "config.json"), goldens() / model / "model", DType::kBF16);
+    TrainableOptions options;
+    options.formats = {.m = DType::kI8, .v = DType::kU8};
+    options.ranks = {.ranks = ranks, .expert_ranks = ranks};
+    try {
+      loaded.set_trainable(options);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("qwen3_moe", 0, 2), "");
+  EXPECT_EQ(refusal("qwen3_moe", 0, 3), "8 experts do not spread evenly over 3 ranks");
+  EXPECT_EQ(refusal("llama", 0, 2), "the model has no routed experts to spread over ranks");
+  EXPECT_EQ(refusal("qwen3_moe", 25, 8),
+            "a rank's experts of 'model.layers.0.mlp.experts.gate_up_proj' have 3200 elements, and moments of 8 bits "
+            "take multiples of 256");
+}
+
 // The node itself, against all experts on one rank.
 
 struct Sizes {
