@@ -81,6 +81,8 @@ class CaseOfSpreadExperts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CaseOfSpreadExperts, TrainsAsOneRankDoes) {
   if (on_gpu()) GTEST_SKIP() << "experts are spread over CPU ranks in this version";
+  LoadedModel model(goldens() / GetParam() / "model", DType::kF32);
+  if (model.decoder().config().num_moe_layers() == 0) GTEST_SKIP() << "it has no experts";
   for (const char* adapter : {"", "lora_attention_init", "lora_experts_init"}) {
     if (!fs::exists(goldens() / GetParam() / adapter)) continue;
     expect_spread_equals_one({.model = GetParam(), .adapter = adapter, .steps = steps_of(GetParam(), {2, 1})},
@@ -88,19 +90,14 @@ TEST_P(CaseOfSpreadExperts, TrainsAsOneRankDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, CaseOfSpreadExperts, ::testing::ValuesIn([] {
-      std::vector<std::string> names;
-      for (const Architecture& architecture : architectures()) {
-        for (const std::string& name : architecture.cases) {
-          if (LoadedModel(goldens() / name / "model", DType::kF32).decoder().config().num_moe_layers() > 0) {
-            names.push_back(name);
-          }
-        }
-      }
-      return names;
-    }()),
-    [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, CaseOfSpreadExperts, ::testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const Architecture& architecture : architectures()) {
+                             names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
+                           }
+                           return names;
+                         }()),
+                         [](const auto& test) { return test.param; });
 
 TEST_F(SpreadExperts, GiveTheSameBitsAgain) {
   const TrainingFormats narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
@@ -221,7 +218,7 @@ TEST_F(SpreadExperts, RefuseModelsThatDoNotDivide) {
     try {
       loaded.set_trainable(options);
     } catch (const UserError& error) {
-      return error.what();
+      return error.message();
     }
     return "";
   };
