@@ -194,6 +194,15 @@ TEST_F(SharedEvaluation, IsThatOfOneRank) {
   EXPECT_NE(evaluate(checkpoint("lora")).at("eval_loss"), one.at("eval_loss"));
 }
 
+TEST_F(SharedEvaluation, MayHaveSpreadExperts) {
+  for (const Words& what : {checkpoint("full"), checkpoint("lora")}) {
+    const double one = evaluate(what).at("eval_loss");
+    const Json spread = evaluate(what + Words{"expert_parallel_size=2", "zero_stage=3"}, 2);
+    // Sums of a token's experts are float32, in another order.
+    EXPECT_NEAR(spread.at("eval_loss").get<double>(), one, 1e-5 * one);
+  }
+}
+
 TEST_F(SharedEvaluation, IsReportedByTheFirstRankAlone) {
   const std::string output = (folder_ / "result.json").string();
   const Json printed = evaluate({"zero_stage=3", "--output", output}, 2);

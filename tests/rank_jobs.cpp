@@ -114,6 +114,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .ranks = ranks,
                  .stage = stage,
                  .shard_size = job.shard_size,
+                 .expert_ranks = job.expert_ranks,
                  .least_bucket_bytes = job.least_bucket_bytes,
                  .formats = job.formats,
                  .base = job.unpacked ? "dtype" : job.base,

@@ -45,6 +45,7 @@ struct Job {
   std::filesystem::path resume_from = {};
   int64_t least_bucket_bytes = 0;
   int shard_size = 0;          ///< ranks that shard together; 0: all
+  int expert_ranks = 1;        ///< ranks over which experts are spread
   std::string base = "dtype";  ///< base_weight_dtype
   bool unpacked = false;       ///< the base is dense, with the values of `base`
   Offload offload = {};

@@ -187,6 +187,58 @@ TEST_F(TrainerRanksTest, AnyNumberGoesOnFromACheckpoint) {
               read_file(folder_ / "uninterrupted parts/model.safetensors"));
 }
 
+TEST_F(TrainerRanksTest, ExpertsMayBeSpreadOverThem) {
+  train(1, "one");
+  train(4, "spread", {"expert_parallel_size=2", "load_best_model_at_end=true"});
+  train(2, "saved", stage(3, {"expert_parallel_size=2", "max_steps=4"}));
+  EXPECT_THAT(read_file(folder_ / "saved/run.log"), ::testing::HasSubstr("experts: 2 of 4 on each of 2 ranks"));
+  fs::copy(folder_ / "saved", folder_ / "by one", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  train(1, "by one", {"resume=auto"});
+  train(4, "saved", {"expert_parallel_size=4", "resume=auto"});
+  for (const char* run : {"spread", "by one", "saved"}) {
+    expect_same_metrics(run, "one");
+    EXPECT_LT(change_error(run, "one", "model.safetensors"), 2e-2) << run;
+  }
+  try {
+    train(3, "refused", {"expert_parallel_size=3", "global_batch_size=6"});
+    ADD_FAILURE() << "4 experts";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("4 experts do not spread evenly over 3 ranks"));
+  }
+}
+
+TEST_F(TrainerRanksTest, CodedMomentsOfSpreadExpertsAreThoseOfOneRank) {
+  const std::vector<std::string> narrow = {"dtype=bfloat16", "optim=adamw_8bit", "max_steps=2", "save_steps=2"};
+  std::vector<std::string> spread = narrow;
+  spread.push_back("expert_parallel_size=2");
+  train(2, "whole", narrow);
+  train(2, "spread", spread);
+  const char* const file = "checkpoint-2/training_state.safetensors";
+  const SafetensorsFile ours(folder_ / "spread" / file), theirs(folder_ / "whole" / file);
+  ASSERT_EQ(ours.entries().size(), theirs.entries().size());
+  for (const SafetensorsEntry& entry : theirs.entries()) {
+    EXPECT_EQ(ours.at(entry.name).shape, entry.shape) << entry.name;
+    EXPECT_EQ(ours.at(entry.name).dtype, entry.dtype) << entry.name;
+  }
+}
+
+TEST_F(TrainerRanksTest, AdaptersOfSpreadExpertsAreWhole) {
+  const std::vector<std::string> lora = {"finetuning_type=lora", "lora_target_modules=[attention, all-experts]",
+                                         "lora_dropout=0.1", "max_steps=4"};
+  train(1, "one", lora);
+  std::vector<std::string> spread = lora;
+  spread.push_back("expert_parallel_size=2");
+  train(2, "two", spread);
+  expect_same_metrics("two", "one");
+  const SafetensorsFile ours(folder_ / "two/adapter_model.safetensors"),
+      theirs(folder_ / "one/adapter_model.safetensors");
+  ASSERT_EQ(ours.entries().size(), theirs.entries().size());
+  for (const SafetensorsEntry& entry : theirs.entries()) {
+    const std::vector<float> x = ours.read_floats(entry.name), y = theirs.read_floats(entry.name);
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(x[i], y[i], 2e-3) << entry.name;
+  }
+}
+
 TEST_F(TrainerRanksTest, RanksThatShareWeightsGenerateAndKeepTheBestTogether) {
   const std::vector<std::string> generating = {"generate_samples=true", "num_generation_samples=2", "max_new_tokens=6",
                                                "load_best_model_at_end=true", "save_total_limit=1"};

@@ -474,6 +474,7 @@ void add_verify(CLI::App& app, Action& action) {
                             "  hone verify cases/qwen3_moe --dtype bfloat16 --json\n"
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3\n"
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3 --shard-size 2\n"
+                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 1 --expert-parallel-size 2\n"
                             "  hone verify cases/qwen3_moe --device cuda --cpu-offload optimizer,params,activations\n"
                             "  hone launch -n 2 -- verify cases/qwen3_moe --device cuda --zero-stage 3");
   auto options = options_of<VerifyOptions>();
@@ -496,6 +497,10 @@ void add_verify(CLI::App& app, Action& action) {
                    "of ranks: so many shard together, the groups are replicas of each other; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0, 64));
+  verb->add_option("--expert-parallel-size", options->expert_ranks,
+                   "of ranks: over so many the experts are spread; on the CPU")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   add_tier(verb);
   add_threads(verb, options->threads);
   add_json(verb, options->json);

@@ -29,6 +29,7 @@ DataParallel::~DataParallel() {
 }
 
 void DataParallel::join(Stream& stream, const Started& started, std::string_view of) {
+  if (started.ranks == nullptr) return;
   const ProfileScope scope(stream, ProfileKind::kWait, "wait for", of);
   started.ranks->join(stream, started.call);
 }
@@ -52,8 +53,10 @@ DataParallel::Started DataParallel::reduce_scatter(const Context& context, const
 
 DataParallel::Started DataParallel::reduce(const Context& context, const Bucket& bucket) {
   if (!bucket.sharded()) {
-    mesh_.world().fork(context.stream());
-    return all_reduce(context, mesh_.world(), bucket, bucket.gradients);
+    Communicator* const ranks = bucket.spread ? mesh_.expert_replicas() : &mesh_.world();
+    if (ranks == nullptr) return {};
+    ranks->fork(context.stream());
+    return all_reduce(context, *ranks, bucket, bucket.gradients);
   }
   const Started sum = reduce_scatter(context, bucket, {});
   if (mesh_.replicas() == nullptr) return sum;

@@ -7,6 +7,7 @@
 // - Sharded gradients (ZeRO-2 and 3) are in memory that groups use one after another. They are summed over ranks in
 //   every micro-batch when their group is released; this rank's part of the sum is added to its part of the step's
 //   gradients, at the latest when the memory is needed again.
+// Gradients of spread experts are summed over the ranks that keep the same block, as whole gradients are over all.
 // If the ranks shard in several groups (dist/mesh.h), both sums are over the ranks of a group; in a step's last
 // micro-batch, the parts are then summed over groups, and all groups take the same step.
 // Source of the scheme: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
@@ -43,8 +44,10 @@ class DataParallel {
   int replica() const { return mesh_.replica(); }
   Control& control() const { return mesh_.world().control(); }
   std::span<const Bucket> buckets() const { return store_.buckets(); }
-  /// Whether any state is sharded.
-  bool shards() const { return store_.shards_state(); }
+  /// Whether this rank's experts are measured by it, so that all ranks together measure each element once.
+  bool measures_experts() const { return mesh_.share().expert_replica() == 0; }
+  /// Whether ranks have different elements of some gradients: then they measure them together.
+  bool shards() const { return !store_.state_is_whole(); }
 
   /// Begins a step of this many passes.
   void begin_reduction(size_t passes);
@@ -80,7 +83,7 @@ class DataParallel {
  private:
   /// A started collective.
   struct Started {
-    Communicator* ranks;
+    Communicator* ranks;  ///< null: there was nothing to start
     int64_t call;
   };
   /// A started sum of sharded gradients that has not settled yet.

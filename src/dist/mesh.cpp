@@ -8,6 +8,10 @@ RankMesh::RankMesh(Communicator& world, const RankShare& share) : world_(world),
   const int shard_ranks = share.shard_ranks();
   HONE_ASSERT(world.size() == share.ranks && world.rank() == share.rank);
   HONE_ASSERT(share.ranks % shard_ranks == 0, "the groups have the same number of ranks");
+  if (share.expert_ranks > 1) {
+    experts_ = world.split(share.expert_replica());
+    if (share.expert_ranks < share.ranks) expert_replicas_ = world.split(share.expert_rank());
+  }
   if (share.stage == ZeroStage::kNone || shard_ranks == 1) return;
   const bool several = shard_ranks < share.ranks;
   replica_ = share.replica();
@@ -18,7 +22,7 @@ RankMesh::RankMesh(Communicator& world, const RankShare& share) : world_(world),
 
 std::vector<Communicator*> RankMesh::sums() const {
   std::vector<Communicator*> all{&world_};
-  for (const auto* group : {&shards_, &replicas_}) {
+  for (const auto* group : {&shards_, &replicas_, &expert_replicas_}) {
     if (*group) all.push_back(group->get());
   }
   return all;

@@ -1,8 +1,8 @@
-// RankMesh: the communicators of ranks that train together: all of them, and the groups that share state. Rank
-// `replica` · shard ranks + `place` keeps part `place`; a group's ranks are consecutive, so they are on one host if its
-// ranks are a multiple of the group's. Ranks of different groups that have the same place keep the same part.
-// Source of the scheme: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel"
-// (arXiv:2304.11277), hybrid sharding.
+// RankMesh: the communicators of ranks that train together: all of them, the groups that share state, and those over
+// which experts are spread. Rank `replica` · shard ranks + `place` keeps part `place`; a group's ranks are consecutive,
+// so they are on one host if its ranks are a multiple of the group's. Ranks of different groups that have the same
+// place keep the same part. Source of the scheme: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
+// Parallel" (arXiv:2304.11277), hybrid sharding.
 #pragma once
 
 #include <memory>
@@ -27,6 +27,10 @@ class RankMesh {
   Communicator* replicas() const { return replicas_.get(); }
   /// The index of this rank's group.
   int replica() const { return replica_; }
+  /// The ranks over which experts are spread, in a lane of its own; null if every rank has all.
+  Communicator* experts() const { return experts_.get(); }
+  /// The ranks that keep the same block of experts, for sums of its gradients; null if there is one group.
+  Communicator* expert_replicas() const { return expert_replicas_.get(); }
   const RankShare& share() const { return share_; }
 
   /// The communicators that sum gradients.
@@ -36,6 +40,7 @@ class RankMesh {
   Communicator& world_;
   RankShare share_;
   std::unique_ptr<Communicator> shards_, weights_;
+  std::unique_ptr<Communicator> experts_, expert_replicas_;
   std::unique_ptr<Communicator> replicas_;  // last: its collectives follow those of shards_
   int replica_ = 0;
 };

@@ -162,9 +162,14 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
   const bool transposed = names.experts == ExpertFiles::kFusedTransposed;
   const auto add_of_experts = [&](const char* name, const Shape& shape, ParameterKind kind, FileOrder order,
                                   std::vector<FileLayout> files) {
-    return &store.add(
-        {module + "experts." + name, shape, kind, layer, std::move(files), transposed ? order : FileOrder::kSame},
-        dtype);
+    return &store.add({.name = module + "experts." + name,
+                       .shape = shape,
+                       .kind = kind,
+                       .layer = layer,
+                       .layouts = std::move(files),
+                       .order = transposed ? order : FileOrder::kSame,
+                       .of_experts = true},
+                      dtype);
   };
   gate_up_ = add_of_experts("gate_up_proj", {experts, 2 * inner, hidden}, ParameterKind::kExpertsGateUp,
                             FileOrder::kTransposedInterleaved, std::move(layouts.gate_up));
@@ -230,7 +235,9 @@ Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) cons
                               .gate_up_bias = gate_up_bias_,
                               .down_bias = down_bias_,
                               .function = activation_};
-  const Var y = moe_experts(tape, x, routed, weights, adapters, forward.dropout_context());
+  const LoraDropoutContext dropout = forward.dropout_context();
+  const Var y = forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)
+                                 : moe_experts(tape, x, routed, weights, adapters, dropout);
   return shared_expert_ ? add(tape, y, (*shared_expert_)(tape, x, forward)) : y;
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/lora_dropout.h"
 #include "nn/batch.h"
+#include "ops/moe_experts/token_exchange.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 
 namespace hone {
@@ -31,6 +32,7 @@ struct Forward {
   TrainingMethods methods;
   const RoutingBuffers* routing = nullptr;  ///< null: routers measure nothing and have no auxiliary loss
   DecoderCache* cache = nullptr;            ///< generation: attention reads and extends it
+  TokenExchange* exchange = nullptr;        ///< of ranks over which experts are spread; null: all experts are here
   /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> forced_expert_ids;
   /// Receives the chosen experts: i32 [T, k] for each MoE layer (verification), or empty.

@@ -97,12 +97,15 @@ void Optimizer::measure(const Context& context, StepScalars* scalars) {
   finish_norm(context, scalars);
 }
 
-/// The parameters that this rank measures, so that all ranks together measure each element once: if any are sharded,
-/// the first group alone measures them, and rank 0 alone those that are not.
+/// The parameters that this rank measures, so that all ranks together measure each element once: the first group alone
+/// measures what its ranks shard, the first expert group the experts that are spread over it, and rank 0 the rest.
 std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& parameters) const {
   std::vector<Parameter*> here;
   for (Parameter* p : parameters) {
-    if (p->own().count > 0 && (p->sharded() ? ranks_->replica() == 0 : ranks_->rank() == 0)) here.push_back(p);
+    const bool measured = p->spread()    ? ranks_->measures_experts()
+                          : p->sharded() ? ranks_->replica() == 0
+                                         : ranks_->rank() == 0;
+    if (measured && p->own().count > 0) here.push_back(p);
   }
   return here;
 }

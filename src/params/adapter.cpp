@@ -5,7 +5,13 @@
 namespace hone {
 
 Parameter& AdapterSite::add(const std::string& suffix, const Shape& shape) const {
-  Parameter& added = store.add({module + suffix, shape, ParameterKind::kLora, adapted.layer(), {}}, DType::kF32);
+  Parameter& added = store.add({.name = module + suffix,
+                                .shape = shape,
+                                .kind = ParameterKind::kLora,
+                                .layer = adapted.layer(),
+                                .layouts = {},
+                                .of_experts = adapted.of_experts()},
+                               DType::kF32);
   added.set_group(adapted.group());
   return added;
 }

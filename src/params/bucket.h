@@ -38,6 +38,9 @@ struct Bucket {
   bool packed = false;    ///< its values are chunks (formats/packed_weights.h)
   bool mapped = false;    ///< its values are in MappedValues
   bool in_place = false;  ///< `values` contains own_values: they are mapped to their place
+  /// Of experts that are spread over ranks: elements are those of this rank's experts, and gradients are summed over
+  /// the ranks that keep the same experts.
+  bool spread = false;
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of shard ranks · kAlignment
@@ -87,6 +90,9 @@ struct RankShare {
   /// Consecutive ranks that shard together; the groups of so many ranks are replicas of each other. It divides `ranks`.
   /// 0: all ranks.
   int shard_size = 0;
+  /// Consecutive ranks over which the routed experts are spread, each with a block of them; it divides shard_ranks().
+  /// 1: every rank has all experts. Parameters of spread experts are not sharded.
+  int expert_ranks = 1;
   Offload offload = {};
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
@@ -102,9 +108,14 @@ struct RankShare {
   int shard_ranks() const { return shard_size > 0 ? shard_size : ranks; }
   int shard_rank() const { return rank % shard_ranks(); }
   int replica() const { return rank / shard_ranks(); }
+  /// This rank's place in its expert group, and the index of that group.
+  int expert_rank() const { return rank % expert_ranks; }
+  int expert_replica() const { return rank / expert_ranks; }
 };
 
 /// UserError at `where` unless groups of `shard_size` ranks (0: one group) divide the ranks.
 void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& where);
+/// The same for experts that are spread over `expert_ranks` of the ranks of a shard group.
+void require_expert_ranks(int64_t expert_ranks, int64_t shard_ranks, const std::string& where);
 
 }  // namespace hone

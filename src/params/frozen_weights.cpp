@@ -22,7 +22,7 @@ template <class Chosen>
 void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
   for (Parameter& p : store.all()) {
     if (!chosen(p) || p.trainable() || p.brings_values()) continue;
-    if (gains_from_tiles(p.value().device, p.dtype(), p.shape())) p.order_as_tiles(pool);
+    if (gains_from_tiles(p.stored().payload.device, p.dtype(), p.local_shape())) p.order_as_tiles(pool);
   }
 }
 

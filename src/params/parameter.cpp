@@ -36,7 +36,10 @@ std::string_view group_of(ParameterKind kind) {
 }
 
 Parameter::Parameter(ParameterSpec spec, DType dtype)
-    : spec_(std::move(spec)), dtype_(dtype), trainable_(spec_.kind != ParameterKind::kBuffer) {}
+    : spec_(std::move(spec)),
+      local_shape_(spec_.shape),
+      dtype_(dtype),
+      trainable_(spec_.kind != ParameterKind::kBuffer) {}
 
 Parameter::~Parameter() = default;
 
@@ -74,7 +77,7 @@ PackedLayout Parameter::packed_layout() const {
 
 void Parameter::order_as_tiles(ThreadPool& pool) {
   HONE_ASSERT(!trainable_ && !brings_values() && format_->dense(), name());
-  hone::order_as_tiles(pool, value());
+  hone::order_as_tiles(pool, stored().payload);
   format_ = &tile_format();
 }
 
@@ -110,6 +113,7 @@ GradDest Parameter::grad() {
 }
 
 Slice Parameter::slice_of(int rank) const {
+  if (spread()) return rank < expert_ranks_ ? block_of(rank) : Slice{};
   const Slice all{0, spec_.shape.numel()};
   if (!sharded()) return all;
   const Slice part = bucket_->part_of(rank);

@@ -70,6 +70,7 @@ struct ParameterSpec {
   std::vector<FileLayout> layouts;     ///< the canonical name itself is always one; others that files may use
   FileOrder order = FileOrder::kSame;  ///< of the tensor with the canonical name
   InitialValues initial = InitialValues::kOfKind;
+  bool of_experts = false;  ///< of routed experts: [E, ...]
 };
 
 /// The second moments that an optimizer keeps.
@@ -102,7 +103,7 @@ struct MatrixShape {
 /// The part of a parameter's value that this rank keeps between uses, in the parameter's format.
 struct StoredValue {
   Slice slice;     ///< the elements that are here
-  Tensor payload;  ///< these elements: in the parameter's shape if they are all, else [slice.count]
+  Tensor payload;  ///< these elements: in the parameter's local shape if they are all of that, else [slice.count]
   Tensor scales;   ///< undefined if the format has none
 };
 
@@ -113,7 +114,14 @@ class Parameter : public NarrowGradWeight {
   ~Parameter() override;
 
   const std::string& name() const { return spec_.name; }
+  /// The shape in files, in patterns and in counts of FLOPs, whatever a rank keeps.
   const Shape& shape() const override { return spec_.shape; }
+  const Shape& local_shape() const override { return local_shape_; }
+  /// Whether it is of routed experts, its first dimension.
+  bool of_experts() const { return spec_.of_experts; }
+  /// Whether the experts are spread over the ranks of an expert group (RankShare), of which this rank has a block. The
+  /// value, gradient and optimizer's state then are the block's, [E / N, ...].
+  bool spread() const { return expert_ranks_ > 1; }
   ParameterKind kind() const { return spec_.kind; }
   InitialValues initial() const { return spec_.initial; }
   int layer() const { return spec_.layer; }
@@ -130,6 +138,8 @@ class Parameter : public NarrowGradWeight {
   void hold_in(const WeightFormat& format);
   /// Its matrices, [matrices, rows, columns].
   Shape stack() const { return {shape().numel() / matrix().numel(), matrix().rows, matrix().columns}; }
+  /// The same of this rank's experts.
+  Shape local_stack() const { return {local_shape_.numel() / matrix().numel(), matrix().rows, matrix().columns}; }
   bool packed() const { return format_->packed(); }
   /// Of each of its matrices, if it is packed.
   PackedLayout packed_layout() const;
@@ -184,11 +194,13 @@ class Parameter : public NarrowGradWeight {
   /// Whether its gradients are in a slot that other groups use before and after: written in one pass of backward, and
   /// used when its group is released.
   bool stages_gradients() const { return stages_gradients_; }
-  /// The elements that this rank (or another of its shard group) keeps: all of them unless sharded. Begins at a
-  /// multiple of kMomentBlock.
-  Slice own() const { return slice_of(rank_); }
+  /// The elements that this rank keeps: all of them unless sharded or spread. Begins at a multiple of kMomentBlock if
+  /// any state has 8 bits.
+  Slice own() const { return spread() ? block_of(expert_rank_) : slice_of(rank_); }
+  /// The elements that files get from a rank of the first shard group. All ranks of an expert group and those that keep
+  /// the same blocks are in it; the first expert group gives the blocks, the others nothing.
   Slice slice_of(int rank) const;
-  /// The elements of own() in a tensor that has all: the tensor itself unless sharded.
+  /// The elements of own() in a tensor that has all that ops write: the tensor itself unless sharded.
   Tensor own_part(const Tensor& whole) const;
 
   // The store allocates the value in dtype(), and for a trainable parameter the gradient, moments and master in
@@ -202,7 +214,7 @@ class Parameter : public NarrowGradWeight {
   }
   /// The elements of own(), as stored() has them.
   Tensor own_value() const { return shards_values() ? stored().payload : own_part(stored().payload); }
-  /// The whole payload of a parameter that is stored whole.
+  /// The payload of a parameter that is stored whole.
   const Tensor& value() const {
     HONE_ASSERT(stored_.slice.count == shape().numel(), name());
     return stored().payload;
@@ -235,13 +247,17 @@ class Parameter : public NarrowGradWeight {
  private:
   friend class ParameterStore;
 
+  /// The elements of the experts of a rank of the expert group.
+  Slice block_of(int expert_rank) const { return {expert_rank * local_shape_.numel(), local_shape_.numel()}; }
+
   ParameterSpec spec_;
+  Shape local_shape_;
   DType dtype_;
   const WeightFormat* format_ = &dense_format();
   TrainingFormats formats_;
   bool trainable_;
   StoredValue stored_;
-  Tensor present_;  ///< the whole payload, for ops
+  Tensor present_;  ///< the payload in the local shape, for ops
   Tensor gradient_, own_gradient_, master_;
   Moment moment1_, moment2_;
   Tensor row_moments_, column_moments_;
@@ -255,6 +271,8 @@ class Parameter : public NarrowGradWeight {
   bool sharded_ = false;
   int64_t bucket_offset_ = 0;           ///< if it is sharded
   int rank_ = 0;                        ///< in the shard group
+  int expert_rank_ = 0;                 ///< in the expert group
+  int expert_ranks_ = 1;                ///< of the expert group; 1 for what is not of experts
   std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket
   Adapters adapters_;
 };

@@ -24,7 +24,7 @@ struct BucketKey {
   int64_t position;  ///< minus the group's index
   DType dtype, gradient;
   ZeroStage stage;
-  bool in_host, packed;
+  bool in_host, packed, spread;
 
   auto operator<=>(const BucketKey&) const = default;
 };
@@ -37,8 +37,8 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
     const auto small =
         std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.one_use](const auto& m) {
           const auto& [other, earlier] = m;
-          return BucketKey{k.frozen,    k.position,    other.dtype, other.gradient,
-                           other.stage, other.in_host, other.packed} == k &&
+          return BucketKey{k.frozen,    k.position,    other.dtype,  other.gradient,
+                           other.stage, other.in_host, other.packed, other.spread} == k &&
                  k.stage <= ZeroStage::kState && !k.in_host && !k.packed && earlier.one_use == one_use &&
                  earlier.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
         });
@@ -69,7 +69,7 @@ bool can_move(const Parameter& p) { return p.format().dense() || p.packed(); }
 /// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
 /// forward, and a tied embedding has two uses.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
-  if (share.shard_ranks() == 1) return ZeroStage::kNone;
+  if (share.shard_ranks() == 1 || p.spread()) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
     const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p);
@@ -145,8 +145,30 @@ void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& wh
                   "choose a divisor of the number of ranks");
 }
 
+void require_expert_ranks(int64_t expert_ranks, int64_t shard_ranks, const std::string& where) {
+  if (shard_ranks % expert_ranks == 0) return;
+  throw UserError(fmt::format("groups of {} ranks over which experts are spread do not divide {} ranks{}", expert_ranks,
+                              shard_ranks, shard_ranks == 1 ? "" : " that share state"),
+                  where, "choose a divisor of that number");
+}
+
 bool ParameterStore::shares(bool (Bucket::*what)() const) const {
   return std::any_of(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) { return (bucket.*what)(); });
+}
+
+/// Gives this rank's experts to a parameter of experts.
+void ParameterStore::spread_over(Parameter& p, const RankShare& share) {
+  const bool spread = share.expert_ranks > 1 && p.of_experts();
+  p.expert_ranks_ = spread ? share.expert_ranks : 1;
+  p.expert_rank_ = spread ? share.expert_rank() : 0;
+  p.local_shape_ = p.shape();
+  if (!spread) return;
+  HONE_ASSERT(p.shape()[0] % share.expert_ranks == 0 && share.shard_ranks() % share.expert_ranks == 0, p.name());
+  HONE_ASSERT(!share.offload.values() && (p.format().dense() || p.packed()), p.name());
+  expert_ranks_ = share.expert_ranks;
+  expert_rank_ = share.expert_rank();
+  p.local_shape_ = {p.shape()[0] / share.expert_ranks};
+  for (int i = 1; i < p.shape().rank(); ++i) p.local_shape_.push_back(p.shape()[i]);
 }
 
 bool ParameterStore::values_arrived() const {
@@ -155,6 +177,8 @@ bool ParameterStore::values_arrived() const {
 
 void ParameterStore::share_among(const RankShare& share) {
   mapped_.reset();
+  expert_ranks_ = 1;
+  expert_rank_ = 0;
   buckets_.clear();
   trained_buckets_ = 0;
   bool adapters = false;
@@ -164,6 +188,7 @@ void ParameterStore::share_among(const RankShare& share) {
     p.bucket_ = nullptr;
     p.stages_gradients_ = share_layer_gradients_ && p.trainable() && p.group() != nullptr && p.group()->layer() >= 0;
     adapters |= p.kind() == ParameterKind::kLora;
+    spread_over(p, share);
   }
   offloads_state_ = share.offload.optimizer;
   if (share.ranks == 1 && !share.offload.values()) return;
@@ -178,17 +203,18 @@ void ParameterStore::share_among(const RankShare& share) {
     const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),
                         p.dtype(),      p.trainable() ? p.formats().gradient : p.dtype(),
                         stage,          in_host,
-                        p.packed()};
+                        p.packed(),     p.spread()};
     Bucket& bucket = buckets[key];
     bucket.name = p.group()->name();
     bucket.stage = stage;
     bucket.trained = p.trainable();
     bucket.in_host = in_host;
     bucket.packed = p.packed();
+    bucket.spread = p.spread();
     bucket.one_use = p.kind() != ParameterKind::kEmbedding;
     bucket.parameters.push_back(&p);
     bucket.offsets.push_back(bucket.elements);
-    bucket.elements += aligned(p.shape().numel(), Bucket::kAlignment);
+    bucket.elements += aligned(p.local_shape().numel(), Bucket::kAlignment);
   }
   buckets_ = merge_small(std::move(buckets), share.least_bucket_bytes);
   for (Bucket& bucket : buckets_) {

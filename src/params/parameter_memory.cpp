@@ -22,7 +22,7 @@ using Need = std::optional<std::pair<Shape, DType>>;
 Need when(bool kept, const Shape& shape, DType dtype) { return kept ? Need{{shape, dtype}} : Need{}; }
 
 /// Optimizer state per element that this rank steps.
-Shape state_shape(const Parameter& p) { return p.sharded() ? Shape{p.own().count} : p.shape(); }
+Shape state_shape(const Parameter& p) { return p.sharded() ? Shape{p.own().count} : p.local_shape(); }
 
 Need state_of(const Parameter& p, bool kept, DType dtype) {
   return when(kept && p.own().count > 0, state_shape(p), dtype);
@@ -56,10 +56,10 @@ int64_t position(const Bucket& bucket, size_t i, int64_t element) {
   return bucket.chunk_offsets[i] + element / p.matrix().numel() * p.packed_layout().bytes;
 }
 
-/// The stored value in its format, all of it.
+/// The stored value in its format, all that ops on this rank read.
 Need whole_value(const Parameter& p) {
   HONE_ASSERT(p.format().dense() || !p.trainable(), p.name());
-  const FormatTensor payload = p.format().payload(p.packed() ? p.stack() : p.shape(), p.dtype());
+  const FormatTensor payload = p.format().payload(p.packed() ? p.local_stack() : p.local_shape(), p.dtype());
   return Need{{payload.shape, payload.dtype}};
 }
 
@@ -120,7 +120,7 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
        },
        &ParameterBytes::weights},
       {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
-         return Need{{p.shape(), p.formats().gradient}};
+         return Need{{p.local_shape(), p.formats().gradient}};
        }),
        &ParameterBytes::gradients, &Bucket::gradients,
        [](const Parameter& p) { return p.stages_gradients() ? Room::kTurns : Room::kWhole; }},
@@ -294,7 +294,8 @@ ParameterBytes ParameterStore::bytes(bool training) const {
 
 void ParameterStore::present_stored_values() {
   for (Parameter& parameter : parameters_) {
-    parameter.stored_.slice = parameter.shards_values() ? parameter.own() : Slice{0, parameter.shape().numel()};
+    const bool part = parameter.shards_values() || parameter.spread();
+    parameter.stored_.slice = part ? parameter.own() : Slice{0, parameter.shape().numel()};
     if (!parameter.brings_values()) parameter.present_ = parameter.stored_.payload;
   }
 }

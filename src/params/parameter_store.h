@@ -61,6 +61,12 @@ class ParameterStore {
   bool shards_state() const { return shares(&Bucket::sharded); }
   bool shards_gradients() const { return shares(&Bucket::shards_gradients); }
   bool shards_values() const { return shares(&Bucket::shards_values); }
+  /// The ranks over which experts are spread (RankShare), and this rank's place among them; 1 and 0: all are here.
+  int expert_ranks() const { return expert_ranks_; }
+  int expert_rank() const { return expert_rank_; }
+  /// Whether this rank has all of the optimizer's state, and all values: neither sharded nor spread.
+  bool state_is_whole() const { return !shards_state() && expert_ranks_ == 1; }
+  bool values_are_whole() const { return !shards_values() && expert_ranks_ == 1; }
   /// Whether some values come to the device for each use, from other ranks or from host memory.
   bool brings_values() const { return shares(&Bucket::brings_values); }
   /// Whether the optimizer's state is in host memory.
@@ -106,6 +112,7 @@ class ParameterStore {
   Places places_of(const Part& part, bool training) const;
   void place_bucket(const Part& part, const Bucket& bucket, Places& places) const;
   bool shares(bool (Bucket::*what)() const) const;
+  void spread_over(Parameter& p, const RankShare& share);
   /// Sets the tensors of mapped values.
   void place_mapped_values();
   /// Every value is whole, and ops read it where it is.
@@ -117,6 +124,7 @@ class ParameterStore {
   std::vector<HostBuffer> host_buffers_;
   bool offloads_state_ = false;
   bool share_layer_gradients_ = false;
+  int expert_ranks_ = 1, expert_rank_ = 0;
   std::vector<Bucket> buckets_;
   size_t trained_buckets_ = 0;  // the first of them
   std::optional<MappedValues> mapped_;

@@ -141,11 +141,15 @@ uint64_t random_key(uint64_t seed, const std::string& parameter_name) {
 }
 
 void fill_stored(const Context& context, const Parameter& parameter, const std::function<void(const Tensor&)>& fill) {
-  if (!parameter.shards_values()) return fill(parameter.value());
+  if (!parameter.shards_values() && !parameter.spread()) return fill(parameter.value());
   Buffer memory(context.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.dtype()));
   const Tensor whole = memory.tensor(parameter.shape(), parameter.dtype());
   fill(whole);
-  if (parameter.own().count > 0) copy(context, parameter.own_part(whole), parameter.stored().payload);
+  const Slice own = parameter.own();
+  Tensor part = whole;
+  part.data += static_cast<size_t>(own.begin) * size_of(whole.dtype);
+  part.shape = parameter.stored().payload.shape;
+  if (own.count > 0) copy(context, part, parameter.stored().payload);
   if (!context.dry()) context.stream().synchronize();  // the memory is local
 }
 
@@ -166,7 +170,8 @@ void initialise_weights(const Context& context, ParameterStore& store, double in
     fill_stored(context, parameter, draw);
     if (!parameter.has_master()) continue;
     // The master copy draws the same numbers, so that the value is its rounding.
-    parameter.sharded() ? cast(context, parameter.own_value(), parameter.master()) : draw(parameter.master());
+    const bool part = parameter.sharded() || parameter.spread();
+    part ? cast(context, parameter.own_value(), parameter.master()) : draw(parameter.master());
   }
 }
 

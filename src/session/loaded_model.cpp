@@ -148,6 +148,34 @@ void check_formats(const ParameterStore& store) {
   }
 }
 
+/// Experts divide evenly, and 8-bit moments keep whole blocks on each rank.
+void check_spread(const ParameterStore& store, const RankShare& share) {
+  if (share.expert_ranks == 1) return;
+  constexpr const char* kKey = "expert_parallel_size";
+  bool any = false;
+  for (const Parameter& p : store.all()) {
+    if (!p.of_experts()) continue;
+    any = true;
+    const int64_t experts = p.shape()[0], block = p.shape().numel() / share.expert_ranks;
+    if (experts % share.expert_ranks != 0) {
+      throw UserError(fmt::format("{} experts do not spread evenly over {} ranks", experts, share.expert_ranks), kKey,
+                      fmt::format("choose a divisor of {}", experts));
+    }
+    const TrainingFormats formats = p.formats();
+    const bool coded = size_of(formats.m) == 1 || size_of(formats.v) == 1;
+    if (p.trainable() && coded && block % Bucket::kAlignment != 0) {
+      throw UserError(fmt::format("a rank's experts of '{}' have {} elements, and moments of 8 bits take multiples of "
+                                  "{}",
+                                  p.name(), block, Bucket::kAlignment),
+                      kKey, "use opt_m_dtype and opt_v_dtype: bfloat16, or fewer expert ranks");
+    }
+  }
+  if (!any) {
+    throw UserError("the model has no routed experts to spread over ranks", kKey,
+                    "leave it out; zero_stage: 3 shards all weights");
+  }
+}
+
 }  // namespace
 
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options) {
@@ -184,6 +212,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   for (Parameter& parameter : store.all()) {
     parameter.set_formats(options.state_of ? options.state_of(parameter, options.formats) : options.formats);
   }
+  check_spread(store, options.ranks);
   store.share_layer_gradients(options.optimizer_in_backward);
   store.share_among(options.ranks);
   return lora;

@@ -168,6 +168,7 @@ struct RunConfig {
     std::string dp_shard_size = "all";         ///< how many consecutive ranks share it: all | host | a number
     std::optional<int64_t> dp_replicate_size;  ///< how many such groups there are, to be checked or instead
     int64_t shard_size = 0;                    ///< resolved from both: ranks of a group; 0: all. No key
+    int64_t expert_parallel_size = 1;          ///< ranks over which routed experts are spread; 1: all have all
     std::vector<std::string> cpu_offload;      ///< optimizer, params, experts, activations
     std::string weight_fetch = "auto";         ///< auto, peer or collective
     int64_t least_sharded_elements = 100'000;  ///< smaller tensors' gradients and values stay whole on every rank

@@ -49,6 +49,9 @@ class Weight {
  public:
   virtual ~Weight() = default;
   virtual const Shape& shape() const = 0;
+  /// The shape of what ops on this rank read and write: shape(), or [E / N, ...] of a weight [E, ...] of experts that
+  /// are spread over N ranks.
+  virtual const Shape& local_shape() const { return shape(); }
   virtual WeightView view() const = 0;
   /// The chunks of a packed weight, which has no view(); nullopt for other weights. Products read either kind through
   /// UnpackedWeight (ops/unpack_weights/unpacked_weight.h).

@@ -104,6 +104,12 @@ T struct_at(const std::vector<uint8_t>& bytes, size_t offset) {
   return value;
 }
 
+MicroBatch without_tokens() {
+  MicroBatch batch;
+  batch.cu_seqlens = {0};
+  return batch;
+}
+
 LossResult loss_result(const LossTotals& totals) {
   LossResult result;
   const double tokens = std::max(totals.tokens, 1.0);
@@ -133,6 +139,10 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
                 ? std::optional<WeightRing>(std::in_place, options_.ranks ? &options_.ranks->weights() : nullptr,
                                             options_.weight_fetch, store, decoder.placement(), stream.device())
                 : std::nullopt),
+      exchange_(store.expert_ranks() > 1
+                    ? std::optional<ExpertExchange>(std::in_place, store.expert_rank(), store.expert_ranks(),
+                                                    options_.ranks ? options_.ranks->experts() : nullptr)
+                    : std::nullopt),
       optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
       graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {
   memory_.kept.offload(options_.offload_activations);
@@ -146,12 +156,13 @@ Engine::~Engine() {
   }
 }
 
-Forward Engine::forward_of(const DeviceBatch& batch) const {
+Forward Engine::forward_of(const DeviceBatch& batch) {
   Forward forward;
   forward.batch = &batch;
   forward.step = {.scalars = buffers_->scalars, .totals = buffers_->totals};
   forward.methods = options_.methods;
   forward.routing = &buffers_->routing;
+  forward.exchange = exchange_ ? &*exchange_ : nullptr;
   forward.forced_expert_ids = forced_experts_;
   return forward;
 }
@@ -168,7 +179,7 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses());
   add_datasets(context, batch, options_.train_datasets);
-  if (routed) {
+  if (routed && batch.tokens > 0) {
     const ProfileScope scope(context, OpGroup::kExperts, "load_balancing");
     const RoutingMeasurements& measured = routing.measurements;
     finish_load_balancing(context, {.counts = measured.counts,
@@ -242,8 +253,20 @@ std::vector<const MicroBatch*> Engine::of_this_rank(const std::vector<MicroBatch
   const size_t step = ranks_ ? static_cast<size_t>(ranks_->size()) : 1;
   std::vector<const MicroBatch*> mine;
   for (size_t i = first; i < batches.size(); i += step) mine.push_back(&batches[i]);
-  mine.resize((batches.size() + step - 1) / step);
+  static const MicroBatch no_tokens = without_tokens();
+  mine.resize((batches.size() + step - 1) / step, exchange_ ? &no_tokens : nullptr);
   return mine;
+}
+
+void Engine::begin_exchange(const std::vector<MicroBatch>& batches, size_t pass) {
+  if (!exchange_) return;
+  const auto ranks = static_cast<size_t>(exchange_->ranks());
+  const size_t first = pass * static_cast<size_t>(ranks_->size()) + static_cast<size_t>(ranks_->rank()) / ranks * ranks;
+  std::vector<int64_t> tokens(ranks);
+  for (size_t rank = 0; rank < ranks && first + rank < batches.size(); ++rank) {
+    tokens[rank] = batches[first + rank].tokens();
+  }
+  exchange_->begin_pass(std::move(tokens));
 }
 
 void Engine::gather_values() {
@@ -310,6 +333,9 @@ void Engine::dry_passes() {
   if (!buffers_) buffers_ = std::make_unique<Buffers>(*this, stream_.device(), options_.capacity);
   const DeviceBatch batch = buffers_->batch.largest();
   training_plan_ = evaluation_plan_ = {};
+  if (exchange_) {
+    exchange_->begin_pass(std::vector<int64_t>(static_cast<size_t>(exchange_->ranks()), options_.capacity.max_tokens));
+  }
   // The first pass of each kind records which values are kept, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
@@ -355,6 +381,7 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
   const std::vector<const MicroBatch*> mine = of_this_rank(data.micro_batches);
   if (ranks_) ranks_->begin_reduction(mine.size());
   for (size_t i = 0; i < mine.size(); ++i) {
+    begin_exchange(data.micro_batches, i);
     if (mine[i] == nullptr) {
       idle_micro_batch(i == 0);
       continue;
@@ -502,7 +529,9 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
   start_measurements(options_.eval_datasets);
   int64_t tokens = 0;
   for (const MicroBatch& micro_batch : batches) tokens += micro_batch.tokens();
+  size_t pass = 0;
   for (const MicroBatch* one : of_this_rank(batches)) {
+    begin_exchange(batches, pass++);
     if (one == nullptr) {
       idle_ = true;
       idle_memory_.begin_dry();
@@ -519,7 +548,7 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
     const DeviceBatch batch = upload(micro_batch);
     run_evaluation(context_, memory_, batch);
     add_datasets(context_, batch, options_.eval_datasets);
-    if (routing.fractions.defined()) {
+    if (routing.fractions.defined() && batch.tokens > 0) {
       finish_load_balancing(context_, {.counts = routing.measurements.counts,
                                        .prob_sum = routing.measurements.prob_sum,
                                        .tokens = batch.tokens,

@@ -11,6 +11,7 @@
 #include "core/graph_cache.h"
 #include "data/micro_batch.h"
 #include "dist/data_parallel.h"
+#include "dist/expert_exchange.h"
 #include "dist/weight_ring.h"
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
@@ -149,8 +150,11 @@ class Engine : private GroupObserver {
   void begin_step();
   void start_measurements(int64_t datasets);
   void sum_measurements();
-  /// One per pass; null for passes in which this rank has none.
+  /// One per pass; null for passes in which this rank has none. With spread experts that is one of no tokens: other
+  /// ranks' tokens come to this rank's experts.
   std::vector<const MicroBatch*> of_this_rank(const std::vector<MicroBatch>& batches) const;
+  /// Before pass `pass` over these micro-batches.
+  void begin_exchange(const std::vector<MicroBatch>& batches, size_t pass);
   void run_micro_batch(const DeviceBatch& batch) { run_micro_batch(context_, memory_, batch); }
   void run_micro_batch(const Context& context, TapeMemory& memory, const DeviceBatch& batch);
   void run_evaluation(const Context& context, TapeMemory& memory, const DeviceBatch& batch);
@@ -169,13 +173,13 @@ class Engine : private GroupObserver {
   void released(const Context& context, const ParameterGroup& group, Use use) override;
   /// Whether a pass starts collectives or copies of its own, which cannot be recorded in a graph.
   bool brings_or_reduces() const {
-    return store_.shards_gradients() || store_.brings_values() || options_.offload_activations;
+    return exchange_ || store_.shards_gradients() || store_.brings_values() || options_.offload_activations;
   }
   void step_written_layers();
   void step_remaining();
   void step_group(const std::vector<Parameter*>& parameters);
   void dry_passes();
-  Forward forward_of(const DeviceBatch& batch) const;
+  Forward forward_of(const DeviceBatch& batch);
   /// Output tensor for the micro-batch's token losses, if requested.
   Tensor token_losses() const;
   void add_datasets(const Context& context, const DeviceBatch& batch, int64_t datasets);
@@ -195,6 +199,7 @@ class Engine : private GroupObserver {
   Context context_, idle_context_;
   std::optional<DataParallel> ranks_;
   std::optional<WeightRing> ring_;
+  std::optional<ExpertExchange> exchange_;
   bool planning_ = false;            // a dry pass runs
   bool idle_ = false;                // the current pass is dry because this rank has no micro-batch
   bool finishes_gradients_ = false;  // the current pass is this rank's last of the step; its gradients are reduced

@@ -69,7 +69,7 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   const bool in_dtype = config.model.base_weight_dtype == "dtype" && config.model.expert_weight_dtype != "int8";
   if (config.model.finetuning_type != "lora" || !in_dtype) return changes;
   const bool sharded = config.machine.ranks > 1 && config.machine.zero_stage == "3";
-  if (int8_experts && !sharded) {
+  if (int8_experts && !sharded && config.machine.expert_parallel_size == 1) {
     changes.push_back({config, "expert_weight_dtype: int8"});
     changes.back().config.model.expert_weight_dtype = "int8";
   }

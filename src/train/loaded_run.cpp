@@ -120,9 +120,9 @@ class Resume {
       }
       return "";
     }
-    const bool shared = run_.store().shards_state();
+    const bool shared = !run_.store().state_is_whole();
     std::string problem;
-    if (!run_.store().shards_values()) {
+    if (run_.store().values_are_whole()) {
       problem = manifest->contents_problem(
           checkpoint, ledger, shared ? std::set<std::string>{"training_state.safetensors"} : std::set<std::string>{});
     }

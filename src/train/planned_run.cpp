@@ -184,6 +184,10 @@ class Planning {
 
 PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
+  if (const int64_t size = run.config.machine.expert_parallel_size; size > 1) {
+    const int64_t experts = run.model->decoder().config().moe.num_experts;
+    group.context().logger.info("experts: {} of {} on each of {} ranks", experts / size, experts, size);
+  }
   return Planning(run, group).plan();
 }
 

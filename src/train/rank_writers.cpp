@@ -150,9 +150,9 @@ int64_t RankWriters::start(const Piece& piece, const Tensor& staged) {
     return elements_of(staged, {slice.begin - wanted.begin, slice.count});
   };
   const bool sharded = is_sharded(parameter, part);
-  const Slice mine = state.slice.intersect(wanted);
+  const Slice mine = (own < holders_ ? state_slice(parameter, part, own) : Slice{}).intersect(wanted);
   std::vector<Transfer> sends, receives;
-  if (mine.count > 0 && own < holders_ && (own == to || sharded)) {
+  if (mine.count > 0 && (own == to || sharded)) {
     const Tensor here = elements_of(state.here, {mine.begin - state.slice.begin, mine.count});
     // What is in host memory passes through the device, from which NCCL sends.
     const bool staging = own == to || here.device != stream_.device();

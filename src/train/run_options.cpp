@@ -145,10 +145,12 @@ RunPrecision precision_of(const RunConfig& config) {
 }
 
 RankShare rank_share(const RunConfig& config, Device device, int rank) {
+  require_can_spread(config.machine.expert_parallel_size, device, "expert_parallel_size");
   RankShare share = {.rank = rank,
                      .ranks = static_cast<int>(config.machine.ranks),
                      .stage = zero_stage_of(config),
                      .shard_size = static_cast<int>(config.machine.shard_size),
+                     .expert_ranks = static_cast<int>(config.machine.expert_parallel_size),
                      .offload = offload_of(config.machine.cpu_offload),
                      .least_sharded_elements = config.machine.least_sharded_elements};
   share.mapping_granularity = mapping_granularity_of(share, device);
@@ -192,11 +194,17 @@ bool offloads_activations(const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), "activations") != names.end();
 }
 
+void require_can_spread(int64_t expert_ranks, Device device, const std::string& where) {
+  if (expert_ranks == 1 || device.kind == DeviceKind::kCpu) return;
+  throw UserError("experts that are spread over GPUs are known, not in this version", where,
+                  "use zero_stage: 3, which shards the experts with all other weights; or the device cpu");
+}
+
 std::vector<std::vector<std::string>> offload_choices(const RunConfig& config) {
   const bool gathers =
       config.machine.ranks > 1 && (config.machine.zero_stage == "1" || config.machine.zero_stage == "2");
-  const bool params =
-      config.model.expert_weight_dtype != "int8" && !(gathers && config.model.finetuning_type == "full");
+  const bool params = config.model.expert_weight_dtype != "int8" && config.machine.expert_parallel_size == 1 &&
+                      !(gathers && config.model.finetuning_type == "full");
   std::vector<std::vector<std::string>> choices = {{}, {"activations"}, {"optimizer"}, {"optimizer", "activations"}};
   if (!params) return choices;
   choices.insert(

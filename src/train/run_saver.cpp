@@ -170,10 +170,10 @@ void RunSaver::save_as_survivor() {
   Logger& logger = run_.logger();
   if (run_.config().checkpoint.save_strategy == "no" || last_saved_ == step || step == 0) return;
   if (!run_.group().is_lowest_survivor()) return;
-  if (run_.store().shards_state()) {
+  if (!run_.store().state_is_whole()) {
     const std::vector<int64_t> steps = checkpoints_.steps();
     logger.error(
-        "the lost rank had a part of the optimizer's state, so step {} cannot be saved; the newest checkpoint is {}",
+        "the lost rank had a part of the training state, so step {} cannot be saved; the newest checkpoint is {}",
         step, steps.empty() ? "none" : checkpoints_.path_of(steps.back()).string());
     return;
   }

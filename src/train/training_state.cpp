@@ -179,7 +179,7 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
   size_t used = 0;
   for (Parameter& parameter : store.all()) {
     if (!parameter.trainable()) continue;
-    if (!writer) writer.emplace(parameter.value().device, kPiece * sizeof(float));
+    if (!writer) writer.emplace(parameter.stored().payload.device, kPiece * sizeof(float));
     for (const NamedState& wanted : state_tensors(parameter)) {
       const StateTensor& to = wanted.tensor;
       const SafetensorsEntry* entry = tensors.find(wanted.name);

@@ -28,7 +28,9 @@ struct Source {
   bool contiguous() const { return !order.transposed && !order.interleaved; }
   bool dense() const { return parameter->format().dense(); }
   /// Whether this rank keeps a part alone of what is written.
-  bool sharded() const { return parameter->shards_values() || (parameter->sharded() && parameter->keeps_master()); }
+  bool sharded() const {
+    return parameter->spread() || parameter->shards_values() || (parameter->sharded() && parameter->keeps_master());
+  }
   /// Rows of the parameter that are written at once are a multiple of these.
   int64_t rows_together() const {
     return parameter->format().rows_together(parameter->packed() ? parameter->stack() : parameter->shape());

@@ -120,8 +120,9 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
 
 }  // namespace
 
-/// Values are replicated unless they are sharded themselves or have sharded masters.
+/// Values are replicated unless they are sharded or spread themselves, or have sharded masters.
 bool is_sharded(const Parameter& parameter, StatePart part) {
+  if (parameter.spread()) return true;
   return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master() || parameter.shards_values());
 }
 

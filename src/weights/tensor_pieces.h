@@ -77,7 +77,8 @@ struct StateTensor {
 StateTensor state_tensor(const Parameter& parameter, StatePart part);
 /// Whether ranks have parts of it; otherwise every rank has all of it.
 bool is_sharded(const Parameter& parameter, StatePart part);
-/// The slice of it that a rank holds.
+/// The slice of it that files get from a rank of those that keep all state among them: what it holds. Of spread experts
+/// each block is in one rank's slice, although others may hold it, too.
 Slice state_slice(const Parameter& parameter, StatePart part, int rank);
 
 class StateReader {

@@ -58,6 +58,41 @@ TEST(Config, ZeroStageIsReadFromWhatOtherToolsCallIt) {
   }
 }
 
+/// expert_parallel_size of 8 ranks; or the message of the refusal.
+std::string spread_over(const std::string& yaml, RanksOfRun ranks = {8, 8}) {
+  try {
+    return std::to_string(
+        resolve_config(parse_config_text(yaml, "run.yaml"), {}, ranks).run.machine.expert_parallel_size);
+  } catch (const UserError& error) {
+    return text_of(error);
+  }
+}
+
+TEST(Config, ExpertsAreSpreadOverADivisorOfTheRanks) {
+  for (const char* yaml : {"expert_parallel_size: 4", "ep_size: 4", "ep_degree: 4", "expert_model_parallel_size: 4",
+                           "fast_moe: 4", "ep_size: 4\nzero_stage: 3\ndp_shard_size: 4"}) {
+    EXPECT_EQ(spread_over(yaml), "4") << yaml;
+  }
+  EXPECT_EQ(spread_over("fast_moe: true"), "1");
+  EXPECT_EQ(spread_over("expert_parallel_size: 1", {1}), "1");
+  EXPECT_EQ(spread_over("expert_parallel_size: 3"),
+            "experts are spread over 3 ranks, which do not divide the 8 that were started | run.yaml:1 | start a "
+            "multiple of 3 ranks: hone launch -n 3 -- train …; or choose a divisor");
+  EXPECT_THAT(spread_over("expert_parallel_size: 2", {1}), HasSubstr("hone launch -n 2"));
+  EXPECT_THAT(spread_over("expert_parallel_size: 8\nzero_stage: 3\ndp_shard_size: 4"),
+              HasSubstr("choose a divisor of dp_shard_size"));
+}
+
+TEST(Config, SpreadExpertsRefuseWhatNeedsThemAll) {
+  const auto refusal_of = [](const std::string& more) { return spread_over("expert_parallel_size: 2\n" + more); };
+  EXPECT_THAT(refusal_of("optim: adafactor"), HasSubstr("use another optimizer"));
+  EXPECT_THAT(refusal_of("finetuning_type: lora\nexpert_weight_dtype: int8"), HasSubstr("base_weight_dtype: int8"));
+  EXPECT_THAT(refusal_of("cpu_offload: [params]"), HasSubstr("cpu_offload: params"));
+  EXPECT_THAT(refusal_of("cpu_offload: [experts]"), HasSubstr("cpu_offload: experts"));
+  EXPECT_THAT(refusal_of("generate_samples: true\nval_split: 0.1\neval_steps: 5"), HasSubstr("zero_stage: 3"));
+  EXPECT_EQ(refusal_of("cpu_offload: [optimizer, activations]\nzero_stage: 2"), "2");
+}
+
 /// "stage shard_size" of 16 ranks, 4 on each host; or the message of the refusal.
 std::string groups_of(const std::string& yaml, RanksOfRun ranks = {16, 4}) {
   try {

@@ -43,7 +43,7 @@ void add_placement(GroupBuilder group) {
       .alias({"profile_memory"});
   group.no_effect("sft_moe_nan_check", "Numbers that are not finite always stop the run or its step: nan_policy.")
       .alias({"detect_anomaly"});
-  group.no_effect("disable_distributed", "It says how expert_parallel_size is done, which is not in this version.");
+  group.no_effect("disable_distributed", "expert_parallel_size is done in one way, whatever it says.");
 }
 
 void add_conveniences(GroupBuilder group) {

@@ -387,9 +387,13 @@ void add_parallel(GroupBuilder group) {
       .alias("offload_activations", true_means("activations"))
       .alias("activation_offloading", true_means("activations"))
       .alias("offload_experts", true_means("experts"));
-  group.later("expert_parallel_size", KeyType::kInteger, "Ranks over which the experts are spread.")
-      .neutral(1)
-      .instead("remove it: every rank holds all experts; `hone estimate run.yaml` says what fits")
+  group
+      .key("expert_parallel_size",
+           "How many consecutive ranks spread the routed experts over them, each with a block of them, to which tokens "
+           "travel (docs/distributed.md): a divisor of the ranks and of the experts. 1: every rank has all experts, or "
+           "its shard of them with zero_stage 3. For ranks on the CPU in this version.")
+      .field(kMachine, &Machine::expert_parallel_size)
+      .at_least(1)
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})
       .alias("fast_moe", mapped({{"true", ""}, {"false", ""}}));
   group.later("use_kt", KeyType::kBool, "Experts on the CPU beside a GPU, with KTransformers' names.")

@@ -85,7 +85,7 @@ ToolText fms_text() {
       {"fast_moe", "multipack", "fast_kernels", "training_data_path", "response_template", "peft_method",
        "use_flash_attn", "data_config_path", "data_formatter_template", "instruction_template", "auto_gptq", "plugins"},
       R"(
-fast_moe = expert_parallel_size {true: "", false: ""}
+fast_moe ~ experts always run as grouped products; how many ranks hold them changes nothing
 padding_free, multipack, multipack_effective_batch_size, fast_kernels, use_flash_attn ~ nothing is padded, and the fused kernels are always on
 plugins.training.moe.scattermoe.* ~ experts always run as grouped products; how many ranks hold them changes nothing
 training.moe.scattermoe.* ~ experts always run as grouped products; how many ranks hold them changes nothing

@@ -230,7 +230,8 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
   if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
   if (target.fits(chosen.plan)) return "It fits.";
   // On a CPU 8 bits are multiplied as they are, and faster.
-  const bool int8_experts = experts_fit && target.device.kind == DeviceKind::kCpu;
+  const bool int8_experts =
+      experts_fit && target.device.kind == DeviceKind::kCpu && chosen.config.machine.expert_parallel_size == 1;
   const auto fits = [&](const RunConfig& config, const std::string& level) {
     return target.fits(plan_level(config, level, target.stream));
   };
@@ -305,6 +306,7 @@ Json json_of(const Variant& variant) {
   return {{"name", variant.name},
           {"ranks", variant.config.machine.ranks},
           {"shard_size", precision_of(variant.config).ranks},
+          {"expert_parallel_size", variant.config.machine.expert_parallel_size},
           {"weights", bytes.weights},
           {"master", bytes.master},
           {"gradients", bytes.gradients},
@@ -397,6 +399,9 @@ int run_estimate(const EstimateOptions& asked) {
   if (options.ranks > 1) {
     ranks = fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage);
     if (const int64_t size = config.machine.shard_size; size > 0) ranks += fmt::format(" in groups of {}", size);
+    if (const int64_t size = config.machine.expert_parallel_size; size > 1) {
+      ranks += fmt::format(", experts spread over {}", size);
+    }
   }
   print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),

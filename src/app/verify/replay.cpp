@@ -56,6 +56,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
                        .ranks = options.ranks->size(),
                        .stage = options.stage,
                        .shard_size = options.shard_size,
+                       .expert_ranks = options.expert_ranks,
                        .least_bucket_bytes = options.least_bucket_bytes};
     mesh_.emplace(*options.ranks, trainable.ranks);
   }
@@ -182,7 +183,7 @@ HostTensors Replay::collect(const std::function<std::vector<float>(const Paramet
 
 HostTensors Replay::values() const {
   return collect([this](const Parameter& p) {
-    if (!p.shards_values()) return stream_.download<float>(p.master());
+    if (!p.shards_values() && !p.spread()) return stream_.download<float>(p.master());
     const std::vector<std::byte> bytes = whole_value(p);
     std::vector<float> values(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -213,6 +214,13 @@ std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
     const auto at = std::find(bucket.parameters.begin(), bucket.parameters.end(), &parameter);
     const int64_t offset = bucket.offsets[static_cast<size_t>(at - bucket.parameters.begin())];
     value = {element_at(all, offset), parameter.dtype(), parameter.shape(), stream_.device()};
+  } else if (parameter.spread()) {
+    gathered = Buffer(stream_.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.dtype()));
+    value = gathered.tensor(parameter.shape(), parameter.dtype());
+    Communicator& ranks = *mesh_->experts();
+    ranks.fork(stream_);
+    ranks.all_gather(stream_, value, even_parts(value.numel(), ranks.size()), parameter.stored().payload);
+    ranks.finish(stream_);
   } else {
     value = parameter.value();
   }

@@ -30,6 +30,7 @@ struct ReplayOptions {
   Communicator* ranks = nullptr;       ///< the ranks that train together; null: one rank
   ZeroStage stage = ZeroStage::kNone;
   int shard_size = 0;                  ///< as in RankShare
+  int expert_ranks = 1;                ///< the same
   int64_t least_sharded_elements = 0;  ///< as in RankShare, like the next one; small, since models of cases are small
   int64_t least_bucket_bytes = 0;
   TrainingFormats formats = {};

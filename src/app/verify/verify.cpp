@@ -118,6 +118,7 @@ class Verification {
             .ranks = ranks_,
             .stage = static_cast<ZeroStage>(options_.zero_stage),
             .shard_size = options_.shard_size,
+            .expert_ranks = options_.expert_ranks,
             .offload = offload_of(options_.cpu_offload),
             .offload_activations = offloads_activations(options_.cpu_offload)};
   }
@@ -125,7 +126,8 @@ class Verification {
   ReplayOptions plain_options(std::filesystem::path adapter) const {
     return {.adapter = std::move(adapter),
             .ranks = ranks_,
-            .stage = std::min(static_cast<ZeroStage>(options_.zero_stage), ZeroStage::kState)};
+            .stage = std::min(static_cast<ZeroStage>(options_.zero_stage), ZeroStage::kState),
+            .expert_ranks = options_.expert_ranks};
   }
   bool shards_more() const { return ranks_ != nullptr && options_.zero_stage > 1; }
   void check_all_bits();
@@ -465,6 +467,10 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
     throw UserError(fmt::format("{} ranks have been started", ranks.size), "--ranks",
                     "leave it out: the launcher's number counts");
   }
+  const int count = together ? ranks.size : options.ranks;
+  require_shard_size(options.shard_size, count, "--shard-size");
+  require_expert_ranks(options.expert_ranks, options.shard_size > 0 ? options.shard_size : count,
+                       "--expert-parallel-size");
   if (options.ranks > 1 && !together) return verify_ranks(options);
   if (trains_only && options.dtype != "float32") {
     throw UserError("the runs of several ranks, and with data in host memory, are compared in float32", "--dtype",
@@ -473,11 +479,11 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   if (!together && options.zero_stage > 0) {
     throw UserError("one rank has nothing to shard with", "--zero-stage", "give --ranks, or use hone launch");
   }
-  require_shard_size(options.shard_size, together ? ranks.size : options.ranks, "--shard-size");
   ThreadPool pool(rank_threads(options.threads, ranks.cores_shared_by));
   Stream stream(together ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
                          : choose_device(options.device, "--device"),
                 pool);
+  require_can_spread(options.expert_ranks, stream.device(), "--expert-parallel-size");
   const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
   // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
   if (options.dtype == "float32") stream.use_general_kernels(true);

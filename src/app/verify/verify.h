@@ -23,6 +23,7 @@ struct VerifyOptions {
   int zero_stage = 0;                    ///< their ZeRO stage (params/bucket.h)
   std::vector<std::string> cpu_offload;  ///< as the key; the training runs only
   int shard_size = 0;                    ///< how many of them shard together; 0: all
+  int expert_ranks = 1;                  ///< over how many of them experts are spread
   /// Changes the optimizer, for tests with planted errors.
   std::function<void(ReferenceOptimizer&)> change_optimizer = {};
 };

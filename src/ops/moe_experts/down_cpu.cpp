@@ -142,6 +142,7 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
       if (base) down_input_grad(pool, args, *base, scratch);
       activation_grad(pool, activation);
     }
+    if (args.dweights.wanted()) clear_weights_grad_elsewhere(pool, args.rows, args.dweights);
     if (plan.weight) down_weight_grad(pool, args, scratch);
     if (args.dbias.wanted()) {
       bias_grad(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, args.weights, args.dbias);

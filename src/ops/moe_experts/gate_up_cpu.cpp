@@ -26,7 +26,7 @@ void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args, const BaseExp
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, {}, args.x.dtype)
         .expand(rank_columns(args.adapters, i, args.xa), args.h);
   }
-  activate_rows(pool, args.function, args.h, args.activation);
+  activate_rows(pool, args.rows, args.function, args.h, args.activation);
 }
 
 /// dx_rows f32 [R, H] = dh W + the adapters' part.

@@ -1,14 +1,20 @@
 #include "ops/moe_experts/moe_experts.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
+#include "ops/moe_experts/expert_half.h"
 #include "ops/unpack_weights/unpacked_weight.h"
 
 namespace hone {
 
 namespace {
+
+/// The kernels of a GPU give every choice a row.
+void check_rows(const Context& context, const ExpertRows& rows) {
+  HONE_ASSERT(!rows.partial() || context.device().kind == DeviceKind::kCpu);
+}
 
 /// Only frozen weights may have formats other than dense.
 void check_weight(const Context& context, const WeightView& weight, bool wants_grad = false) {
@@ -26,21 +32,26 @@ void check_weight(const Context& context, const WeightView& weight, bool wants_g
 
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   HONE_ASSERT(args.ids.numel() <= INT32_MAX);
+  check_rows(context, args.rows);
   dispatch(context, args, &cpu::moe_permutation, HONE_CUDA_OP(moe_permutation));
 }
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
+  check_rows(context, args.rows);
   check_weight(context, args.weight);
   dispatch(context, args, &cpu::moe_gate_up, HONE_CUDA_OP(moe_gate_up));
 }
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
+  check_rows(context, args.rows);
   check_weight(context, args.weight, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_gate_up_grad, HONE_CUDA_OP(moe_gate_up_grad));
 }
 void moe_down(const Context& context, const MoeDownArgs& args) {
+  check_rows(context, args.rows);
   check_weight(context, args.weight);
   dispatch(context, args, &cpu::moe_down, HONE_CUDA_OP(moe_down));
 }
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
+  check_rows(context, args.rows);
   check_weight(context, args.weight, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_down_grad, HONE_CUDA_OP(moe_down_grad));
 }
@@ -84,72 +95,24 @@ RowVars record_permutation(Tape& tape, Var ids, int64_t experts) {
   return result;
 }
 
-/// Shared by both halves: the base weight, its bias and its adapters.
+/// A node of one half.
 struct ExpertNode : Node {
   RowVars rows;
-  Weight* weight = nullptr;
-  Weight* bias = nullptr;
+  ExpertHalf half;
   ExpertActivation function;
-  std::vector<ExpertAdapter> adapters;
   LoraDropoutContext dropout;
 
   OpGroup group() const override { return OpGroup::kExperts; }
   /// Each chosen row is multiplied with one expert's matrix.
   double flops(const Tape& tape) const override {
-    const Shape shape = weight->shape();
-    return 2.0 * static_cast<double>(tape.shape(rows.token).numel() * shape[1] * shape[2]);
+    return 2.0 * static_cast<double>(tape.shape(rows.token).numel() * half.products_of_a_row());
   }
 
-  void set_weights(const Tape& tape, Weight& w, Weight* bias_or_null, const std::vector<ExpertAdapter>& list,
-                   const LoraDropoutContext& context) {
-    weight = &w;
-    bias = bias_or_null;
-    adapters = list;
+  void set_half(const Tape& tape, ExpertHalf of, const LoraDropoutContext& context) {
+    half = std::move(of);
+    half.check(tape.training(), context);
+    weights_want_grad = half.wants_grad();
     dropout = context;
-    HONE_ASSERT(bias == nullptr || bias->shape() == (Shape{w.shape()[0], w.shape()[1]}));
-    weights_want_grad = w.wants_grad() || (bias != nullptr && bias->wants_grad());
-    for (const ExpertAdapter& a : list) {
-      weights_want_grad |= a.adapter.wants_grad();
-      const int64_t experts = w.shape()[0], rank = a.adapter.lora_a->shape()[1];
-      HONE_ASSERT(a.out_begin >= 0 && a.out_begin + a.out_count <= w.shape()[1]);
-      HONE_ASSERT(a.adapter.lora_a->shape() == (Shape{experts, rank, w.shape()[2]}));
-      HONE_ASSERT(a.adapter.lora_b->shape() == (Shape{experts, a.out_count, rank}));
-      HONE_ASSERT(!tape.training() || a.adapter.dropout == 0.0f ||
-                  (context.scalars != nullptr && context.sample_ids.defined() && context.positions.defined()));
-    }
-  }
-
-  bool wants_lora_a() const {
-    return std::any_of(adapters.begin(), adapters.end(),
-                       [](const ExpertAdapter& a) { return a.adapter.lora_a->wants_grad(); });
-  }
-
-  bool wants_lora_b() const {
-    return std::any_of(adapters.begin(), adapters.end(),
-                       [](const ExpertAdapter& a) { return a.adapter.lora_b->wants_grad(); });
-  }
-
-  Tensor bias_view() const { return bias ? bias->view().dense() : Tensor{}; }
-  GradDest bias_grad() const { return bias ? bias->grad() : GradDest{}; }
-
-  std::vector<ExpertAdapterView> adapter_views(const Tape& tape) const {
-    std::vector<ExpertAdapterView> views;
-    for (const ExpertAdapter& a : adapters) {
-      views.push_back({.lora_a = a.adapter.lora_a->view().dense(),
-                       .lora_b = a.adapter.lora_b->view().dense(),
-                       .out_begin = a.out_begin,
-                       .out_count = a.out_count,
-                       .scaling = a.adapter.scaling,
-                       .dropout = tape.training() ? a.adapter.dropout : 0.0f,
-                       .stream_id = a.adapter.stream_id});
-    }
-    return views;
-  }
-
-  std::vector<ExpertAdapterGrad> adapter_grads() const {
-    std::vector<ExpertAdapterGrad> grads;
-    for (const ExpertAdapter& a : adapters) grads.push_back({a.adapter.lora_a->grad(), a.adapter.lora_b->grad()});
-    return grads;
   }
 };
 
@@ -159,35 +122,35 @@ struct GateUpNode : ExpertNode {
 
   // Outputs: h, the activation, and with adapters x Aᵀ.
   void forward(Tape& tape) override {
-    const UnpackedWeight unpacked(tape.context(), *weight);
+    const UnpackedWeight unpacked(tape.context(), *half.weight);
     moe_gate_up(tape.context(), {.rows = rows.data(tape),
                                  .x = tape.data(inputs[0]),
                                  .weight = unpacked.view,
-                                 .bias = bias_view(),
-                                 .adapters = adapter_views(tape),
+                                 .bias = half.bias_view(),
+                                 .adapters = half.adapter_views(tape.training()),
                                  .dropout = dropout,
                                  .function = function,
-                                 .xa = adapters.empty() ? Tensor{} : tape.data(outputs[2]),
+                                 .xa = half.adapters.empty() ? Tensor{} : tape.data(outputs[2]),
                                  .h = tape.data(outputs[0]),
                                  .activation = tape.data(outputs[1])});
   }
 
-  bool reads_x() const { return weight->wants_grad() || wants_lora_a(); }
+  bool reads_x() const { return half.weight->wants_grad() || half.wants_lora_a(); }
 
   void backward(Tape& tape) override {
-    const NarrowGradient dweight(tape.context(), *weight, true);
-    const UnpackedWeight unpacked(tape.context(), *weight);
+    const NarrowGradient dweight(tape.context(), *half.weight, true);
+    const UnpackedWeight unpacked(tape.context(), *half.weight);
     moe_gate_up_grad(tape.context(), {.rows = rows.data(tape),
                                       .x = reads_x() ? tape.data(inputs[0]) : Tensor{},
                                       .weight = unpacked.view,
-                                      .adapters = adapter_views(tape),
+                                      .adapters = half.adapter_views(tape.training()),
                                       .dropout = dropout,
-                                      .xa = wants_lora_b() ? tape.data(outputs[2]) : Tensor{},
+                                      .xa = half.wants_lora_b() ? tape.data(outputs[2]) : Tensor{},
                                       .dh = tape.grad(outputs[0]),
                                       .dx = tape.grad_dest(inputs[0]),
                                       .dweight = dweight.dest,
-                                      .dbias = bias_grad(),
-                                      .dadapters = adapter_grads()});
+                                      .dbias = half.bias_grad(),
+                                      .dadapters = half.adapter_grads()});
     dweight.store();
   }
 };
@@ -197,13 +160,13 @@ struct DownNode : ExpertNode {
 
   // Inputs: h, the router's weights, the activation.
   void forward(Tape& tape) override {
-    const UnpackedWeight unpacked(tape.context(), *weight);
+    const UnpackedWeight unpacked(tape.context(), *half.weight);
     moe_down(tape.context(), {.rows = rows.data(tape),
                               .activation = tape.data(inputs[2]),
                               .weights = tape.data(inputs[1]),
                               .weight = unpacked.view,
-                              .bias = bias_view(),
-                              .adapters = adapter_views(tape),
+                              .bias = half.bias_view(),
+                              .adapters = half.adapter_views(tape.training()),
                               .dropout = dropout,
                               .out = tape.data(outputs[0])});
   }
@@ -212,22 +175,22 @@ struct DownNode : ExpertNode {
     // h is not read after this, so its gradient overwrites it.
     const Tensor h = tape.data(inputs[0]);
     const GradDest dh = tape.alias_grad(inputs[0], h) ? GradDest{h, 0.0f} : tape.grad_dest(inputs[0]);
-    const NarrowGradient dweight(tape.context(), *weight, true);
-    const UnpackedWeight unpacked(tape.context(), *weight);
+    const NarrowGradient dweight(tape.context(), *half.weight, true);
+    const UnpackedWeight unpacked(tape.context(), *half.weight);
     moe_down_grad(tape.context(), {.rows = rows.data(tape),
                                    .h = h,
                                    .weights = tape.data(inputs[1]),
                                    .weight = unpacked.view,
-                                   .bias = bias_view(),
-                                   .adapters = adapter_views(tape),
+                                   .bias = half.bias_view(),
+                                   .adapters = half.adapter_views(tape.training()),
                                    .dropout = dropout,
                                    .function = function,
                                    .dout = tape.grad(outputs[0]),
                                    .dh = dh,
                                    .dweights = tape.grad_dest(inputs[1]),
                                    .dweight = dweight.dest,
-                                   .dbias = bias_grad(),
-                                   .dadapters = adapter_grads()});
+                                   .dbias = half.bias_grad(),
+                                   .dadapters = half.adapter_grads()});
     dweight.store();
   }
 };
@@ -246,7 +209,7 @@ Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeigh
 
   auto gate_up = std::make_unique<GateUpNode>();
   gate_up->rows = rows;
-  gate_up->set_weights(tape, *weights.gate_up, weights.gate_up_bias, adapters.gate_up, dropout);
+  gate_up->set_half(tape, {weights.gate_up, weights.gate_up_bias, adapters.gate_up}, dropout);
   gate_up->function = weights.function;
   gate_up->inputs = {x};
   rows.append_to(gate_up->inputs);
@@ -255,16 +218,14 @@ Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeigh
   rows.append_to(gate_up->saved);
   if (gate_up->reads_x()) gate_up->saved.push_back(x);
   if (!adapters.gate_up.empty()) {
-    int64_t columns = 0;
-    for (const ExpertAdapter& a : adapters.gate_up) columns += expert_rank_columns(a.adapter.lora_a->shape()[1]);
-    const Var xa = tape.add_output(*gate_up, {rows_count, columns}, tape.dtype(x));
-    if (gate_up->wants_lora_b()) gate_up->saved.push_back(xa);
+    const Var xa = tape.add_output(*gate_up, {rows_count, gate_up->half.rank_columns()}, tape.dtype(x));
+    if (gate_up->half.wants_lora_b()) gate_up->saved.push_back(xa);
   }
   tape.record(std::move(gate_up));
 
   auto down = std::make_unique<DownNode>();
   down->rows = rows;
-  down->set_weights(tape, *weights.down, weights.down_bias, adapters.down, dropout);
+  down->set_half(tape, {weights.down, weights.down_bias, adapters.down}, dropout);
   down->function = weights.function;
   down->inputs = {h, routed.weights, activation};
   rows.append_to(down->inputs);

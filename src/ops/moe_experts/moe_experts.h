@@ -12,6 +12,9 @@
 // The activation is not saved: it is freed after moe_down, and backward recomputes it from h. Sizes on the host depend
 // only on T and k; launched work reads the offsets of experts' rows.
 //
+// Experts may be spread over ranks, each of which has a block of them (spread_experts.cpp). Choices of other ranks'
+// experts then have no row here: the result is a partial sum.
+//
 // Adapters (LoRA) are computed in addition to the base product, never merged:
 //   h[:, out_begin : out_begin + out_count] += scaling · drop(x) A_eᵀ B_eᵀ, and likewise for down.
 //
@@ -39,16 +42,22 @@
 
 namespace hone {
 
-/// Rows sorted by expert, then by token. R = T · k < 2^31.
+/// Rows sorted by expert, then by token. R = T · k < 2^31; with a block of the experts R = T · min(k, E), of which
+/// offsets[E] are in use (on a CPU; the kernels of a GPU have all experts).
 struct ExpertRows {
-  Tensor offsets;     ///< i64 [E + 1]: rows [offsets[e], offsets[e + 1]) belong to expert e
-  Tensor token;       ///< i32 [R]: the token of a row
-  Tensor assignment;  ///< i32 [R]: t · k + j, the choice of a row
-  Tensor row;         ///< i32 [T, k]: the row of a choice
+  Tensor offsets;            ///< i64 [E + 1]: rows [offsets[e], offsets[e + 1]) belong to expert e
+  Tensor token;              ///< i32 [R]: the token of a row
+  Tensor assignment;         ///< i32 [R]: t · k + j, the choice of a row
+  Tensor row;                ///< i32 [T, k]: the row of a choice; -1: it is of another rank's expert
+  int64_t first_expert = 0;  ///< the model's expert that is expert 0 here
+  int64_t all_experts = 0;   ///< of the model; 0: E, all are here
+
+  bool partial() const { return all_experts > 0; }
 };
 
 struct ExpertRowsArgs {
-  Tensor ids;  ///< i32 [T, k], in [0, E) (asserted; a GPU stops with a trap)
+  Tensor
+      ids;  ///< i32 [T, k], of the model's experts: in [0, E), or [0, all_experts) (asserted; a GPU stops with a trap)
   ExpertRows rows;
 };
 
@@ -106,7 +115,7 @@ struct MoeDownGradArgs {
   ExpertActivation function = {};
   Tensor dout;          ///< [T, H], dtype of h
   GradDest dh;          ///< [R, 2I], dtype of h; may be h, with beta 0
-  GradDest dweights;    ///< [T, k], dtype of h
+  GradDest dweights;    ///< [T, k], dtype of h; exact zeros for choices without a row (beta 0 then)
   GradDest dweight;     ///< [E, H, I] float32, or bfloat16 with beta 0
   GradDest dbias = {};  ///< [E, H] float32
   std::vector<ExpertAdapterGrad> dadapters;
@@ -141,6 +150,14 @@ struct ExpertAdapters {
 /// H], dtype of x. Saves for backward h, the rows' order and weights; x and x Aᵀ if adapters or gate_up are trained.
 Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
                 const ExpertAdapters& adapters = {}, const LoraDropoutContext& dropout = {});
+
+class TokenExchange;
+
+/// The same with experts that are spread over the ranks of `exchange`, which must outlive the tape. All of them record
+/// it, with their own tokens, of which there may be none. One node, in rounds (spread_experts.cpp). Saves for backward
+/// x, the choices and their weights.
+Var spread_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
+                   const ExpertAdapters& adapters, const LoraDropoutContext& dropout, TokenExchange& exchange);
 
 namespace cpu {
 void moe_permutation(const Context& context, const ExpertRowsArgs& args);

@@ -11,7 +11,7 @@ UnpackedWeight::UnpackedWeight(const Context& context, const Weight& weight) : s
     return;
   }
   const ProfileScope profiled(context, OpGroup::kMemoryBound, "unpack_weights");
-  view.payload = scope_.take(weight.shape(), packed->dtype);
+  view.payload = scope_.take(weight.local_shape(), packed->dtype);
   unpack_weights(context, {packed->layout, packed->chunks, view.payload});
 }
 

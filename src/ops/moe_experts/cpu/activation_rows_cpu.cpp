@@ -1,6 +1,7 @@
 #include "ops/moe_experts/cpu/activation_rows_cpu.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/thread_pool.h"
@@ -159,10 +160,11 @@ void activate_columns(const RowMath& math, const ExpertActivation& function, flo
   store_block(math, static_cast<const float*>(f.glu), act, r * intermediate + column, n);
 }
 
-void activate_rows(ThreadPool& pool, const ExpertActivation& function, const Tensor& h, const Tensor& act) {
+void activate_rows(ThreadPool& pool, const ExpertRows& rows, const ExpertActivation& function, const Tensor& h,
+                   const Tensor& act) {
   const RowMath& math = row_math();
   const int64_t intermediate = act.shape[1];
-  pool.parallel_ranges(h.shape[0], kRowsPerTask, [&](int64_t row, int64_t end) {
+  pool.parallel_ranges(rows_in_use(rows), kRowsPerTask, [&](int64_t row, int64_t end) {
     ActivationBlock f(math, function);
     for (; row < end; ++row) {
       for_row_blocks(intermediate, [&](int64_t column, int64_t n) {
@@ -170,6 +172,19 @@ void activate_rows(ThreadPool& pool, const ExpertActivation& function, const Ten
         math.multiply(f.glu, f.linear, f.glu, n);
         store_block(math, static_cast<const float*>(f.glu), act, row * intermediate + column, n);
       });
+    }
+  });
+}
+
+void clear_weights_grad_elsewhere(ThreadPool& pool, const ExpertRows& rows, const GradDest& dweights) {
+  if (rows_in_use(rows) == rows.row.numel()) return;
+  HONE_ASSERT(dweights.beta == 0.0f, "zeros overwrite");
+  const size_t element = size_of(dweights.dst.dtype);
+  pool.parallel_ranges(rows.row.numel(), 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t choice = begin; choice < end; ++choice) {
+      if (rows.row.as<int32_t>()[choice] < 0) {
+        std::memset(dweights.dst.data + static_cast<size_t>(choice) * element, 0, element);
+      }
     }
   });
 }

@@ -5,8 +5,9 @@
 
 namespace hone::cpu {
 
-/// act[r] = f(gate, up), from h [R, 2I]; act [R, I] has the same dtype.
-void activate_rows(ThreadPool& pool, const ExpertActivation& function, const Tensor& h, const Tensor& act);
+/// act[r] = f(gate, up) for the rows in use, from h [R, 2I]; act [R, I] has the same dtype.
+void activate_rows(ThreadPool& pool, const ExpertRows& rows, const ExpertActivation& function, const Tensor& h,
+                   const Tensor& act);
 /// Columns [column, column + n) of row r of both, n <= kRowBlock, from float32 gate and up, which are rounded to h's
 /// dtype.
 void activate_columns(const RowMath& math, const ExpertActivation& function, float* gate, float* up, const Tensor& h,
@@ -28,6 +29,9 @@ struct ActivationGradArgs {
   GradDest dh, dweights;
 };
 void activation_grad(ThreadPool& pool, const ActivationGradArgs& args);
+
+/// Zeroes the gradients of the router's weights of choices without a row.
+void clear_weights_grad_elsewhere(ThreadPool& pool, const ExpertRows& rows, const GradDest& dweights);
 
 /// activation_grad() in parts, for callers that compute dact themselves.
 class ActivationGrad {

@@ -10,7 +10,7 @@ void ExpertLora::mask_rows(const RowMatrix& src, const Tensor& dst, float beta) 
   const int64_t n = dst.shape[1];
   for_each_expert_row(pool_, rows_, [&](int64_t expert, int64_t r) {
     const int32_t token = rows_.token.as<int32_t>()[r];
-    const uint64_t key = lora_dropout_key(seed, adapter_.stream_id, static_cast<uint32_t>(expert));
+    const uint64_t key = lora_dropout_key(seed, adapter_.stream_id, static_cast<uint32_t>(rows_.first_expert + expert));
     const T* from = src.tensor.as<T>() + (src.index ? src.index[r] : r) * n;
     dispatch_float(dst.dtype, [&](auto element) {
       using U = decltype(element);

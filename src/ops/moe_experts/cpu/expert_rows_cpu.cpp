@@ -6,21 +6,30 @@ namespace hone::cpu {
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   context.launch([args](ThreadPool&) {
     // A counting sort on one thread: it takes a thousandth of the products' time.
-    const int64_t k = args.ids.shape[1], count = args.ids.numel(), experts = args.rows.offsets.numel() - 1;
+    const ExpertRows& rows = args.rows;
+    const int64_t k = args.ids.shape[1], count = args.ids.numel(), experts = rows.offsets.numel() - 1;
+    const int64_t all = rows.partial() ? rows.all_experts : experts;
     const int32_t* ids = args.ids.as<int32_t>();
-    int64_t* offsets = args.rows.offsets.as<int64_t>();
+    int64_t* offsets = rows.offsets.as<int64_t>();
+    const auto is_here = [&](int64_t expert) { return expert >= 0 && expert < experts; };
     std::fill_n(offsets, experts + 1, int64_t{0});
     for (int64_t i = 0; i < count; ++i) {
-      HONE_ASSERT(ids[i] >= 0 && ids[i] < experts, "expert " + std::to_string(ids[i]));
-      ++offsets[ids[i] + 1];
+      HONE_ASSERT(ids[i] >= 0 && ids[i] < all, "expert " + std::to_string(ids[i]));
+      const int64_t expert = ids[i] - rows.first_expert;
+      if (is_here(expert)) ++offsets[expert + 1];
     }
     for (int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+    HONE_ASSERT(offsets[experts] <= rows.token.numel(), "a token chooses an expert twice");
     std::vector<int64_t> next(offsets, offsets + experts);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = next[static_cast<size_t>(ids[i])]++;
-      args.rows.token.as<int32_t>()[row] = static_cast<int32_t>(i / k);
-      args.rows.assignment.as<int32_t>()[row] = static_cast<int32_t>(i);
-      args.rows.row.as<int32_t>()[i] = static_cast<int32_t>(row);
+      const int64_t expert = ids[i] - rows.first_expert;
+      int32_t& row_of_choice = rows.row.as<int32_t>()[i];
+      row_of_choice = -1;
+      if (!is_here(expert)) continue;
+      const int64_t row = next[static_cast<size_t>(expert)]++;
+      rows.token.as<int32_t>()[row] = static_cast<int32_t>(i / k);
+      rows.assignment.as<int32_t>()[row] = static_cast<int32_t>(i);
+      row_of_choice = static_cast<int32_t>(row);
     }
   });
 }
@@ -63,8 +72,10 @@ void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, con
       for_row_blocks(n, [&](int64_t column, int64_t count) {
         std::fill_n(sum, count, 0.0f);
         for (int64_t choice = t * k; choice < (t + 1) * k; ++choice) {
+          const int32_t row = rows.row.as<int32_t>()[choice];
+          if (row < 0) continue;
           const float w = weights.defined() ? element_of(weights, choice) : 1.0f;
-          const int64_t at = rows.row.as<int32_t>()[choice] * n + column;
+          const int64_t at = row * n + column;
           math.add_scaled(w, load_block(math, y, at, buffer, count), sum, count);
         }
         store_block(math, sum, dst, t * n + column, count);

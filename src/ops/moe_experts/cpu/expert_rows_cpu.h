@@ -100,12 +100,15 @@ inline void weight_product(ThreadPool& pool, const ExpertRows& rows, const RowMa
   });
 }
 
-/// Calls body(expert, row) for every row, in parallel.
+/// The rows in use.
+inline int64_t rows_in_use(const ExpertRows& rows) { return rows.offsets.as<int64_t>()[rows.offsets.numel() - 1]; }
+
+/// Calls body(expert, row) for every row in use, in parallel.
 template <class Body>
 void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
   const int64_t* offsets = rows.offsets.as<int64_t>();
   const int64_t* end_offset = offsets + rows.offsets.numel();
-  pool.parallel_ranges(rows.token.numel(), 32, [&](int64_t begin, int64_t end) {
+  pool.parallel_ranges(rows_in_use(rows), 32, [&](int64_t begin, int64_t end) {
     int64_t e = std::upper_bound(offsets, end_offset, begin) - offsets - 1;
     for (int64_t r = begin; r < end; ++r) {
       while (r >= offsets[e + 1]) ++e;
@@ -122,7 +125,8 @@ void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, con
 void bias_grad(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& dy, const Tensor& weights,
                const GradDest& dbias);
 
-/// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in increasing order; w = 1 without weights. y [R, n].
+/// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in increasing order; w = 1 without weights; choices without a
+/// row add nothing. y [R, n].
 void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, const Tensor& weights, GradDest dst);
 
 }  // namespace hone::cpu

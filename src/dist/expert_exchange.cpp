@@ -1,0 +1,59 @@
+#include "dist/expert_exchange.h"
+
+#include <utility>
+
+#include "core/profiler.h"
+
+namespace hone {
+
+namespace {
+
+/// The elements of each rank in a tensor of all ranks' rows.
+std::vector<Part> parts_of_rows(const Tensor& all, std::span<const int64_t> rows) {
+  int64_t width = 1;
+  for (int i = 1; i < all.shape.rank(); ++i) width *= all.shape[i];
+  std::vector<Part> parts;
+  int64_t begin = 0;
+  for (const int64_t count : rows) {
+    parts.push_back({begin * width, count * width});
+    begin += count;
+  }
+  return parts;
+}
+
+}  // namespace
+
+ExpertExchange::ExpertExchange(int rank, int ranks, Communicator* group) : rank_(rank), ranks_(ranks), group_(group) {
+  HONE_ASSERT(group == nullptr || (group->rank() == rank && group->size() == ranks));
+}
+
+void ExpertExchange::begin_pass(std::vector<int64_t> tokens) {
+  HONE_ASSERT(tokens.size() == static_cast<size_t>(ranks_));
+  tokens_ = std::move(tokens);
+}
+
+int64_t ExpertExchange::gather(const Context& context, const Tensor& own, const Tensor& all,
+                               std::span<const int64_t> rows) {
+  if (context.dry()) return 0;
+  group().fork(context.stream());
+  const ProfileScope scope(context.stream(), group().cuda_stream(), OpGroup::kCollectives, "all-gather", "tokens",
+                           static_cast<double>(all.bytes()));
+  group().all_gather(context.stream(), all, parts_of_rows(all, rows), own);
+  return group().calls();
+}
+
+int64_t ExpertExchange::scatter_sum(const Context& context, const Tensor& all, const Tensor& own,
+                                    std::span<const int64_t> rows) {
+  if (context.dry()) return 0;
+  group().fork(context.stream());
+  const ProfileScope scope(context.stream(), group().cuda_stream(), OpGroup::kCollectives, "reduce-scatter", "tokens",
+                           static_cast<double>(all.bytes()));
+  group().reduce_scatter_sum(context.stream(), all, parts_of_rows(all, rows), own);
+  return group().calls();
+}
+
+void ExpertExchange::await(const Context& context, int64_t call) {
+  if (!context.dry()) group().join(context.stream(), call);
+}
+
+}  // namespace hone

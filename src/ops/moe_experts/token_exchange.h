@@ -1,0 +1,38 @@
+// TokenExchange: how the ranks over which a layer's experts are spread bring tokens together and bring results back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/context.h"
+#include "core/tensor.h"
+
+namespace hone {
+
+/// All ranks call the same functions in the same order, with rows [n_r, ...] of rank r: `rows` has n_r for each rank
+/// and is the same on all. Which calls are made, and their sizes, depend on the numbers of tokens alone. Nothing moves
+/// in a dry pass. Tensors are used until await() of the call's number. If a rank is lost, the call, await() or the
+/// stream throws (dist/communicator.h).
+class TokenExchange {
+ public:
+  virtual ~TokenExchange() = default;
+  /// The number of ranks, and this rank's place among them: it has the block `rank` of the experts.
+  virtual int ranks() const = 0;
+  virtual int rank() const = 0;
+  /// The tokens of each rank in this pass; in a dry pass the most that it may have.
+  virtual std::span<const int64_t> tokens() const = 0;
+
+  /// Copies every rank's `own` [n_r, ...] to `all` [Σ n_r, ...] on each rank, in the order of ranks. Any dtype. Returns
+  /// the number of the call.
+  virtual int64_t gather(const Context& context, const Tensor& own, const Tensor& all,
+                         std::span<const int64_t> rows) = 0;
+  /// own [n_r, ...] = this rank's rows of the sum over ranks of `all` [Σ n_r, ...], which is undefined afterwards;
+  /// float32 or bfloat16. Returns the number of the call.
+  virtual int64_t scatter_sum(const Context& context, const Tensor& all, const Tensor& own,
+                              std::span<const int64_t> rows) = 0;
+  /// Work queued later runs after this call and those before it.
+  virtual void await(const Context& context, int64_t call) = 0;
+};
+
+}  // namespace hone
