@@ -2,6 +2,7 @@
 """Writes docs/fits.md: which model fits which machine, by which method, with which keys.
 
     tools/fits.py build/hone > docs/fits.md
+    tools/fits.py --predictions        only its last section, which needs no program
 
 Every number is a plan of `hone estimate` for a GPU that need not be present; the program must be built with CUDA. For each cell
 the settings are tried from the fastest to the most frugal, and the first that fits is shown. Measured tokens a second come from
@@ -97,6 +98,61 @@ MEASURED = {
 }
 
 
+# Cards that run tier sm80, by their data sheets: TFLOP/s of dense bfloat16 products with float32 sums, by mma.sync and by
+# cuBLASLt; GB/s of memory; GB. B200: there is no published rate of mma.sync, for which the H200's by multiprocessor (132,
+# 148) and the same clock is assumed.
+H200 = (613, 989.4, 4800)  # mma.sync: 62 %, kernels/cuda/sm80/product_cuda.h
+SM80_CARDS = [("A100 80 GB SXM", (312, 312, 2039), 80), ("RTX 4090", (165.2, 165.2, 1008), 24),
+              ("RTX 5090", (209.5, 209.5, 1792), 32), ("L40S", (362, 362, 864), 48),
+              ("B200", (H200[0] * 148 / 132, 2250, 8000), 180)]
+STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
+         ("loraall-nf4-sm80", "the same, attention and experts, base in nf4"),
+         ("lora-nf4-sm80", "the same, LoRA on attention, 1 × 4096, base in nf4, all recomputed"),
+         ("mixtral-sm80", "Mixtral-8x7B, LoRA on attention, 2 × 4096")]
+# TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt: with the shared memory of an A100 or more, and with 99 KB.
+KERNELS = [("experts: gate and up", 270, 270), ("experts: dx", 307, 308), ("experts: dw", 223, 224),
+           ("attention forward, heads of 128", 328, 278), ("attention backward, heads of 128", 192, 137)]
+
+PREDICTED = """
+## Predicted speed on other GPUs
+
+**Predicted, not measured**: Hone has run on no GPU but an H200. Kernels of tier sm80 and steps with them have been measured on an
+H200 ([kernels](../bench/results/sm80-kernels-2026-11-23.txt), [steps](../bench/results/h200-tiers-2026-11-24.jsonl)). A kernel is
+scaled by the peak of mma.sync with float32 sums, so its prediction holds if it reaches the same share of that peak. A step is a mix
+of kernels that scale by that peak (613 TFLOP/s on an H200), by that of cuBLASLt's products (989), or by the rate of memory
+(4,800 GB/s): it lies between the least and the greatest of the three ratios. "–": the step's plan does not fit without offloading.
+Peaks are those of data sheets. NVIDIA publishes no rate of mma.sync for a B200; assumed is the H200's by multiprocessor.
+"""
+
+
+def predictions():
+    """The last section: measured kernels and steps of tier sm80, scaled to other cards."""
+    rows = {}
+    with open("bench/results/h200-tiers-2026-11-24.jsonl", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            rows[row["row"]] = row
+    print(PREDICTED)
+    names = " | ".join(name for name, *_ in SM80_CARDS)
+    print(f"| TFLOP/s | H200, measured | {names} |")
+    print("|---" * (len(SM80_CARDS) + 2) + "|")
+    peaks = " | ".join(f"{mma:.0f}; {dense:.0f}; {memory:,}" for _, (mma, dense, memory), _ in SM80_CARDS)
+    print(f"| peaks: mma.sync; cuBLASLt; GB/s | 613; 989; 4,800 | {peaks} |")
+    for what, large, small in KERNELS:
+        cells = [f"{(large if name.startswith(('A100', 'B200')) else small) * card[0] / H200[0]:.0f}" for name, card, _ in SM80_CARDS]
+        print(f"| {what} | {large}; with 99 KB {small} | " + " | ".join(cells) + " |")
+    print(f"\n| tokens a second | H200, measured | {names} |")
+    print("|---" * (len(SM80_CARDS) + 2) + "|")
+    for key, what in STEPS:
+        row, cells = rows[key], []
+        measured = row["tokens_per_second"]
+        for _, card, memory in SM80_CARDS:
+            ratios = sorted(mine / theirs for mine, theirs in zip(card, H200))
+            fits = row["memory"]["plan"] <= memory * 1e9
+            cells.append(f"{round(ratios[0] * measured, -2):,.0f} to {round(ratios[-1] * measured, -2):,.0f}" if fits else "–")
+        print(f"| {what} | {measured:,.0f} | " + " | ".join(cells) + " |")
+
+
 def plan(hone, model, keys, ranks):
     """Bytes a GPU and of host memory, for each rank."""
     command = [hone, "estimate", model, "device=cuda", "--memory", "1000000GB", "--ranks", str(ranks), "--json", *keys]
@@ -107,6 +163,8 @@ def plan(hone, model, keys, ranks):
 
 
 def main():
+    if sys.argv[1] == "--predictions":
+        return predictions()
     hone = sys.argv[1]
     plans = {}
 
@@ -136,6 +194,7 @@ def main():
         print("|---" * (len(machines) + 1) + "|")
         for model in MODELS:
             print(f"| {model} | " + " | ".join(cell(model, method, keys, ladder, machine) for machine in machines) + " |")
+    predictions()
 
 
 if __name__ == "__main__":
