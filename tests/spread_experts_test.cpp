@@ -85,7 +85,9 @@ TEST_P(CaseOfSpreadExperts, TrainsAsOneRankDoes) {
   if (model.decoder().config().num_moe_layers() == 0) GTEST_SKIP() << "it has no experts";
   for (const char* adapter : {"", "lora_attention_init", "lora_experts_init"}) {
     if (!fs::exists(goldens() / GetParam() / adapter)) continue;
-    expect_spread_equals_one({.model = GetParam(), .adapter = adapter, .steps = steps_of(GetParam(), {2, 1})},
+    // A rank without tokens, then one micro-batch a rank. AdamW turns the rounding of a gradient near 0 into a whole
+    // step: with {2, 1} it does so in one embedding of qwen2_moe, which alone moves the loss by 3e-5.
+    expect_spread_equals_one({.model = GetParam(), .adapter = adapter, .steps = steps_of(GetParam(), {1, 2})},
                              {{2, 2}});
   }
 }
