@@ -130,7 +130,8 @@ TEST_F(SpreadExperts, TakeTheSameStepsInEveryStage) {
 }
 
 TEST_F(SpreadExperts, TrainInNarrowFormats) {
-  // A bfloat16 partial sum is rounded once more for each rank that has experts of a token.
+  // A bfloat16 partial sum is rounded once more for each rank that has experts of a token: by up to 2^-9 of its value,
+  // in each layer and direction.
   const TrainingFormats narrow{.gradient = DType::kBF16};
   const Job job{.dtype = DType::kBF16, .formats = narrow, .steps = steps_of("qwen3_moe", {4, 2})};
   const Outcome one = train(job, nullptr, ZeroStage::kNone), spread = train_spread(job, {2, 2});
