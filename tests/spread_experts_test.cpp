@@ -22,6 +22,7 @@
 #include "params/placement.h"
 #include "rank_jobs.h"
 #include "session/loaded_model.h"
+#include "train/run_options.h"
 
 namespace hone {
 namespace {
@@ -231,6 +232,18 @@ TEST_F(SpreadExperts, RefuseModelsThatDoNotDivide) {
   EXPECT_EQ(refusal("qwen3_moe", 25, 8),
             "a rank's experts of 'model.layers.0.mlp.experts.gate_up_proj' have 3200 elements, and moments of 8 bits "
             "take multiples of 256");
+}
+
+TEST(SpreadExpertsOnGpus, AreRefusedByNameWithTheWayOut) {
+  require_can_spread(1, {DeviceKind::kCuda, 0}, "expert_parallel_size");
+  require_can_spread(2, {}, "expert_parallel_size");
+  try {
+    require_can_spread(2, {DeviceKind::kCuda, 0}, "expert_parallel_size");
+    ADD_FAILURE();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("known, not in this version"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("zero_stage: 3"), std::string::npos) << error.what();
+  }
 }
 
 // The node itself, against all experts on one rank.
