@@ -147,8 +147,8 @@ void require_shard_size(int64_t shard_size, int64_t ranks, const std::string& wh
 
 void require_expert_ranks(int64_t expert_ranks, int64_t shard_ranks, const std::string& where) {
   if (shard_ranks % expert_ranks == 0) return;
-  throw UserError(fmt::format("groups of {} ranks over which experts are spread do not divide {} ranks{}", expert_ranks,
-                              shard_ranks, shard_ranks == 1 ? "" : " that share state"),
+  throw UserError(fmt::format("experts are spread over {} ranks, which do not divide {}", expert_ranks,
+                              shard_ranks == 1 ? "one" : fmt::format("the {} that share state", shard_ranks)),
                   where, "choose a divisor of that number");
 }
 

@@ -173,8 +173,8 @@ void RunSaver::save_as_survivor() {
   if (!run_.store().state_is_whole()) {
     const std::vector<int64_t> steps = checkpoints_.steps();
     logger.error(
-        "the lost rank had a part of the training state, so step {} cannot be saved; the newest checkpoint is {}",
-        step, steps.empty() ? "none" : checkpoints_.path_of(steps.back()).string());
+        "the lost rank had a part of the training state, so step {} cannot be saved; the newest checkpoint is {}", step,
+        steps.empty() ? "none" : checkpoints_.path_of(steps.back()).string());
     return;
   }
   // The current step is not included: its update waits for the reductions of all ranks.
