@@ -119,7 +119,7 @@ TEST_F(Launch, ShardedStateThatIsLostIsNotSaved) {
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.code, 4) << outcome.err;
   EXPECT_EQ(checkpoints("run").size(), 0u);
-  EXPECT_THAT(read_file(folder_ / "run" / "run.log"), HasSubstr("had a part of the optimizer's state"));
+  EXPECT_THAT(read_file(folder_ / "run" / "run.log"), HasSubstr("had a part of the training state"));
 }
 
 TEST_F(Launch, AStoppedRankIsNamedAndEnded) {

@@ -512,8 +512,9 @@ const std::vector<std::string> kSharded = {"zero_stage=3", "stage3_param_persist
 
 TEST_F(TwoHostsWithSsh, TrainAndAnswerWithWeightsThatTheyShare) {
   const RankRuns runs(folder_);
-  // All four ranks shard, and then the two of each host.
-  const std::map<std::string, std::vector<std::string>> layouts = {{"sharded", {}}, {"in_groups", {"dp_shard_size=2"}}};
+  // All four ranks shard, then the two of each host; and experts are spread over both hosts.
+  const std::map<std::string, std::vector<std::string>> layouts = {
+      {"sharded", {}}, {"in_groups", {"dp_shard_size=2"}}, {"spread", {"expert_parallel_size=4"}}};
   for (const auto& [output, more] : layouts) {
     std::vector<std::string> keys = kSharded;
     keys.insert(keys.end(), more.begin(), more.end());
