@@ -89,10 +89,11 @@ bool is_in_host(const Parameter& p, const RankShare& share) {
 int64_t nearest_cut(const Bucket& bucket, int64_t at) {
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
-    const int64_t begin = bucket.offsets[i], end = begin + aligned(p.shape().numel(), Bucket::kAlignment);
+    const int64_t begin = bucket.offsets[i], end = begin + aligned(p.local_shape().numel(), Bucket::kAlignment);
     const bool whole = p.packed() || (p.trainable() && p.formats().whole_matrices);
     if (at < begin || at >= end || !whole) continue;
     const int64_t unit = p.packed() ? p.matrix().numel() : std::lcm(p.matrix().numel(), Bucket::kAlignment);
+    HONE_ASSERT(unit > 0, p.name());
     const int64_t below = begin + (at - begin) / unit * unit, above = std::min(below + unit, end);
     return at - below <= above - at ? below : above;
   }
