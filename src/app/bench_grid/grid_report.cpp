@@ -7,6 +7,9 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/printable.h"
 #include "report/humanise.h"
@@ -155,10 +158,33 @@ std::vector<ResultColumn> result_columns(const GridMemory& memory, bool ranks, c
   return columns;
 }
 
-std::string reason_line(size_t number, const Json& row) {
-  const std::string fix = text_at(row, "/fix");
-  return fmt::format("  {}: {}{}\n", number, row_line(row), fix.empty() ? "" : "; " + one_line(fix));
-}
+/// Why scenarios were not measured, each reason once, with the numbers of its scenarios.
+class Reasons {
+ public:
+  void add(size_t number, const Json& row) {
+    std::string reason = row_line(row);
+    if (const std::string fix = text_at(row, "/fix"); !fix.empty()) {
+      if (reason.ends_with('.')) reason.pop_back();
+      reason += "; " + one_line(fix);
+    }
+    const auto same =
+        std::find_if(list_.begin(), list_.end(), [&](const auto& known) { return known.first == reason; });
+    if (same == list_.end()) {
+      list_.push_back({std::move(reason), {number}});
+    } else {
+      same->second.push_back(number);
+    }
+  }
+  /// "  1, 2: refused: …" lines after an empty one; "" if there are none.
+  std::string text() const {
+    std::string text;
+    for (const auto& [reason, numbers] : list_) text += fmt::format("  {}: {}\n", fmt::join(numbers, ", "), reason);
+    return text.empty() ? "" : "\n" + text;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<size_t>>> list_;
+};
 
 }  // namespace
 
@@ -189,7 +215,7 @@ std::string grid_table(const GridFile& grid, const GridRows& rows, const GridRow
   for (const std::string& name : names) columns.push_back({name});
   for (const ResultColumn& column : results) columns.push_back({column.name, Align::kRight, column.drop});
   Table table(std::move(columns));
-  std::string reasons;
+  Reasons reasons;
   for (size_t i = 0; i < grid.scenarios.size(); ++i) {
     const GridScenario& scenario = grid.scenarios[i];
     std::vector<std::string> cells = {std::to_string(i + 1)};
@@ -199,11 +225,11 @@ std::string grid_table(const GridFile& grid, const GridRows& rows, const GridRow
       cells.push_back("not run");
     } else {
       for (const ResultColumn& column : results) cells.push_back(column.cell(*row));
-      if (status_of(*row) != GridStatus::kMeasured) reasons += reason_line(i + 1, *row);
+      if (status_of(*row) != GridStatus::kMeasured) reasons.add(i + 1, *row);
     }
     table.add_row(std::move(cells));
   }
-  return table.to_string(color, 2, width) + (reasons.empty() ? "" : "\n" + reasons);
+  return table.to_string(color, 2, width) + reasons.text();
 }
 
 std::string grid_summary(const GridFile& grid, const GridRows& rows) {

@@ -165,5 +165,14 @@ TEST_F(GridRowsTest, TheTableShowsWhatDiffersAndWhyAScenarioHasNoNumbers) {
   EXPECT_EQ(grid_summary(grid, rows), "1 measured, 1 does not fit, 1 refused, 1 not run");
 }
 
+TEST_F(GridRowsTest, AReasonOfSeveralScenariosIsSaidOnce) {
+  const GridFile grid = grid_of("matrix: {model: [a], batch: [1, 2, 4]}");
+  GridRows rows(file());
+  for (const GridScenario& scenario : grid.scenarios) {
+    rows.add(make_row(scenario, exited(2, "", "error: no such thing.\n  fix: another\n"), 60));
+  }
+  EXPECT_THAT(grid_table(grid, rows, nullptr, false, 0), HasSubstr("\n\n  1, 2, 3: refused: no such thing; another\n"));
+}
+
 }  // namespace
 }  // namespace hone
