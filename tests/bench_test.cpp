@@ -150,7 +150,7 @@ TEST(BenchGrid, EveryScenarioHasARowAndIsMeasuredOnce) {
   const Folder folder;
   const std::string grid = write_grid(folder, "grid.yaml", R"(matrix: {mode: [full, lora]}
 include:
-  - {ranks: 2, zero_stage: 1}
+  - {ranks: 2, zero_stage: 1, expert_parallel_size: 2}
   - {mode: fulll}
   - {seq: 128, batch: 4000000}
 memory: [plan, device, host]
@@ -169,6 +169,7 @@ memory: [plan, device, host]
   for (size_t i = 0; i < ends.size(); ++i) EXPECT_EQ(rows[i]["status"], ends[i]) << rows[i].dump(2);
   EXPECT_EQ(rows[1]["result"]["mode"], "lora");
   EXPECT_EQ(rows[2]["result"]["ranks"], 2);
+  EXPECT_EQ(rows[2]["result"]["expert_parallel_size"], 2);
   EXPECT_TRUE(contains(rows[3]["message"], "Did you mean 'full'?")) << rows[3];
   for (const char* text :
        {"3 measured, 1 does not fit, 1 refused", "of one rank", "4: refused: 'fulll' is not a mode"}) {

@@ -75,6 +75,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   if (ranks > 1) {
     config.machine.zero_stage = std::to_string(options.zero_stage);
     config.machine.shard_size = options.shard_size;
+    config.machine.expert_parallel_size = options.expert_ranks;
   }
   const Mode mode = mode_of(options);
   if (!mode.lora) return config;
@@ -442,6 +443,23 @@ std::optional<double> seconds_alone(const BenchStepOptions& options, const Train
 
 }  // namespace
 
+namespace {
+
+void check_expert_ranks(const BenchStepOptions& options, int ranks) {
+  constexpr const char* kOption = "--expert-parallel-size";
+  if (options.expert_ranks == 1) return;
+  require_expert_ranks(options.expert_ranks, options.shard_size > 0 ? options.shard_size : ranks, kOption);
+  const auto& offload = options.cpu_offload;
+  const bool streams = std::any_of(offload.begin(), offload.end(),
+                                   [](const std::string& name) { return name == "params" || name == "experts"; });
+  if (streams || options.expert_weight_dtype == "int8") {
+    throw UserError("spread experts are neither brought from host memory nor held by --expert-weight-dtype int8",
+                    kOption, "leave one of the two out; --base-weight-dtype packs spread experts");
+  }
+}
+
+}  // namespace
+
 int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   mode_of(options);
   const bool together = ranks.size > 1;
@@ -449,6 +467,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     throw UserError("ranks do not step in backward", "--optimizer-in-backward", "leave it out");
   }
   if (together) require_shard_size(options.shard_size, ranks.size, "--shard-size");
+  check_expert_ranks(options, ranks.size);
   const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)
@@ -466,6 +485,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     results["ranks"] = ranks.size;
     results["zero_stage"] = options.zero_stage;
     if (options.shard_size > 0) results["shard_size"] = options.shard_size;
+    if (options.expert_ranks > 1) results["expert_parallel_size"] = options.expert_ranks;
     results["alone_ms"] = alone_ms;
     results["share_of_one_rank"] = share_of_alone(alone_ms, measured.whole.median * 1e3);
     results["collectives"] = profile_json(summary)["collectives"];

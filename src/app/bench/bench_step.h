@@ -32,6 +32,7 @@ struct BenchStepOptions {
   std::string cuda_graphs = "auto";  ///< as the config key
   int zero_stage = 0;                ///< of several ranks
   int shard_size = 0;                ///< how many of them shard together; 0: all
+  int expert_ranks = 1;              ///< over how many of them experts are spread
   int threads = 0;                   ///< 0: all cores
   uint64_t seed = 42;
   int64_t tokens() const { return micro_batches * batch * seq; }  ///< of a step

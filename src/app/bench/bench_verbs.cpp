@@ -84,6 +84,10 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
                    "of several ranks: so many shard together, the groups are replicas of each other; 0: all")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  verb->add_option("--expert-parallel-size", options->expert_ranks,
+                   "of several ranks: over so many the experts are spread; on the CPU")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");

@@ -100,7 +100,9 @@ GridScenario make_scenario(GridSettings settings, const std::vector<GridKey>& ke
 
 bool has_effect(const GridSettings& settings, const std::string& name, const std::vector<GridKey>& keys) {
   const std::string mode = value_of(settings, "mode", keys);
-  if (name == "zero_stage" || name == "shard_size") return value_of(settings, kRanksKey, keys) != "1";
+  if (name == "zero_stage" || name == "shard_size" || name == "expert_parallel_size") {
+    return value_of(settings, kRanksKey, keys) != "1";
+  }
   if (name == "lora_r") return mode != "full";
   if (name == "expert_lora") return mode != "full" && mode != "lora";
   return true;

@@ -35,9 +35,9 @@ struct GridScenario {
 };
 
 /// The scenario of these settings: bench step, under launch for several ranks, with --json -. Settings without effect
-/// are left out: zero_stage and shard_size of one rank, lora_r and expert_lora where the mode has none. global_batch
-/// becomes micro_batches. Throws UserError at `where` without a model, and for a global_batch that the ranks' batches
-/// do not make up.
+/// are left out: zero_stage, shard_size and expert_parallel_size of one rank, lora_r and expert_lora where the mode has
+/// none. global_batch becomes micro_batches. Throws UserError at `where` without a model, and for a global_batch that
+/// the ranks' batches do not make up.
 GridScenario make_scenario(GridSettings settings, const std::vector<GridKey>& keys, const std::string& where);
 
 /// Whether a setting of this name would change what the scenario does: not zero_stage of one rank.
