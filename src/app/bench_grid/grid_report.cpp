@@ -170,7 +170,7 @@ class Reasons {
     const auto same =
         std::find_if(list_.begin(), list_.end(), [&](const auto& known) { return known.first == reason; });
     if (same == list_.end()) {
-      list_.push_back({std::move(reason), {number}});
+      list_.emplace_back(std::move(reason), std::vector<size_t>{number});
     } else {
       same->second.push_back(number);
     }
