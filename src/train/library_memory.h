@@ -3,9 +3,10 @@
 //
 //   | ranks, stage | runs | bytes beside the plan, 10^9 |
 //   |---|---|---|
-//   | 1 | 90 | 0.64 to 0.67; 0.75 to 0.88 where dense layers or states were offloaded |
+//   | 1 | 114 | 0.64 to 0.71 |
+//   | 1, with cpu_offload | 9 | 0.66 to 0.88 |
 //   | 2 and 4, stages 0 and 1 | 19 | 1.55 to 1.57 |
-//   | 2, stage 3 | 10 | 2.09 to 2.11 |
+//   | 2, stage 3 | 7; 2 in another call | 2.09 to 2.11; 2.31 and 2.60 |
 //
 // The files are bench/results/h200*.json* and steps-*.jsonl. Other GPUs and versions have not been measured.
 #pragma once
