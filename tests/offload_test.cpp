@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/thread_pool.h"
-#include "models/hf_config.h"
 #include "params/placement.h"
 #include "rank_jobs.h"
 #include "session/loaded_model.h"
@@ -100,15 +99,9 @@ TEST(PackedBase, KeepsEveryBitWhereverItsCodesAre) {
 }
 
 TEST(Offload, TakesWhatItSaysFromTheDevice) {
-  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
   constexpr int64_t kLayers = 64;
-  json["num_hidden_layers"] = kLayers;
   const auto bytes = [&](Offload offload) {
-    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
-    TrainableOptions options;
-    options.ranks = {.offload = offload, .least_sharded_elements = 0};
-    model.set_trainable(options);
-    return model.store().bytes();
+    return bytes_of({.offload = offload, .least_sharded_elements = 0}, kLayers);
   };
   const ParameterBytes resident = bytes({}), state = bytes({.optimizer = true}), values = bytes({.params = true});
   EXPECT_EQ(state.moments + state.master, 0);

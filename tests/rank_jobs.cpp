@@ -16,6 +16,7 @@
 #include "optim/muon_rule.h"
 #include "params/frozen_weights.h"
 #include "session/device_facts.h"
+#include "session/loaded_model.h"
 #include "test_communicators.h"
 #include "train/rank_writers.h"
 #include "train/training_state.h"
@@ -180,6 +181,17 @@ double change_error(const HostTensors& a, const HostTensors& b, const HostTensor
     }
   }
   return std::sqrt(error / change);
+}
+
+ParameterBytes bytes_of(const RankShare& share, int64_t layers) {
+  const std::filesystem::path folder = goldens() / "qwen3_moe/model";
+  Json json = HfConfig::read(folder).json();
+  if (layers > 0) json["num_hidden_layers"] = layers;
+  LoadedModel model(HfConfig(json, "config.json"), folder, DType::kBF16);
+  TrainableOptions options;
+  options.ranks = share;
+  model.set_trainable(options);
+  return model.store().bytes();
 }
 
 HostTensors initial_values(Job job) {

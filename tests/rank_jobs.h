@@ -15,6 +15,7 @@
 #include "optim/adamw_rule.h"
 #include "params/bucket.h"
 #include "params/parameter.h"
+#include "params/parameter_store.h"
 #include "train/engine.h"
 
 namespace hone {
@@ -72,6 +73,8 @@ std::vector<StepData> steps_of(const std::string& model, const std::vector<size_
 Outcome train(const Job& job, Communicator* ranks, ZeroStage stage);
 /// Runs the job with `count` ranks, and checks that all have the same final values and results.
 Outcome train_by(int count, const Job& job, ZeroStage stage);
+/// The bytes of the model of case qwen3_moe in bfloat16 on a rank that shares so, with `layers` layers (0: the case's).
+ParameterBytes bytes_of(const RankShare& share, int64_t layers = 0);
 /// The values that the job begins with.
 HostTensors initial_values(Job job);
 

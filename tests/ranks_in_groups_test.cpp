@@ -5,7 +5,6 @@
 
 #include "device_main.h"
 #include "rank_jobs.h"
-#include "session/loaded_model.h"
 
 namespace hone {
 namespace {
@@ -81,15 +80,11 @@ TEST(RanksInGroups, OfAllRanksOrOfOneAreNoGroups) {
 
 TEST(RanksInGroups, KeepTheShareOfAGroup) {
   const auto bytes = [&](int ranks, int shard_size) {
-    LoadedModel model(goldens() / "qwen3_moe/model", DType::kBF16);
-    TrainableOptions options;
-    options.ranks = {.rank = ranks - 1,
+    return bytes_of({.rank = ranks - 1,
                      .ranks = ranks,
                      .stage = ZeroStage::kValues,
                      .shard_size = shard_size,
-                     .least_sharded_elements = 0};
-    model.set_trainable(options);
-    return model.store().bytes();
+                     .least_sharded_elements = 0});
   };
   const ParameterBytes group = bytes(2, 0), replicas = bytes(8, 2);
   EXPECT_EQ(replicas.total(), group.total()) << "the memory of a rank does not depend on the number of groups";

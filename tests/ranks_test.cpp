@@ -412,20 +412,10 @@ TEST_F(RanksFiles, AreTheSameWhoeverKeptThem) {
 }
 
 TEST(Ranks, KeepTheirShareOfTheStateAlone) {
-  const Job job{.dtype = DType::kBF16};
-  ParameterBytes one, shared;
-  const auto bytes = [&](const RankShare& share) {
-    LoadedModel model(goldens() / job.model / "model", DType::kBF16);
-    TrainableOptions options;
-    options.ranks = share;
-    model.set_trainable(options);
-    return model.store().bytes();
-  };
-  one = bytes({});
-  std::vector<ParameterBytes> shares;
-  for (int rank = 0; rank < 4; ++rank) shares.push_back(bytes({rank, 4, ZeroStage::kState}));
+  const ParameterBytes one = bytes_of({});
   ParameterBytes all;
-  for (const ParameterBytes& share : shares) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const ParameterBytes share = bytes_of({rank, 4, ZeroStage::kState});
     all += share;
     // Buckets are padded to 4 × 256 elements, and tensors of a rank to 256 bytes.
     EXPECT_LT(share.moments, one.moments / 4 + (one.moments / 50)) << "a quarter each";
@@ -436,15 +426,9 @@ TEST(Ranks, KeepTheirShareOfTheStateAlone) {
 }
 
 TEST(Ranks, KeepTheirShareOfGradientsAndWeightsAndMemoryForFourHalves) {
-  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
   constexpr int64_t kLayers = 64;
-  json["num_hidden_layers"] = kLayers;
   const auto bytes = [&](ZeroStage stage) {
-    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
-    TrainableOptions options;
-    options.ranks = {.rank = 1, .ranks = 4, .stage = stage, .least_sharded_elements = 0};
-    model.set_trainable(options);
-    return model.store().bytes();
+    return bytes_of({.rank = 1, .ranks = 4, .stage = stage, .least_sharded_elements = 0}, kLayers);
   };
   const ParameterBytes state = bytes(ZeroStage::kState), gradients = bytes(ZeroStage::kGradients),
                        values = bytes(ZeroStage::kValues);
