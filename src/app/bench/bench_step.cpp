@@ -9,6 +9,7 @@
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_report.h"
+#include "app/config/resolve_rules.h"
 #include "app/model_source.h"
 #include "app/output.h"
 #include "app/verify/replay.h"
@@ -443,23 +444,6 @@ std::optional<double> seconds_alone(const BenchStepOptions& options, const Train
 
 }  // namespace
 
-namespace {
-
-void check_expert_ranks(const BenchStepOptions& options, int ranks) {
-  constexpr const char* kOption = "--expert-parallel-size";
-  if (options.expert_ranks == 1) return;
-  require_expert_ranks(options.expert_ranks, options.shard_size > 0 ? options.shard_size : ranks, kOption);
-  const auto& offload = options.cpu_offload;
-  const bool streams = std::any_of(offload.begin(), offload.end(),
-                                   [](const std::string& name) { return name == "params" || name == "experts"; });
-  if (streams || options.expert_weight_dtype == "int8") {
-    throw UserError("spread experts are neither brought from host memory nor held by --expert-weight-dtype int8",
-                    kOption, "leave one of the two out; --base-weight-dtype packs spread experts");
-  }
-}
-
-}  // namespace
-
 int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   mode_of(options);
   const bool together = ranks.size > 1;
@@ -467,7 +451,11 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     throw UserError("ranks do not step in backward", "--optimizer-in-backward", "leave it out");
   }
   if (together) require_shard_size(options.shard_size, ranks.size, "--shard-size");
-  check_expert_ranks(options, ranks.size);
+  if (options.expert_ranks > 1) {
+    RunConfig config = config_of(options, true, ranks.size);
+    config.machine.expert_parallel_size = options.expert_ranks;  // of one rank, too
+    check_expert_ranks(config, "--expert-parallel-size");
+  }
   const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "app/bench/ops_report.h"
 #include "app/bench_grid/grid_file.h"
 #include "app/bench_grid/grid_report.h"
 #include "app/bench_grid/grid_rows.h"
@@ -23,8 +24,6 @@ namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double kSlower = 0.95;  // of before: as hone bench ops --compare
 
 fs::path output_of(const BenchGridOptions& options) {
   return options.output.empty() ? fs::path(options.file).stem().string() + "-grid" : options.output;
@@ -109,7 +108,8 @@ bool has_failed(const GridFile& grid, const GridRows& rows, const GridRows* befo
     if (!row) return false;
     const GridStatus status = status_of(*row);
     const std::optional<double> share = share_of(*row, before ? before->find(command) : nullptr);
-    return (status != GridStatus::kMeasured && status != GridStatus::kDoesNotFit) || share.value_or(1) < kSlower;
+    return (status != GridStatus::kMeasured && status != GridStatus::kDoesNotFit) ||
+           share.value_or(1) * kBenchTolerance < 1;
   });
 }
 

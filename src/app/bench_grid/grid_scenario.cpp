@@ -67,14 +67,12 @@ std::vector<std::string> command_of(const GridSettings& settings, const std::vec
 }  // namespace
 
 const std::string* GridSettings::find(std::string_view name) const {
-  const auto found =
-      std::find_if(settings_.begin(), settings_.end(), [&](const auto& setting) { return setting.first == name; });
+  const auto found = std::ranges::find(settings_, name, &Setting::first);
   return found == settings_.end() ? nullptr : &found->second;
 }
 
 void GridSettings::put(const std::string& name, const std::optional<std::string>& value) {
-  const auto found =
-      std::find_if(settings_.begin(), settings_.end(), [&](const auto& setting) { return setting.first == name; });
+  const auto found = std::ranges::find(settings_, name, &Setting::first);
   if (found == settings_.end()) {
     if (value) settings_.emplace_back(name, *value);
   } else if (value) {

@@ -23,7 +23,9 @@ class GridSettings {
   auto end() const { return settings_.end(); }
 
  private:
-  std::vector<std::pair<std::string, std::string>> settings_;
+  using Setting = std::pair<std::string, std::string>;
+
+  std::vector<Setting> settings_;
 };
 
 struct GridScenario {

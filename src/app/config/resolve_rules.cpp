@@ -25,6 +25,40 @@ bool says_something(const ResolvedConfig& config, const KeySpec& key) {
   return config.states(key.name) && key.load(config.run) != key.default_value;
 }
 
+void check_expert_ranks(const RunConfig& run, const std::string& where) {
+  const RunConfig::Machine& machine = run.machine;
+  const int64_t size = machine.expert_parallel_size;
+  if (size == 1) return;
+  const auto refuse = [&](const std::string& why, const std::string& instead) { throw UserError(why, where, instead); };
+  if (machine.ranks % size != 0) {
+    refuse(fmt::format("experts are spread over {} ranks, which do not divide the {} that {} started", size,
+                       machine.ranks == 1 ? "one" : std::to_string(machine.ranks), machine.ranks == 1 ? "was" : "were"),
+           fmt::format("start a multiple of {} ranks: hone launch -n {} -- train …; or choose a divisor", size, size));
+  }
+  if (machine.shard_size % size != 0) {
+    refuse(fmt::format("groups of dp_shard_size {} ranks share state, and experts are spread over {} ranks of a group",
+                       machine.shard_size, size),
+           "choose a divisor of dp_shard_size, or leave that out");
+  }
+  if (run.generation.generate_samples) {
+    refuse("generate_samples with spread experts is known, not in this version",
+           "use zero_stage: 3 instead of expert_parallel_size, or leave generate_samples out");
+  }
+  if (run.optim.name == "adafactor") {
+    refuse("adafactor measures all experts of a layer together, and no rank has them all",
+           "use another optimizer, or leave expert_parallel_size out");
+  }
+  if (run.model.expert_weight_dtype == "int8") {
+    refuse("experts held in 8 bits stay whole on every rank",
+           "use base_weight_dtype: int8, which spreads, or leave expert_weight_dtype out");
+  }
+  for (const std::string& name : machine.cpu_offload) {
+    if (name != "params" && name != "experts") continue;
+    refuse(fmt::format("cpu_offload: {} brings whole layers from host memory, and experts are spread over ranks", name),
+           "leave one of the two out");
+  }
+}
+
 namespace {
 
 void resolve_method(ResolvedConfig& config) {
@@ -290,45 +324,6 @@ void resolve_shard_group(ResolvedConfig& config) {
   machine.shard_size = size < machine.ranks ? size : 0;
 }
 
-/// Refuses what expert_parallel_size does not go with. That it divides the experts is for the model to say
-/// (session/loaded_model.h).
-void check_expert_ranks(const ResolvedConfig& config) {
-  const RunConfig& run = config.run;
-  const RunConfig::Machine& machine = run.machine;
-  const int64_t size = machine.expert_parallel_size;
-  if (size == 1) return;
-  const auto refuse = [&](const std::string& why, const std::string& instead) {
-    throw UserError(why, where(config, "expert_parallel_size"), instead);
-  };
-  if (machine.ranks % size != 0) {
-    refuse(fmt::format("experts are spread over {} ranks, which do not divide the {} that {} started", size,
-                       machine.ranks == 1 ? "one" : std::to_string(machine.ranks), machine.ranks == 1 ? "was" : "were"),
-           fmt::format("start a multiple of {} ranks: hone launch -n {} -- train …; or choose a divisor", size, size));
-  }
-  if (machine.shard_size % size != 0) {
-    refuse(fmt::format("groups of dp_shard_size {} ranks share state, and experts are spread over {} ranks of a group",
-                       machine.shard_size, size),
-           "choose a divisor of dp_shard_size, or leave that out");
-  }
-  if (run.generation.generate_samples) {
-    refuse("generate_samples with spread experts is known, not in this version",
-           "use zero_stage: 3 instead of expert_parallel_size, or leave generate_samples out");
-  }
-  if (run.optim.name == "adafactor") {
-    refuse("adafactor measures all experts of a layer together, and no rank has them all",
-           "use another optimizer, or leave expert_parallel_size out");
-  }
-  if (run.model.expert_weight_dtype == "int8") {
-    refuse("experts held in 8 bits stay whole on every rank",
-           "use base_weight_dtype: int8, which spreads, or leave expert_weight_dtype out");
-  }
-  for (const std::string& name : machine.cpu_offload) {
-    if (name != "params" && name != "experts") continue;
-    refuse(fmt::format("cpu_offload: {} brings whole layers from host memory, and experts are spread over ranks", name),
-           "leave one of the two out");
-  }
-}
-
 /// Checks the number of ranks and the options that depend on it.
 void resolve_ranks(ResolvedConfig& config) {
   const RunConfig& run = config.run;
@@ -340,9 +335,9 @@ void resolve_ranks(ResolvedConfig& config) {
         where(config, "num_gpus"),
         fmt::format("start one rank for each: hone launch -n {} train …; or leave num_gpus out", *machine.num_gpus));
   }
-  if (machine.ranks == 1) return check_expert_ranks(config);
-  resolve_shard_group(config);
-  check_expert_ranks(config);
+  if (machine.ranks > 1) resolve_shard_group(config);
+  check_expert_ranks(run, where(config, "expert_parallel_size"));
+  if (machine.ranks == 1) return;
   if (run.optim.optimizer_in_backward) {
     throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
                     where(config, "optimizer_in_backward"), "leave it out, or train with one rank");

@@ -14,6 +14,10 @@ std::string where(const ResolvedConfig& config, const std::string& name);
 /// Whether the key was stated with a value other than null and its default.
 bool says_something(const ResolvedConfig& config, const KeySpec& key);
 
+/// UserError at `where` if the run's other keys do not go with its expert_parallel_size. That it divides the experts is
+/// for the model to say (session/loaded_model.h).
+void check_expert_ranks(const RunConfig& run, const std::string& where);
+
 /// Resolves the learning rate, its floor and the other parameters of the schedule.
 void resolve_rate(ResolvedConfig& config);
 /// Resolves the warm-up, which may be stated in several units. Call it after resolve_rate.
