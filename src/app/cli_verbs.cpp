@@ -497,8 +497,7 @@ void add_verify(CLI::App& app, Action& action) {
                    "of ranks: so many shard together, the groups are replicas of each other; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0, 64));
-  verb->add_option("--expert-parallel-size", options->expert_ranks,
-                   "of ranks: over so many the experts are spread; on the CPU")
+  verb->add_option("--expert-parallel-size", options->expert_ranks, "of ranks: over so many the experts are spread")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   add_tier(verb);

@@ -145,7 +145,6 @@ RunPrecision precision_of(const RunConfig& config) {
 }
 
 RankShare rank_share(const RunConfig& config, Device device, int rank) {
-  require_can_spread(config.machine.expert_parallel_size, device, "expert_parallel_size");
   RankShare share = {.rank = rank,
                      .ranks = static_cast<int>(config.machine.ranks),
                      .stage = zero_stage_of(config),
@@ -192,12 +191,6 @@ Offload offload_of(const std::vector<std::string>& names) {
 
 bool offloads_activations(const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), "activations") != names.end();
-}
-
-void require_can_spread(int64_t expert_ranks, Device device, const std::string& where) {
-  if (expert_ranks == 1 || device.kind == DeviceKind::kCpu) return;
-  throw UserError("experts that are spread over GPUs are known, not in this version", where,
-                  "use zero_stage: 3, which shards the experts with all other weights; or the device cpu");
 }
 
 std::vector<std::vector<std::string>> offload_choices(const RunConfig& config) {

@@ -22,9 +22,7 @@ RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);
-/// UserError at `where` if experts cannot be spread over so many ranks on the device.
-void require_can_spread(int64_t expert_ranks, Device device, const std::string& where);
-/// How rank `rank` shares a run on `device`. UserError as above.
+/// How rank `rank` shares a run on `device`.
 RankShare rank_share(const RunConfig& config, Device device, int rank);
 TrainableOptions trainable_options(const RunConfig& config, Device device, int rank = 0);
 

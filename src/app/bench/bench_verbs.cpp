@@ -85,7 +85,7 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   verb->add_option("--expert-parallel-size", options->expert_ranks,
-                   "of several ranks: over so many the experts are spread; on the CPU")
+                   "of several ranks: over so many the experts are spread")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();

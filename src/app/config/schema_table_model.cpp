@@ -391,7 +391,7 @@ void add_parallel(GroupBuilder group) {
       .key("expert_parallel_size",
            "How many consecutive ranks spread the routed experts over them, each with a block of them, to which tokens "
            "travel (docs/distributed.md): a divisor of the ranks and of the experts. 1: every rank has all experts, or "
-           "its shard of them with zero_stage 3. For ranks on the CPU in this version.")
+           "its shard of them with zero_stage 3.")
       .field(kMachine, &Machine::expert_parallel_size)
       .at_least(1)
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})

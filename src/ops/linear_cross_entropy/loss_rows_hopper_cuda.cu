@@ -43,7 +43,7 @@ __device__ inline uint4 only_first(const uint4& pack, int left) {
 struct Staging {
   uint64_t barrier;
 
-  __device__ void init() { sm90::barrier_init(shared_address(&barrier), 1); }
+  __device__ void init() { barrier_init(shared_address(&barrier), 1); }
   __device__ void begin(void* to, const void* from, uint32_t bytes) {
     sm90::fence_for_async_reads();  // after accesses of ordinary instructions
     sm90::barrier_arrive_expect(shared_address(&barrier), bytes);

@@ -32,7 +32,8 @@ struct ActivationGradients {
 void activation_grad(const Context& context, const MoeDownGradArgs& args, const Tensor& dact,
                      const ActivationGradients& to) {
   if (!needs_row_passes(args.bias, args.function)) {
-    return gated_rows_grad(context, {.assignment = args.rows.assignment,
+    return gated_rows_grad(context, {.offsets = args.rows.offsets,
+                                     .assignment = args.rows.assignment,
                                      .h = args.h,
                                      .weights = args.weights,
                                      .dact = dact,
@@ -64,6 +65,8 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
   const bool in_place = args.dh.wanted() && args.dh.beta == 0.0f;
   const Tensor dh = in_place ? args.dh.dst : scratch.take(args.h.shape, dtype);
   const Tensor dweights = args.dweights.wanted() ? scratch.take(args.weights.shape, DType::kF32) : Tensor{};
+  // Choices without a row get no value from the kernels.
+  if (dweights.defined() && args.rows.partial()) clear(context, dweights);
   const bool apart = needs_row_passes(args.bias, args.function);
   if (lora.drops() || apart) {
     // With a mask between the adapters' product and dact, or an activation that the product does not support, dact is

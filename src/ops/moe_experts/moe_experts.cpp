@@ -11,11 +11,6 @@ namespace hone {
 
 namespace {
 
-/// The kernels of a GPU give every choice a row.
-void check_rows(const Context& context, const ExpertRows& rows) {
-  HONE_ASSERT(!rows.partial() || context.device().kind == DeviceKind::kCpu);
-}
-
 /// Only frozen weights may have formats other than dense.
 void check_weight(const Context& context, const WeightView& weight, bool wants_grad = false) {
   const Tensor &payload = weight.payload, &scales = weight.scales;
@@ -32,26 +27,21 @@ void check_weight(const Context& context, const WeightView& weight, bool wants_g
 
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   HONE_ASSERT(args.ids.numel() <= INT32_MAX);
-  check_rows(context, args.rows);
   dispatch(context, args, &cpu::moe_permutation, HONE_CUDA_OP(moe_permutation));
 }
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
-  check_rows(context, args.rows);
   check_weight(context, args.weight);
   dispatch(context, args, &cpu::moe_gate_up, HONE_CUDA_OP(moe_gate_up));
 }
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
-  check_rows(context, args.rows);
   check_weight(context, args.weight, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_gate_up_grad, HONE_CUDA_OP(moe_gate_up_grad));
 }
 void moe_down(const Context& context, const MoeDownArgs& args) {
-  check_rows(context, args.rows);
   check_weight(context, args.weight);
   dispatch(context, args, &cpu::moe_down, HONE_CUDA_OP(moe_down));
 }
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
-  check_rows(context, args.rows);
   check_weight(context, args.weight, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_down_grad, HONE_CUDA_OP(moe_down_grad));
 }

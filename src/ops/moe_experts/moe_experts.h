@@ -43,7 +43,7 @@
 namespace hone {
 
 /// Rows sorted by expert, then by token. R = T · k < 2^31; with a block of the experts R = T · min(k, E), of which
-/// offsets[E] are in use (on a CPU; the kernels of a GPU have all experts).
+/// offsets[E] are in use.
 struct ExpertRows {
   Tensor offsets;            ///< i64 [E + 1]: rows [offsets[e], offsets[e + 1]) belong to expert e
   Tensor token;              ///< i32 [R]: the token of a row

@@ -23,36 +23,50 @@ struct Chunks {
   }
 };
 
-/// Calls f(index, id, rank, equals) for the choices of this warp's chunk: rank is the number of earlier lanes with the
-/// same id, equals that of all lanes; lanes past the end have id -1. Traps on an id outside [0, experts).
+/// The experts that are here: [first, first + count) of `all`.
+struct Block {
+  int first, count, all;
+};
+
+/// In place of an expert: a choice of another rank's expert, and a lane without a choice.
+constexpr int32_t kElsewhere = -1, kNoChoice = -2;
+
+/// Calls f(index, expert, rank, equals) for the choices of this warp's chunk: expert is that of the block, or one of
+/// the values above; rank is the number of earlier lanes with the same expert, equals that of all lanes. Traps on an id
+/// outside [0, all).
 template <class F>
-__device__ void for_each_choice(const int32_t* ids, const Chunks& chunks, int64_t chunk, int experts, F f) {
+__device__ void for_each_choice(const int32_t* ids, const Chunks& chunks, int64_t chunk, const Block& block, F f) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t begin = chunk * chunks.per_chunk;
   const int64_t last = begin + chunks.per_chunk;
   const int64_t end = last < chunks.choices ? last : chunks.choices;
   for (int64_t first = begin; first < end; first += 32) {
-    const int32_t id = first + lane < end ? ids[first + lane] : -1;
-    if (first + lane < end && (id < 0 || id >= experts)) __trap();
-    const unsigned same = __match_any_sync(0xffffffffu, id);
-    f(first + lane, id, __popc(same & ((1u << lane) - 1)), __popc(same));
+    int32_t expert = kNoChoice;
+    if (first + lane < end) {
+      const int32_t id = ids[first + lane];
+      if (id < 0 || id >= block.all) __trap();
+      const bool here = id >= block.first && id < block.first + block.count;
+      expert = here ? id - block.first : kElsewhere;
+    }
+    const unsigned same = __match_any_sync(0xffffffffu, expert);
+    f(first + lane, expert, __popc(same & ((1u << lane) - 1)), __popc(same));
     __syncwarp();
   }
 }
 
 /// counts[e, chunk] = choices of expert e in the chunk.
-__global__ void __launch_bounds__(kThreads) count_kernel(const int32_t* ids, Chunks chunks, int experts, int* counts) {
+__global__ void __launch_bounds__(kThreads) count_kernel(const int32_t* ids, Chunks chunks, Block block, int* counts) {
   extern __shared__ int shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t chunk = int64_t{blockIdx.x} * kWarps + warp;
   if (chunk >= chunks.count) return;
-  int* count = shared + warp * experts;
-  for (int e = lane; e < experts; e += 32) count[e] = 0;
+  int* count = shared + warp * block.count;
+  for (int e = lane; e < block.count; e += 32) count[e] = 0;
   __syncwarp();
-  for_each_choice(ids, chunks, chunk, experts, [&](int64_t, int32_t id, int rank, int equals) {
-    if (id >= 0 && rank == 0) count[id] += equals;
+  for_each_choice(ids, chunks, chunk, block, [&](int64_t, int32_t expert, int rank, int equals) {
+    if (expert >= 0 && rank == 0) count[expert] += equals;
   });
-  for (int e = lane; e < experts; e += 32) counts[e * chunks.count + chunk] = count[e];
+  for (int e = lane; e < block.count; e += 32) counts[e * chunks.count + chunk] = count[e];
 }
 
 /// One CTA per expert: counts[e, chunk] becomes the choices of e in earlier chunks; totals[e] those in all chunks.
@@ -110,21 +124,22 @@ struct RowOrder {
 };
 
 __global__ void __launch_bounds__(kThreads)
-    scatter_kernel(const int32_t* ids, Chunks chunks, int experts, const int* counts, RowOrder order) {
+    scatter_kernel(const int32_t* ids, Chunks chunks, Block block, const int* counts, RowOrder order) {
   extern __shared__ int shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t chunk = int64_t{blockIdx.x} * kWarps + warp;
   if (chunk >= chunks.count) return;
-  int* next = shared + warp * experts;
-  for (int e = lane; e < experts; e += 32) {
+  int* next = shared + warp * block.count;
+  for (int e = lane; e < block.count; e += 32) {
     next[e] = static_cast<int>(order.offsets[e]) + counts[e * chunks.count + chunk];
   }
   __syncwarp();
-  for_each_choice(ids, chunks, chunk, experts, [&](int64_t index, int32_t id, int rank, int equals) {
-    const int first = id >= 0 ? next[id] : 0;
+  for_each_choice(ids, chunks, chunk, block, [&](int64_t index, int32_t expert, int rank, int equals) {
+    const int first = expert >= 0 ? next[expert] : 0;
     __syncwarp();
-    if (id < 0) return;
-    if (rank == 0) next[id] = first + equals;
+    if (expert == kElsewhere) order.row[index] = -1;
+    if (expert < 0) return;
+    if (rank == 0) next[expert] = first + equals;
     const int row = first + rank;
     order.token[row] = static_cast<int32_t>(index / order.k);
     order.assignment[row] = static_cast<int32_t>(index);
@@ -147,13 +162,15 @@ void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   const size_t shared = static_cast<size_t>(kWarps * experts) * sizeof(int);
   const auto* ids = args.ids.as<int32_t>();
   const int count = static_cast<int>(experts);
-  count_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, count, counts.as<int32_t>());
+  const Block block{static_cast<int>(args.rows.first_expert), count,
+                    args.rows.partial() ? static_cast<int>(args.rows.all_experts) : count};
+  count_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, block, counts.as<int32_t>());
   scan_chunks_kernel<<<blocks_for(experts, 1), kThreads, 0, stream>>>(counts.as<int32_t>(), chunks.count,
                                                                       totals.as<int32_t>());
   offsets_kernel<<<1, 32, 0, stream>>>(totals.as<int32_t>(), count, args.rows.offsets.as<int64_t>());
   const RowOrder order{args.rows.offsets.as<int64_t>(), args.rows.token.as<int32_t>(),
                        args.rows.assignment.as<int32_t>(), args.rows.row.as<int32_t>(), args.ids.shape[1]};
-  scatter_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, count, counts.as<int32_t>(), order);
+  scatter_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, block, counts.as<int32_t>(), order);
   check_launch("sorting tokens by expert");
 }
 

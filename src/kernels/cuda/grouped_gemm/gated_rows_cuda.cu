@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, class D>
 struct GatedGrad {
+  const int64_t* used;
   const int32_t* assignment;
   const T* h;
   const T* weights;
@@ -75,14 +76,14 @@ struct GatedGrad {
   T* dh;
   T* scaled_act;
   float* dweights;
-  int64_t rows, intermediate;
+  int64_t intermediate;
 };
 
 /// One warp per row, so that the sum over i needs no shared memory and has a fixed order.
 template <class T, class D, int kWidth>
 __global__ void __launch_bounds__(kThreads) gated_grad_kernel(GatedGrad<T, D> g) {
   const int64_t r = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (r >= g.rows) return;
+  if (r >= *g.used) return;
   const int32_t choice = g.assignment[r];
   const float weight = to_float(g.weights[choice]);
   const int64_t gate_row = r * 2 * g.intermediate, up_row = gate_row + g.intermediate, row = r * g.intermediate;
@@ -115,11 +116,18 @@ __global__ void __launch_bounds__(kThreads) gated_grad_kernel(GatedGrad<T, D> g)
 
 template <class T, class D>
 void launch_gated_grad(const Context& context, const GatedGradArgs& args) {
-  const GatedGrad<T, D> g{args.assignment.as<int32_t>(),  elements<T>(args.h),  elements<T>(args.weights),
-                          elements<D>(args.dact),         elements<T>(args.dh), elements<T>(args.scaled_act),
-                          elements<float>(args.dweights), args.h.shape[0],      args.h.shape[1] / 2};
+  const GatedGrad<T, D> g{.used = args.offsets.as<int64_t>() + args.offsets.numel() - 1,
+                          .assignment = args.assignment.as<int32_t>(),
+                          .h = elements<T>(args.h),
+                          .weights = elements<T>(args.weights),
+                          .dact = elements<D>(args.dact),
+                          .dh = elements<T>(args.dh),
+                          .scaled_act = elements<T>(args.scaled_act),
+                          .dweights = elements<float>(args.dweights),
+                          .intermediate = args.h.shape[1] / 2};
   with_width<T>(g.intermediate, [&](auto width) {
-    gated_grad_kernel<T, D, decltype(width)::value><<<blocks_for(g.rows, kWarps), kThreads, 0, stream_of(context)>>>(g);
+    gated_grad_kernel<T, D, decltype(width)::value>
+        <<<blocks_for(args.h.shape[0], kWarps), kThreads, 0, stream_of(context)>>>(g);
   });
   check_launch("differentiating expert activations");
 }

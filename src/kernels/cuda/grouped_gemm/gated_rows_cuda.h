@@ -12,6 +12,7 @@ void activate_rows(const Context& context, const Tensor& h, const Tensor& activa
 
 /// The remainder of grouped_dswiglu (grouped_gemm.h) once dact has been computed.
 struct GatedGradArgs {
+  Tensor offsets;          ///< i64 [E + 1]; rows [0, offsets[E]) are in use
   Tensor assignment;       ///< i32 [R]
   Tensor h;                ///< [R, 2I]
   Tensor weights;          ///< [T, k], dtype of h

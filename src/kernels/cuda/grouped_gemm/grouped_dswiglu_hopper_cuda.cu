@@ -162,7 +162,9 @@ void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& ar
                                 .partial_dots = elements<float>(partial_dots),
                                 .rows = rows};
   launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows, kernel_args);
-  if (args.dweights.defined()) add_partial_dots(context, partial_dots, args.assignment, args.dweights);
+  if (args.dweights.defined()) {
+    add_partial_dots(context, partial_dots, args.groups.offsets, args.assignment, args.dweights);
+  }
 }
 
 }  // namespace hone::cuda

@@ -8,9 +8,10 @@
 
 namespace hone::cuda {
 
-/// Rows [offsets[e], offsets[e + 1]) belong to group e. The host only has their total.
+/// Rows [offsets[e], offsets[e + 1]) belong to group e. The host only has the number of rows that there may be. Rows
+/// from offsets[E] on belong to no group: indices of theirs are not used, and results of theirs are undefined.
 struct RowGroups {
-  Tensor offsets;    ///< i64 [E + 1]; offsets[0] = 0, offsets[E] = rows
+  Tensor offsets;    ///< i64 [E + 1]; offsets[0] = 0, offsets[E] <= rows
   int64_t rows = 0;  ///< R
   int64_t groups() const { return offsets.shape[0] - 1; }
 };

@@ -17,6 +17,8 @@ struct RowExperts {
   explicit RowExperts(const ExpertRows& rows)
       : offsets(elements<int64_t>(rows.offsets)), experts(static_cast<int>(rows.offsets.numel() - 1)) {}
 
+  /// Rows [0, used()) belong to experts.
+  __device__ int64_t used() const { return offsets[experts]; }
   /// The expert whose rows [offsets[e], offsets[e + 1]) include `row`.
   __device__ int of(int64_t row) const {
     int low = 0, high = experts;
@@ -50,6 +52,7 @@ struct Gated {
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_bias_kernel(RowExperts experts, const T* bias, T* y, int64_t n) {
   const int64_t row = blockIdx.x;
+  if (row >= experts.used()) return;
   const T* from = bias + int64_t{experts.of(row)} * n;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) {
     y[row * n + i] = from_float<T>(to_float(y[row * n + i]) + to_float(from[i]));
@@ -60,6 +63,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     biased_activation_kernel(RowExperts experts, const T* bias, ExpertActivation f, T* h, T* act, int64_t n) {
   const int64_t row = blockIdx.x, gate_row = row * 2 * n, up_row = gate_row + n;
+  if (row >= experts.used()) return;
   const int64_t of_expert = bias == nullptr ? 0 : int64_t{experts.of(row)} * 2 * n;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) {
     if (bias != nullptr) {
@@ -79,14 +83,14 @@ struct ActivationGrad {
   ExpertActivation function;
   T *dh, *scaled_act;
   float* dweights;
-  int64_t rows, intermediate, hidden;
+  int64_t intermediate, hidden;
 };
 
 /// One warp per row, so that the sums have a fixed order.
 template <class T>
 __global__ void __launch_bounds__(kThreads) biased_activation_grad_kernel(ActivationGrad<T> g) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (row >= g.rows) return;
+  if (row >= g.experts.used()) return;
   const int32_t choice = g.assignment[row];
   const float weight = to_float(g.weights[choice]);
   const int64_t gate_row = row * 2 * g.intermediate, up_row = gate_row + g.intermediate;
@@ -194,10 +198,9 @@ void biased_activation_grad(const Context& context, const BiasedActivationGradAr
                                  .dh = elements<T>(args.dh),
                                  .scaled_act = elements<T>(args.scaled_act),
                                  .dweights = elements<float>(args.dweights),
-                                 .rows = args.h.shape[0],
                                  .intermediate = args.h.shape[1] / 2,
                                  .hidden = args.dout.shape[1]};
-    biased_activation_grad_kernel<T><<<blocks_for(grad.rows, kWarps), kThreads, 0, stream_of(context)>>>(grad);
+    biased_activation_grad_kernel<T><<<blocks_for(args.h.shape[0], kWarps), kThreads, 0, stream_of(context)>>>(grad);
   });
   check_launch("differentiating expert activations");
 }

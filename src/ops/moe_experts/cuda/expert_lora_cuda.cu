@@ -10,15 +10,6 @@
 
 namespace hone::cuda {
 
-namespace {
-
-void clear(const Context& context, const Tensor& tensor) {
-  if (context.dry() || tensor.numel() == 0) return;
-  check(cudaMemsetAsync(tensor.data, 0, tensor.bytes(), stream_of(context)), "clearing memory of expert adapters");
-}
-
-}  // namespace
-
 ExpertLora::ExpertLora(const Context& context, ArenaScope& scratch, const Args& args)
     : context_(context), args_(args), groups_(groups_of(args.rows)) {
   for (const ExpertAdapterView& adapter : args.adapters) {

@@ -14,6 +14,7 @@ constexpr int kGroup = 4;  // features per draw of random numbers
 
 /// The parameters of one adapter's mask, except the expert and the row.
 struct Mask {
+  int first_expert;  // of this rank's block: masks are of the model's experts
   const StepScalars* scalars;
   const int64_t* sample_ids;
   const int32_t* positions;
@@ -21,7 +22,7 @@ struct Mask {
   uint32_t stream_id;
 
   __device__ uint64_t key(int expert) const {
-    return lora_dropout_key(scalars->seed, stream_id, static_cast<uint32_t>(expert));
+    return lora_dropout_key(scalars->seed, stream_id, static_cast<uint32_t>(first_expert + expert));
   }
   /// The four factors, 0 or 1, of a group of features of a token.
   __device__ void keep(uint64_t expert_key, int32_t token, int64_t group, float (&factors)[kGroup]) const {
@@ -31,9 +32,9 @@ struct Mask {
   }
 };
 
-Mask mask_of(const LoraDropoutContext& dropout, const ExpertAdapterView& adapter) {
-  return {dropout.scalars, dropout.sample_ids.as<int64_t>(), dropout.positions.as<int32_t>(), adapter.dropout,
-          adapter.stream_id};
+Mask mask_of(const ExpertRows& rows, const LoraDropoutContext& dropout, const ExpertAdapterView& adapter) {
+  return {static_cast<int>(rows.first_expert), dropout.scalars, dropout.sample_ids.as<int64_t>(),
+          dropout.positions.as<int32_t>(),     adapter.dropout, adapter.stream_id};
 }
 
 /// The expert of a row: the last with rows whose offset is at most the row.
@@ -59,9 +60,9 @@ struct alignas(sizeof(T) * kGroup) Features {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     mask_rows_kernel(Mask mask, const int64_t* offsets, int experts, const int32_t* token, const T* src,
-                     const int32_t* index, T* dst, int64_t rows, int64_t n) {
+                     const int32_t* index, T* dst, int64_t n) {
   const int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
-  if (row >= rows) return;
+  if (row >= offsets[experts]) return;
   const uint64_t key = mask.key(expert_of(offsets, experts, row));
   const T* from = src + (index != nullptr ? index[row] : row) * n;
   T* to = dst + row * n;
@@ -87,10 +88,10 @@ __global__ void __launch_bounds__(kThreads)
 
 /// One warp per row, 8 features per thread at a time.
 __global__ void __launch_bounds__(kThreads)
-    draw_masks_kernel(Mask mask, const int64_t* offsets, int experts, const int32_t* token, uint8_t* dst, int64_t rows,
-                      int bytes, int64_t stride) {
+    draw_masks_kernel(Mask mask, const int64_t* offsets, int experts, const int32_t* token, uint8_t* dst, int bytes,
+                      int64_t stride) {
   const int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
-  if (row >= rows) return;
+  if (row >= offsets[experts]) return;
   const uint64_t key = mask.key(expert_of(offsets, experts, row));
   const int32_t from = token[row];
   const int64_t sample = mask.sample_ids[from];
@@ -206,9 +207,9 @@ void mask_rows(const Context& context, const MaskRowsArgs& args) {
   cuda::dispatch_float(args.dst.dtype, [&](auto element) {
     using T = decltype(element);
     mask_rows_kernel<T><<<blocks_for(rows, kThreads / 32), kThreads, 0, stream_of(context)>>>(
-        mask_of(args.dropout, args.adapter), args.rows.offsets.as<int64_t>(),
+        mask_of(args.rows, args.dropout, args.adapter), args.rows.offsets.as<int64_t>(),
         static_cast<int>(args.rows.offsets.numel() - 1), args.rows.token.as<int32_t>(), elements<T>(args.src),
-        elements<int32_t>(args.index), elements<T>(args.dst), rows, n);
+        elements<int32_t>(args.index), elements<T>(args.dst), n);
   });
   check_launch("masking the input of expert adapters");
 }
@@ -217,8 +218,8 @@ void draw_masks(const Context& context, const DrawMasksArgs& args) {
   const int64_t rows = args.dst.shape[0];
   if (context.dry() || rows == 0) return;
   draw_masks_kernel<<<blocks_for(rows, kThreads / 32), kThreads, 0, stream_of(context)>>>(
-      mask_of(args.dropout, args.adapter), args.rows.offsets.as<int64_t>(),
-      static_cast<int>(args.rows.offsets.numel() - 1), args.rows.token.as<int32_t>(), args.dst.as<uint8_t>(), rows,
+      mask_of(args.rows, args.dropout, args.adapter), args.rows.offsets.as<int64_t>(),
+      static_cast<int>(args.rows.offsets.numel() - 1), args.rows.token.as<int32_t>(), args.dst.as<uint8_t>(),
       static_cast<int>((args.n + 7) / 8), args.dst.shape[1]);
   check_launch("drawing the masks of expert adapters");
 }
@@ -231,7 +232,7 @@ void add_masked(const Context& context, const AddMaskedArgs& args) {
     using T = decltype(element);
     MaskedSum<T> sum{};
     for (const ExpertAdapterView& adapter : args.adapters) {
-      sum.masks[sum.adapters] = mask_of(args.dropout, adapter);
+      sum.masks[sum.adapters] = mask_of(args.rows, args.dropout, adapter);
       sum.begins[sum.adapters] = static_cast<int>(args.slices[static_cast<size_t>(sum.adapters)].begin);
       sum.ranks[sum.adapters++] = static_cast<int>(adapter.rank());
     }

@@ -48,16 +48,17 @@ __global__ void __launch_bounds__(kThreads, 4) combine_kernel(Combine<T> c) {
   for (int64_t column = threadIdx.x * kWidth; column < c.n; column += blockDim.x * kWidth) {
     float sums[kWidth] = {};
     for (int64_t first = 0; first < c.k; first += kInFlight) {
-      // All loads are issued together; the last row is repeated if there are fewer.
+      // All loads are issued together; the last row is repeated if there are fewer, and row 0 stands in for none.
       int32_t from[kInFlight];
       Vector values[kInFlight];
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) from[j] = rows[first + j < c.k ? first + j : c.k - 1];
 #pragma unroll
-      for (int j = 0; j < kInFlight; ++j) load_here(c.y + from[j] * c.n + column, values[j]);
+      for (int j = 0; j < kInFlight; ++j) load_here(c.y + max(from[j], 0) * c.n + column, values[j]);
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {
         if (first + j >= c.k) break;
+        if (from[j] < 0) continue;
         const float weight = c.weights != nullptr ? to_float(c.weights[token * c.k + first + j]) : 1.0f;
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) sums[i] += weight * to_float(values[j].values[i]);
@@ -102,6 +103,11 @@ void combine_rows(const Context& context, const CombineArgs& args) {
     kernel<<<blocks_for(tokens, 1), threads, 0, stream_of(context)>>>(combine);
   });
   check_launch("adding the rows of tokens");
+}
+
+void clear(const Context& context, const Tensor& tensor) {
+  if (context.dry() || tensor.numel() == 0) return;
+  check(cudaMemsetAsync(tensor.data, 0, tensor.bytes(), stream_of(context)), "clearing memory of experts");
 }
 
 void store_gradient(const Context& context, const Tensor& src, const GradDest& dst) {

@@ -9,6 +9,7 @@ namespace hone::cuda {
 inline RowGroups groups_of(const ExpertRows& rows) { return {rows.offsets, rows.token.numel()}; }
 
 /// dst[t] = Σ_j weights[t, j] · y[row[t, j]] + beta · dst[t], j in increasing order, float32 sums; without weights 1.
+/// Choices without a row add nothing.
 struct CombineArgs {
   ExpertRows rows;
   Tensor y;             ///< [R, n]
@@ -16,6 +17,8 @@ struct CombineArgs {
   GradDest dst;         ///< [T, n]; y, weights and dst have the same dtype
 };
 void combine_rows(const Context& context, const CombineArgs& args);
+
+void clear(const Context& context, const Tensor& tensor);
 
 /// dst = src + beta · dst; src is f32, or has the dtype of dst.
 void store_gradient(const Context& context, const Tensor& src, const GradDest& dst);
