@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -140,6 +142,7 @@ struct RunOptions {
 struct OpResult {
   std::vector<Values> outputs;
   std::vector<Values> gradients;
+  std::map<std::string, std::set<std::string>> kernels = {};  ///< that ops have noted (core/kernel_notes.h)
 };
 
 /// Fixed pseudo-random weights of the scalar Σ seed·output that is differentiated; rounded to `dtype`.
@@ -154,6 +157,10 @@ OpResult run_reference(const OpCase& op_case, DType dtype);
 /// results with recomputation, with one thread and, on a GPU, from a recorded graph. Also runs
 /// expect_narrow_gradients().
 void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
+
+/// On a GPU whose tier has tensor cores: runs the op in bfloat16, and expects that it notes these kernels' names, each
+/// with kernels for tensor cores only ("Hopper …" or "mma.sync …"), so that nothing falls back silently. Prints them.
+void expect_tensor_cores(const OpCase& op_case, const std::vector<std::string>& names, const std::string& what);
 
 /// Expects that bfloat16 gradients, for weights that allow them, equal the float32 ones after rounding and adding to
 /// the old value.

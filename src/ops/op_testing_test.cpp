@@ -174,6 +174,7 @@ class OpRun {
     }
     memory_.reserve();
     OpResult result;
+    const KernelNotes notes(stream_);
     pass([&](Tape& tape, const std::vector<Var>& outputs) {
       stream_.synchronize();
       for (Var output : outputs) {
@@ -186,6 +187,7 @@ class OpRun {
       }
     });
     result.gradients = gradients();
+    result.kernels = notes.kernels();
     return result;
   }
 
@@ -349,6 +351,20 @@ void expect_matches_reference(const OpCase& op_case, DType dtype, double toleran
     EXPECT_EQ(again.gradients, got.gradients) << how;
   }
   expect_narrow_gradients(op_case, dtype);
+}
+
+void expect_tensor_cores(const OpCase& op_case, const std::vector<std::string>& names, const std::string& what) {
+  if (test_device().kind == DeviceKind::kCpu) GTEST_SKIP() << "kernels of a GPU";
+  ThreadPool pool(1);
+  if (TestStream(pool).kernel_limit().tier < KernelTier::kSm80) GTEST_SKIP() << "general kernels";
+  const OpResult result = run_op(op_case, {.dtype = DType::kBF16});
+  for (const std::string& name : names) EXPECT_TRUE(result.kernels.contains(name)) << what << ": " << name;
+  for (const auto& [name, kernels] : result.kernels) {
+    for (const std::string& kernel : kernels) {
+      std::printf("%s: %s: %s\n", what.c_str(), name.c_str(), kernel.c_str());
+      EXPECT_TRUE(kernel.starts_with("Hopper") || kernel.starts_with("mma.sync")) << what << ": " << name;
+    }
+  }
 }
 
 }  // namespace hone::testing

@@ -168,7 +168,7 @@ class OpsBenchmark {
         const auto found = times.seconds.find({part.span, part.pass});
         const bool ran = found != times.seconds.end();
         if (ran && part.forwards > 0) part.flops += part.forwards * times.flops.at(part.span);
-        rows.push_back(ran ? OpRow{part, found->second, ""} : OpRow{part, 0, "did not run"});
+        rows.push_back(ran ? OpRow{part, found->second, "", times.kernels} : OpRow{part, 0, "did not run"});
       }
     } catch (const std::logic_error& error) {  // an assertion: this device has no such op
       rows = missing(maker, error.what());

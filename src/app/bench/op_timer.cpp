@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/kernel_notes.h"
 #include "core/profiler.h"
 #include "ops/start_gradient.h"
 
@@ -59,13 +60,16 @@ SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
   }
   memory.reserve();
   Profiler profiler(stream);
+  const KernelNotes notes(stream);
   run();  // libraries choose their algorithms
   profiler.take();
   run();
   const double once = medians_of(profiler.take().spans).seconds.at({"step", ""});
   const auto runs = static_cast<int64_t>(kSecondsPerCase / std::max(once, 1e-6));
   for (int64_t i = 0; i < std::clamp(runs, kFewestRuns, kMostRuns); ++i) run();
-  return medians_of(profiler.take().spans);
+  SpanTimes times = medians_of(profiler.take().spans);
+  times.kernels = notes.text();
+  return times;
 }
 
 }  // namespace hone

@@ -15,6 +15,7 @@ struct SpanTimes {
   std::map<std::pair<std::string, std::string>, double> seconds;
   /// Of forward in one run, by span (Node::flops()); "step": of all.
   std::map<std::string, double> flops;
+  std::string kernels;  ///< that the ops have noted (KernelNotes::text())
 };
 
 /// Runs the case as often as fits in a third of a second, at least a few times.

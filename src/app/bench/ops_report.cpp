@@ -53,7 +53,8 @@ std::string ops_table(const OpsResult& result, bool color) {
                {"bytes/s", Align::kRight},
                {"ceiling", Align::kRight},
                {"set by"},
-               {"reached", Align::kRight}});
+               {"reached", Align::kRight},
+               {"kernels"}});
   for (const OpRow& row : result.rows) {
     if (!row.missing.empty()) {
       table.add_row({row.part.name, "not there: " + row.missing});
@@ -63,7 +64,7 @@ std::string ops_table(const OpsResult& result, bool color) {
                    row.part.flops > 0 ? rate_text(row.part.flops / row.seconds, "FLOP") : "",
                    row.part.bytes > 0 ? rate_text(row.part.bytes / row.seconds, "B") : "",
                    ceiling_text(row.part, result.ceilings), limit_text(row.part, result.ceilings),
-                   share_text(row, result.ceilings)});
+                   share_text(row, result.ceilings), row.kernels});
   }
   const Ceilings& ceilings = result.ceilings;
   std::string machine = fmt::format("  this machine: {} in a square product, {} in a copy",
@@ -96,6 +97,7 @@ Json ops_json(const OpsResult& result) {
       entry["ms"] = row.seconds * 1e3;
       entry["tflops"] = row.part.flops / row.seconds / 1e12;
       entry["gbs"] = row.part.bytes / row.seconds / 1e9;
+      if (!row.kernels.empty()) entry["kernels"] = row.kernels;
       const Roofline roofline = roofline_of(row.part, result.ceilings);
       if (roofline.seconds() > 0) {
         entry["reached"] = roofline.seconds() / row.seconds;

@@ -17,7 +17,8 @@ inline constexpr double kBenchTolerance = 1.05;
 struct OpRow {
   OpPart part;
   double seconds = 0;
-  std::string missing;  ///< why it was not run
+  std::string missing;       ///< why it was not run
+  std::string kernels = {};  ///< that its case has run, where ops choose: "attention: Hopper backward, Hopper forward"
 };
 
 /// FLOP/s and bytes/s that this machine reaches, in the dtype and with the threads of the run.
@@ -47,7 +48,7 @@ struct OpsResult {
   std::vector<OpRow> rows;
 };
 
-/// Of each op: time, FLOP/s, bytes/s, its ceiling and how much of that it reaches.
+/// Of each op: time, FLOP/s, bytes/s, its ceiling and how much of that it reaches, and the kernels of its case.
 std::string ops_table(const OpsResult& result, bool color);
 Json ops_json(const OpsResult& result);
 

@@ -41,6 +41,15 @@ TEST(OpsReport, AnOpIsHeldToWhatLimitsIt) {
   EXPECT_NE(table.find("4 threads: 1 TFLOP/s in registers"), std::string::npos) << table;
 }
 
+TEST(OpsReport, KernelsAreNamed) {
+  OpsResult ops = result({row("attention", 1e9, 5e7, 2), row("copy", 0, 1e8, 2)});
+  ops.rows[0].kernels = "attention: general forward (slow)";
+  EXPECT_NE(ops_table(ops, false).find("general forward (slow)"), std::string::npos);
+  const Json json = ops_json(ops)["ops"];
+  EXPECT_EQ(json[0]["kernels"], "attention: general forward (slow)");
+  EXPECT_FALSE(json[1].contains("kernels"));
+}
+
 TEST(OpsReport, ASweepOverThreadsShowsEfficiency) {
   OpsResult one = result({row("dense", 1e9, 5e7, 8)}), four = result({row("dense", 1e9, 5e7, 2.5)});
   one.threads = 1;

@@ -78,6 +78,11 @@ __device__ inline void shared_store_32(uint32_t address, uint32_t value) {
 
 // -- A flag in global memory with which CTAs publish their writes.
 
+__device__ inline int load_relaxed(const int* address) {
+  int value;
+  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
 __device__ inline int load_acquire(const int* address) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
@@ -100,6 +105,54 @@ template <int kPending>
 __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
+
+// -- Barriers (mbarrier). `barrier` is the shared-memory address of 8 bytes; phases have alternating parity 0 and 1.
+
+__device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+/// Waits for the end of the phase with this parity, by testing (sm_90 has barrier_wait, which suspends the thread). A
+/// new barrier behaves as if a phase of parity 1 had ended.
+__device__ inline void barrier_poll(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (done == 0);
+}
+/// Arrives at a barrier once all earlier cp_async_16 copies of this thread are complete.
+__device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
+/// A stage of a ring of barriers, and the parity of its phase.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t phase = 0;
+
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+  __device__ void skip(int steps) {
+    const int sum = stage + steps;
+    phase ^= static_cast<uint32_t>(sum / kStages) & 1;
+    stage = sum % kStages;
+  }
+};
 
 #endif  // __CUDACC__
 

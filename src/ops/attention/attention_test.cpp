@@ -275,6 +275,14 @@ TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
   }
 }
 
+TEST(PackedAttention, TensorCoresServeTheHeadsOfReleasedModels) {
+  for (const AttentionCase& c :
+       {AttentionCase{{130}, 2, 1, 64}, AttentionCase{{130}, 2, 1, 128}, AttentionCase{{130}, 2, 2, 192, 0, 128},
+        AttentionCase{{130}, 2, 1, 256}, AttentionCase{{130}, 2, 1, 64, 128, 0, true}}) {
+    testing::expect_tensor_cores(op_case_of(c), {"attention"}, "attention, " + c.name());
+  }
+}
+
 TEST(PackedAttention, NoTokensAreNoError) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const OpResult got = testing::run_op(op_case_of({{0, 0}, 2, 1, 16}), {.dtype = dtype});

@@ -4,8 +4,17 @@
 
 namespace hone::cuda {
 
+namespace {
+
+bool note_chunks(const Context& context, bool served) {
+  context.note_kernel("delta rule", served ? "mma.sync" : "general (slow)");
+  return served;
+}
+
+}  // namespace
+
 void gated_delta_rule(const Context& context, const DeltaRuleArgs& args) {
-  if (!delta_chunks_serve(context, args)) return delta_rule_general(context, args);
+  if (!note_chunks(context, delta_chunks_serve(context, args))) return delta_rule_general(context, args);
   ArenaScope memory(context.scratch());
   const DeltaScratch scratch(memory, args, false);
   if (context.dry() || args.qkv.shape[0] == 0) return;
@@ -16,7 +25,7 @@ void gated_delta_rule(const Context& context, const DeltaRuleArgs& args) {
 void gated_delta_rule_grad(const Context& context, const DeltaRuleGradArgs& args) {
   bool served = delta_chunks_serve(context, args.forward);
   for (const Tensor& tensor : {args.dout, args.dqkv.dst}) served = served && allows_vectors(tensor, kDeltaDim, 8);
-  if (!served) return delta_rule_general_grad(context, args);
+  if (!note_chunks(context, served)) return delta_rule_general_grad(context, args);
   ArenaScope memory(context.scratch());
   const DeltaScratch scratch(memory, args.forward, true);
   if (!context.dry() && args.forward.qkv.shape[0] > 0) {

@@ -172,6 +172,10 @@ TEST(GatedDeltaRule, ServesTheSizesOfReleasedModels) {
   }
 }
 
+TEST(GatedDeltaRule, TensorCoresServeTheHeadsOfReleasedModels) {
+  testing::expect_tensor_cores(delta_case(Packed({130, 5}), kReal), {"delta rule"}, "delta rule");
+}
+
 TEST(GatedDeltaRule, DocumentsDoNotSeeEachOther) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const DeltaHeads& heads : {kSmall, kReal}) {

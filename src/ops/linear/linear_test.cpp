@@ -148,6 +148,12 @@ TEST(Linear, MatchesTheReferenceWithAnAdapter) {
   }
 }
 
+TEST(Linear, TensorCoresServeAnAdapterWithDropout) {
+  const Sizes sizes{.tokens = 40, .in = 64, .out = 48, .rank = 8, .dropout = 0.3f};
+  const Rows rows(sizes.tokens);
+  testing::expect_tensor_cores(linear_case(sizes, &rows), {"adapters"}, "an adapter with dropout");
+}
+
 /// Gradients of weights are sums of 1031 terms of order 1, of which some hundredths are left.
 TEST(Linear, DropoutWorksAcrossChunksOfRows) {
   const Sizes sizes{.tokens = 1031, .in = 1, .out = 1, .rank = 1, .dropout = 0.5f};

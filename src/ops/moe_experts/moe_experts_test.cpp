@@ -108,6 +108,16 @@ TEST(MoeExperts, TheClampedActivationMatchesTheReference) {
                  {.lora = MoeLora::kDownOnly, .base_trained = false, .x_trained = false, .clamped = true});
 }
 
+/// Gathered products forward, the gated activation and its gradient, dx and dw; with adapters on a frozen base, too.
+TEST(MoeExperts, TensorCoresServeTheirProducts) {
+  const MoeSizes sizes{40, 64, 32, 4, 2};
+  testing::expect_tensor_cores(moe_case(sizes, {}), {"experts"}, "experts");
+  testing::expect_tensor_cores(moe_case(sizes, {.lora = MoeLora::kSplit, .rank = 8, .base_trained = false}),
+                               {"experts"}, "experts with adapters");
+  testing::expect_tensor_cores(moe_case(sizes, {.lora = MoeLora::kShared, .rank = 8}), {"experts"},
+                               "experts with shared adapters, all trained");
+}
+
 TEST(MoeExperts, EveryInstructionSetMatchesTheReference) {
   for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > best_isa()) continue;

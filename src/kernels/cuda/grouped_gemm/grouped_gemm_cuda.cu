@@ -5,6 +5,7 @@
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
+#include "kernels/cuda/tiers.h"
 
 namespace hone::cuda {
 
@@ -122,21 +123,31 @@ __global__ void __launch_bounds__(kTileThreads) weight_product_kernel(WeightProd
   });
 }
 
+/// Notes and returns the tier of a product.
+template <class Args>
+Tier tier_for(const Context& context, const Args& args) {
+  const Tier tier = hopper_can_run(context, args) ? Tier::kSm90
+                    : sm80_can_run(context, args) ? Tier::kSm80
+                                                  : Tier::kGeneral;
+  context.note_kernel("experts", tier == Tier::kSm90 ? "Hopper" : tier == Tier::kSm80 ? "mma.sync" : "general (slow)");
+  return tier;
+}
+
 }  // namespace
 
 void grouped_gemm(const Context& context, const GroupedGemmArgs& args) {
-  const bool by_hopper = hopper_can_run(context, args), by_sm80 = sm80_can_run(context, args);
-  context.note_kernel("experts", by_hopper ? "Hopper" : by_sm80 ? "mma.sync" : "general (slow)");
-  if (by_hopper) return grouped_gemm_hopper(context, args);
-  if (by_sm80) return grouped_gemm_sm80(context, args);
+  const Tier tier = tier_for(context, args);
+  if (tier == Tier::kSm90) return grouped_gemm_hopper(context, args);
+  if (tier == Tier::kSm80) return grouped_gemm_sm80(context, args);
   if (context.dry()) return;
   rows_product(context, args);
   if (args.activation.defined()) activate_rows(context, args.c, args.activation);
 }
 
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
-  if (hopper_can_run(context, args)) return grouped_dswiglu_hopper(context, args);
-  if (sm80_can_run(context, args)) return grouped_dswiglu_sm80(context, args);
+  const Tier tier = tier_for(context, args);
+  if (tier == Tier::kSm90) return grouped_dswiglu_hopper(context, args);
+  if (tier == Tier::kSm80) return grouped_dswiglu_sm80(context, args);
   ArenaScope scratch(context.scratch());
   const Tensor dact = scratch.take({args.groups.rows, args.w.shape[2]}, DType::kF32);
   if (context.dry()) return;
@@ -160,8 +171,9 @@ void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
 void grouped_wgrad(const Context& context, const GroupedWgradArgs& args) {
   const Tensor& dw = args.dw.dst;
   HONE_ASSERT(args.dw.beta == 0.0f || (args.dw.beta == 1.0f && dw.dtype == DType::kF32));
-  if (hopper_can_run(context, args)) return grouped_wgrad_hopper(context, args);
-  if (sm80_can_run(context, args)) return grouped_wgrad_sm80(context, args);
+  const Tier tier = tier_for(context, args);
+  if (tier == Tier::kSm90) return grouped_wgrad_hopper(context, args);
+  if (tier == Tier::kSm80) return grouped_wgrad_sm80(context, args);
   const int64_t m = dw.shape[1], n = dw.shape[2];
   if (context.dry() || dw.numel() == 0) return;
   cuda::dispatch_float(args.a.dtype, [&](auto element) {

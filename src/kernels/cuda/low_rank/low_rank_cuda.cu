@@ -50,11 +50,18 @@ Tensor dropped(const Context& context, ArenaScope& scratch, const Tensor& wide, 
   return result;
 }
 
+/// Whether the tensor-core kernels take a product, which it notes.
+bool by_kernels(const Context& context, bool wanted, const Tensor& wide, int64_t ranks, int64_t most_ranks) {
+  const bool taken = wanted && low_rank_kernels_fit(context, wide, ranks, most_ranks);
+  context.note_kernel("adapters", taken ? "mma.sync" : "cuBLAS");
+  return taken;
+}
+
 }  // namespace
 
 void low_rank_narrow(const Context& context, const LowRankNarrowArgs& args) {
-  if (args.dropout.probability > 0.0f &&
-      low_rank_kernels_fit(context, args.wide, args.thin.dst.shape[1], kMostNarrowRanks)) {
+  const bool drops = args.dropout.probability > 0.0f;
+  if (by_kernels(context, drops, args.wide, args.thin.dst.shape[1], kMostNarrowRanks)) {
     return low_rank_narrow_kernels(context, args);
   }
   ArenaScope scratch(context.scratch());
@@ -70,7 +77,7 @@ void low_rank_narrow(const Context& context, const LowRankNarrowArgs& args) {
 void low_rank_widen(const Context& context, const LowRankWidenArgs& args) {
   const bool drops = args.dropout.probability > 0.0f;
   const int64_t most_ranks = drops ? kMostWidenRanks : kMostWidenRanksUndropped;
-  if (low_rank_kernels_fit(context, args.wide.dst, args.thin.shape[1], most_ranks)) {
+  if (by_kernels(context, true, args.wide.dst, args.thin.shape[1], most_ranks)) {
     return low_rank_widen_kernels(context, args);
   }
   ArenaScope scratch(context.scratch());
@@ -86,8 +93,8 @@ void low_rank_widen(const Context& context, const LowRankWidenArgs& args) {
 }
 
 void low_rank_factor(const Context& context, const LowRankFactorArgs& args) {
-  if (args.dropout.probability > 0.0f &&
-      low_rank_kernels_fit(context, args.wide, args.thin.shape[1], kMostFactorRanks)) {
+  const bool drops = args.dropout.probability > 0.0f;
+  if (by_kernels(context, drops, args.wide, args.thin.shape[1], kMostFactorRanks)) {
     return low_rank_factor_kernels(context, args);
   }
   ArenaScope scratch(context.scratch());

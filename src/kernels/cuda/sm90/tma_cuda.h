@@ -28,17 +28,11 @@ inline CUtensorMap matrix_map(const Tensor& tensor, int64_t matrices, int64_t ro
 
 #ifdef __CUDACC__
 
-// -- Barriers (mbarrier). `barrier` is the shared-memory address of 8 bytes; phases have alternating parity 0 and 1.
+// -- Barriers (mbarrier): what sm_80 lacks of those in kernels/cuda/ptx_cuda.h.
 
-__device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
-}
 /// Called after the last barrier_init by the same thread; a barrier of the cluster must follow.
 __device__ inline void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory"); }
 
-__device__ inline void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
-}
 /// Arrives at the barrier at the same address in CTA `rank` of the cluster.
 __device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
@@ -70,25 +64,6 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   } while (done == 0);
 }
 
-/// A stage of a ring of barriers, and the parity of its phase.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-  __device__ void skip(int steps) {
-    const int sum = stage + steps;
-    phase ^= static_cast<uint32_t>(sum / kStages) & 1;
-    stage = sum % kStages;
-  }
-};
-
 // -- Copies of boxes. Coordinates follow the sizes of the map: column, row, matrix for a matrix_map.
 
 __device__ inline void copy_box(const CUtensorMap& map, int column, int row, int matrix, uint32_t to,
@@ -115,11 +90,6 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
-}
-
-/// Arrives at a barrier once all earlier cp_async_16 copies of this thread are complete.
-__device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
 /// Needed between ordinary writes (and cp.async) to shared memory and their reads by wgmma or TMA: in the writing

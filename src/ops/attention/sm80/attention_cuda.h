@@ -39,13 +39,15 @@ struct HeadRows {
       : first(tensor + (begin * heads + head) * head_dim), stride(int64_t{heads} * head_dim), dim(head_dim) {}
 };
 
-/// Copies rows [row, row + kLines) with all kThreads threads; zeros beyond `length` rows and beyond the head.
+/// Copies rows [row, row + kLines) with kThreads threads from `first_thread` on; zeros beyond `length` rows and beyond
+/// the head.
 template <int kLines, int kWidth, int kThreads>
-__device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const HeadRows& from, int row, int length) {
+__device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const HeadRows& from, int row, int length,
+                                 int first_thread = 0) {
   constexpr int kUnits = kWidth / 8;
   constexpr int kCopies = kLines * kUnits / kThreads;
   static_assert(kCopies * kThreads == kLines * kUnits);
-  const int thread = recomputed(static_cast<int>(threadIdx.x));
+  const int thread = recomputed(static_cast<int>(threadIdx.x)) - first_thread;
 #pragma unroll
   for (int i = 0; i < kCopies; ++i) {
     const int at = thread + i * kThreads, line = at / kUnits, unit = at % kUnits;

@@ -23,30 +23,38 @@ namespace hone::cuda::sm80 {
 
 namespace {
 
-/// Heads of up to kDimOf elements, values of up to kValueDimOf. With two stages, one is loaded while the other is
-/// multiplied.
-template <int kDimOf, int kValueDimOf, int kKeysOf, int kQueriesOf, int kStagesOf, int kWarpsOf = 8>
+/// Heads of up to kDimOf elements, values of up to kValueDimOf; kPairs pairs of warps with 16 kKeyTilesOf keys each;
+/// kQueriesOf queries per step, of which kStagesOf steps are in shared memory.
+template <int kDimOf, int kValueDimOf, int kKeyTilesOf, int kQueriesOf, int kStagesOf, int kPairsOf = 4>
 struct BackwardShape {
-  static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeys = kKeysOf, kQueries = kQueriesOf;
-  static constexpr int kStages = kStagesOf, kWarps = kWarpsOf, kThreads = 32 * kWarps, kCtas = 1;
+  static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeyTiles = kKeyTilesOf, kQueries = kQueriesOf;
+  static constexpr int kStages = kStagesOf, kPairs = kPairsOf, kGroupThreads = 32 * kPairs;
+  static constexpr int kThreads = 2 * kGroupThreads, kCtas = 1;
+  static constexpr int kWarpKeys = 16 * kKeyTiles, kKeys = kPairs * kWarpKeys;
   static_assert(kAttentionRows % kKeys == 0 && kKeys % kQueries == 0);
-  // Division of products among warps: scores and dQ [queries, ·] 2 x kWarps / 2, dK and dV [keys, ·] kKeysWays x
-  // kDimWays.
-  static constexpr int kQueryWays = 2, kAcross = kWarps / 2;
-  static constexpr int kKeyWays = kWarps / 2, kDimWays = 2;
-  static constexpr int kQueryTiles = kQueries / kQueryWays / 16;  // tiles of 16 rows per warp
-  static constexpr int kKeyTiles = kKeys / kKeyWays / 16;
-  static_assert(kQueryTiles > 0 && kKeyTiles > 0 && kKeys / kAcross % 16 == 0);
+  // Division of dQ [queries, dim] among the warps of keys, in kDqParts parts one after another, so that accumulators
+  // fit beside those of dK.
+  static constexpr int kQueryWays = kQueries >= 64 ? 2 : 1, kDimWays = kPairs / kQueryWays;
+  static constexpr int kQueryTiles = kQueries / kQueryWays / 16;
+  static constexpr int kDkRegisters = kKeyTiles * kDim / 2, kDqRegisters = kQueryTiles * kDim / kDimWays / 2;
+  static constexpr int kDqParts = kDkRegisters + kDqRegisters <= 192 ? 1 : 2;
 
   using Keys = SharedLines<kKeys, kDim>;
   using Values = SharedLines<kKeys, kValueDim>;
   using Queries = SharedLines<kQueries, kDim>;
   using Douts = SharedLines<kQueries, kValueDim>;
-  using Scores = SharedLines<kQueries, kKeys>;
-  static constexpr int kStatsBytes = 2 * kQueries * 4;
-  static constexpr int kStageBytes = Queries::kBytes + Douts::kBytes + kStatsBytes;
-  static constexpr int kScoresBegin = Keys::kBytes + Values::kBytes, kStagesBegin = kScoresBegin + 2 * Scores::kBytes;
-  static constexpr int kBytes = kStagesBegin + kStages * kStageBytes;
+  using ScoreGradients = SharedLines<kKeys, kQueries>;
+  static constexpr int kStatsBytes = kQueries * 4;
+  static constexpr int kQueriesBegin = Keys::kBytes + Values::kBytes;
+  static constexpr int kDoutsBegin = kQueriesBegin + kStages * Queries::kBytes;
+  static constexpr int kScoresBegin = kDoutsBegin + kStages * Douts::kBytes;  // dS, then P
+  static constexpr int kProbabilitiesBegin = kScoresBegin + ScoreGradients::kBytes;
+  static constexpr int kShiftsBegin = kProbabilitiesBegin + kKeys * kQueries * 2;
+  static constexpr int kDeltasBegin = kShiftsBegin + kStages * kStatsBytes;
+  static constexpr int kBarriersBegin = kDeltasBegin + kStages * kStatsBytes;
+  // Barriers: of stages, of pairs, of dS; each as "full", then "empty".
+  static constexpr int kBarriers = 4 * kStages + 2 * kPairs + 2;
+  static constexpr int kBytes = kBarriersBegin + 8 * kBarriers;
 };
 
 struct BackwardArgs {
@@ -56,7 +64,7 @@ struct BackwardArgs {
   const __nv_bfloat16 *q, *k, *v, *dout;
   const float *shifts, *deltas;  // [Hq, stats_rows]
   int64_t stats_rows;
-  int* turns;         // [Hq, query_blocks, warps]
+  int* turns;         // [Hq, query_blocks, pairs]
   float* partial_dq;  // [Hq, query_blocks, …]
   int64_t query_blocks;
   int num_heads, num_kv_heads, head_dim, v_head_dim;
@@ -72,56 +80,85 @@ __device__ inline int column_of_tile(int way, int j) {
   return (j / 2 * kWays + way) * 16 + j % 2 * 8;
 }
 
-/// d += a b over kK16 steps of k; a from `read_a`, the warp's columns of b interleaved with those of kWays - 1 others.
-template <int kWays, int kK16, int kM, int kN, class ReadA, class ReadB>
-__device__ inline void add_interleaved(Accumulators<kM, kN>& d, const ReadA& read_a, uint32_t a_offset,
-                                       const ReadB& read_b, uint32_t b_offset) {
+/// d += a b over kK16 steps of k. read_a(fragments, k16) and read_b(fragment, n, k16) load operands; each is called one
+/// fragment (a: one step) before the products that need it.
+template <int kK16, int kM, int kN, class ReadA, class ReadB>
+__device__ inline void add_product(Accumulators<kM, kN>& d, const ReadA& read_a, const ReadB& read_b) {
+  constexpr int kPairs = kN / 2;
+  Fragment a[2][kM], b[2];
+  read_a(a[0], 0);
+  read_b(b[0], 0, 0);
 #pragma unroll
   for (int k16 = 0; k16 < kK16; ++k16) {
-    Fragment a[kM];
 #pragma unroll
-    for (int m = 0; m < kM; ++m) read_a.read(a[m], m, k16, a_offset);
+    for (int n = 0; n < kPairs; ++n) {
+      const int now = k16 * kPairs + n;
+      if (n == 0 && k16 + 1 < kK16) read_a(a[(k16 + 1) % 2], k16 + 1);
+      if (now + 1 < kK16 * kPairs) read_b(b[(now + 1) % 2], (now + 1) % kPairs, (now + 1) / kPairs);
 #pragma unroll
-    for (int n = 0; n < kN / 2; ++n) {
-      Fragment b;
-      read_b.read(b, n * kWays, k16, b_offset);
+      for (int x = 0; x < 2; ++x) {
 #pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        mma_m16n8k16(d[m][2 * n], a[m], b[0], b[1]);
-        mma_m16n8k16(d[m][2 * n + 1], a[m], b[2], b[3]);
+        for (int m = 0; m < kM; ++m) {
+          mma_m16n8k16(d[m][2 * n + x], a[k16 % 2][m], b[now % 2][2 * x], b[now % 2][2 * x + 1]);
+        }
       }
     }
   }
 }
 
-/// d += a bᵀ over kK16 steps along the heads; a in the stage at `a_offset`.
-template <int kK16, int kM, int kN, class ReadA, class ReadB>
-__device__ inline void add_scores(Accumulators<kM, kN>& d, const ReadA& read_a, const ReadB& read_b,
-                                  uint32_t a_offset) {
+/// As add_product, with a in registers.
+template <int kM, int kN, int kK16, class ReadB>
+__device__ inline void add_gradient(Accumulators<kM, kN>& d, const Fragment (&a)[kM][kK16], const ReadB& read_b) {
+  constexpr int kPairs = kN / 2;
+  Fragment b[2];
+  read_b(b[0], 0, 0);
 #pragma unroll
   for (int k16 = 0; k16 < kK16; ++k16) {
-    Fragment a[kM], b[kN / 2];
 #pragma unroll
-    for (int m = 0; m < kM; ++m) read_a.read(a[m], m, k16, a_offset);
+    for (int n = 0; n < kPairs; ++n) {
+      const int now = k16 * kPairs + n;
+      if (now + 1 < kK16 * kPairs) read_b(b[(now + 1) % 2], (now + 1) % kPairs, (now + 1) / kPairs);
 #pragma unroll
-    for (int n = 0; n < kN / 2; ++n) read_b.read(b[n], n, k16);
-    multiply(d, a, b);
+      for (int x = 0; x < 2; ++x) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          mma_m16n8k16(d[m][2 * n + x], a[m][k16], b[now % 2][2 * x], b[now % 2][2 * x + 1]);
+        }
+      }
+    }
   }
 }
 
-/// Calls f(four accumulators, index) for all accumulators of a thread.
+/// Returns a function for add_product that reads the kM tiles of 16 rows of operand A.
+template <int kM, class Reader>
+__device__ inline auto rows_of(const Reader& reader, uint32_t offset = 0) {
+  return [reader, offset](Fragment(&a)[kM], int k16) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) reader.read(a[m], m, k16, offset);
+  };
+}
+/// The same for operand B, every kWays-th 16 columns from the kFirst-th 16 on.
+template <int kWays = 1, int kFirst = 0, class Reader>
+__device__ inline auto columns_of(const Reader& reader, uint32_t offset = 0) {
+  return [reader, offset](Fragment& b, int n, int k16) { reader.read(b, (kFirst + n) * kWays, k16, offset); };
+}
+
+/// Calls f(accumulator, index) for all accumulators of a thread.
 template <int kM, int kN, class F>
-__device__ inline void each_quad(Accumulators<kM, kN>& sums, const F& f) {
+__device__ inline void each_sum(Accumulators<kM, kN>& sums, const F& f) {
 #pragma unroll
   for (int i = 0; i < kM; ++i) {
 #pragma unroll
-    for (int j = 0; j < kN; ++j) f(sums[i][j], i * kN + j);
+    for (int j = 0; j < kN; ++j) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x) f(sums[i][j][x], (i * kN + j) * 4 + x);
+    }
   }
 }
 
 /// Writes `factor` times accumulators as rows of a gradient, from row `first_row` of the tile's document on; skips
 /// elements beyond document and head.
-template <int kWays, int kM, int kN>
+template <int kWays, int kFirst = 0, int kM, int kN>
 __device__ inline void store_gradient(const Gradient& gradient, const Accumulators<kM, kN>& sums, float factor,
                                       const AttentionTile& tile, int first_row, int way, int head, int heads,
                                       int head_dim) {
@@ -135,7 +172,7 @@ __device__ inline void store_gradient(const Gradient& gradient, const Accumulato
       const int64_t begin = (int64_t{tile.begin + row} * heads + head) * head_dim;
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const int element = column_of_tile<kWays>(way, j) + accumulator_column();
+        const int element = column_of_tile<kWays>(way, 2 * kFirst + j) + accumulator_column();
         if (element >= head_dim) continue;
         gradient.store_pair(begin + element, factor * sums[i][j][2 * half], factor * sums[i][j][2 * half + 1]);
       }
@@ -143,160 +180,351 @@ __device__ inline void store_gradient(const Gradient& gradient, const Accumulato
   }
 }
 
+/// A CTA's tile and where its operands are in shared memory.
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
-    backward_kernel(const __grid_constant__ BackwardArgs args) {
-  constexpr int kThreads = Shape::kThreads, kQueries = Shape::kQueries, kKeys = Shape::kKeys, kDim = Shape::kDim;
-  constexpr int kValueDim = Shape::kValueDim, kM = Shape::kQueryTiles, kScoreTiles = kKeys / Shape::kAcross / 8;
-  extern __shared__ __align__(128) char memory[];
-  // CTAs take items in list order, so a CTA only waits for items that have been started.
-  __shared__ int taken;
-  if (threadIdx.x == 0) taken = atomicAdd(args.counter, 1);
-  __syncthreads();
-  constexpr int kParts = kAttentionRows / kKeys;  // parts of a tile of the list
-  const int in_tile = taken % (args.num_kv_heads * kParts), kv_head = in_tile % args.num_kv_heads;
-  AttentionTile tile = args.tiles[taken / (args.num_kv_heads * kParts)];
-  tile.first += in_tile / args.num_kv_heads * kKeys;
-  if (tile.first >= tile.length) return;
+struct Work {
+  AttentionTile tile;
+  int kv_head;
+  char* memory;
+  uint32_t begin;  ///< shared address of `memory`
 
-  const typename Shape::Keys k{shared_address(memory)};
-  const typename Shape::Values v{k.address + Shape::Keys::kBytes};
-  const typename Shape::Scores p{k.address + Shape::kScoresBegin}, ds{p.address + Shape::Scores::kBytes};
-  const typename Shape::Queries q{k.address + Shape::kStagesBegin};
-  const typename Shape::Douts dout{q.address + Shape::Queries::kBytes};
-  constexpr int kStatsBegin = Shape::kStagesBegin + Shape::Queries::kBytes + Shape::Douts::kBytes;
+  /// The barriers of stage or pair i.
+  __device__ uint32_t barrier(int i) const { return begin + static_cast<uint32_t>(Shape::kBarriersBegin + 8 * i); }
+  __device__ uint32_t queries_full(int stage) const { return barrier(stage); }
+  __device__ uint32_t queries_empty(int stage) const { return barrier(Shape::kStages + stage); }
+  __device__ uint32_t douts_full(int stage) const { return barrier(2 * Shape::kStages + stage); }
+  __device__ uint32_t douts_empty(int stage) const { return barrier(3 * Shape::kStages + stage); }
+  __device__ uint32_t probabilities_full(int pair) const { return barrier(4 * Shape::kStages + pair); }
+  __device__ uint32_t probabilities_empty(int pair) const { return barrier(4 * Shape::kStages + Shape::kPairs + pair); }
+  __device__ uint32_t scores_full() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs); }
+  __device__ uint32_t scores_empty() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs + 1); }
 
-  QuerySteps<kQueries, kKeys> at(tile, args.window, args.num_heads / args.num_kv_heads), next = at;
-  const int count = at.count;
-  // Loads the queries of the step at `next`, and advances it.
-  const auto load_queries = [&](int step) {
-    const QueryStep record = next.record(kv_head);
-    next.advance();
-    const uint32_t offset = static_cast<uint32_t>(step % Shape::kStages * Shape::kStageBytes);
-    const HeadRows of_q(args.q, tile.begin, record.head, args.num_heads, args.head_dim);
-    const HeadRows of_dout(args.dout, tile.begin, record.head, args.num_heads, args.v_head_dim);
-    copy_rows<kQueries, kDim, kThreads>({q.address + offset}, of_q, record.query, tile.length);
-    copy_rows<kQueries, kValueDim, kThreads>({dout.address + offset}, of_dout, record.query, tile.length);
-    constexpr int kUnits = kQueries / 4;  // 16-byte units of one statistic
-    if (threadIdx.x < 2 * kUnits) {
-      const int unit = static_cast<int>(threadIdx.x) % kUnits;
-      const float* from = threadIdx.x < kUnits ? args.shifts : args.deltas;
-      cp_async_16(k.address + kStatsBegin + offset + threadIdx.x * 16,
-                  from + record.head * args.stats_rows + tile.stats + record.query + unit * 4, true);
+  __device__ void init_barriers() const {
+    for (int stage = 0; stage < Shape::kStages; ++stage) {
+      barrier_init(queries_full(stage), Shape::kGroupThreads);
+      barrier_init(queries_empty(stage), 2 * Shape::kPairs);
+      barrier_init(douts_full(stage), Shape::kGroupThreads);
+      barrier_init(douts_empty(stage), 2 * Shape::kPairs);
     }
+    for (int pair = 0; pair < Shape::kPairs; ++pair) {
+      barrier_init(probabilities_full(pair), 1);
+      barrier_init(probabilities_empty(pair), 1);
+    }
+    barrier_init(scores_full(), Shape::kPairs);
+    barrier_init(scores_empty(), Shape::kPairs);
+  }
+
+  __device__ typename Shape::Keys keys() const { return {begin}; }
+  __device__ typename Shape::Values values() const { return {begin + Shape::Keys::kBytes}; }
+  __device__ typename Shape::Queries queries() const { return {begin + Shape::kQueriesBegin}; }
+  __device__ typename Shape::Douts douts() const { return {begin + Shape::kDoutsBegin}; }
+  __device__ typename Shape::ScoreGradients score_gradients() const { return {begin + Shape::kScoresBegin}; }
+  /// A pair's probabilities, as fragments of operand A: [key tiles, queries / 16, lanes].
+  __device__ uint4* probabilities(int pair) const {
+    return reinterpret_cast<uint4*>(memory + Shape::kProbabilitiesBegin +
+                                    pair * (Shape::kWarpKeys * Shape::kQueries * 2)) +
+           lane_of_warp();
+  }
+  __device__ const float* shifts(int stage) const {
+    return reinterpret_cast<const float*>(memory + Shape::kShiftsBegin + stage * Shape::kStatsBytes);
+  }
+  __device__ const float* deltas(int stage) const {
+    return reinterpret_cast<const float*>(memory + Shape::kDeltasBegin + stage * Shape::kStatsBytes);
+  }
+
+  /// Whether any query of the step attends to the keys from `first_key` on of a warp.
+  __device__ bool visible(const QueryStep& step, int first_key, int window) const {
+    return first_key < tile.length && first_key < step.query + Shape::kQueries &&
+           (window == 0 || step.query - (first_key + Shape::kWarpKeys - 1) < window);
+  }
+};
+
+__device__ inline void arrive_as_warp(uint32_t barrier) {
+  __syncwarp();
+  if (lane_of_warp() == 0) barrier_arrive(barrier);
+}
+
+/// Copies kQueries float32 to shared memory with the first threads of a group.
+template <int kQueries>
+__device__ inline void copy_stats(uint32_t to, const float* from, int thread) {
+  if (thread < kQueries / 4) cp_async_16(to + static_cast<uint32_t>(thread) * 16, from + 4 * thread, true);
+}
+
+/// Warps 0 to kPairs - 1: S, P and dV. They load dO.
+template <class Shape>
+__device__ inline void compute_dv(const BackwardArgs& args, const Work<Shape>& work) {
+  constexpr int kQueries = Shape::kQueries, kStages = Shape::kStages, kM = Shape::kKeyTiles, kQ16 = kQueries / 16;
+  const AttentionTile& tile = work.tile;
+  const int thread = static_cast<int>(threadIdx.x), pair = thread / 32;
+  QuerySteps<kQueries, Shape::kKeys> at(tile, args.window, args.num_heads / args.num_kv_heads), next = at;
+  const int count = at.count;
+  const auto load = [&](int step) {
+    const QueryStep record = next.record(work.kv_head);
+    next.advance();
+    const int stage = step % kStages;
+    const HeadRows rows(args.dout, tile.begin, record.head, args.num_heads, args.v_head_dim);
+    copy_rows<kQueries, Shape::kValueDim, Shape::kGroupThreads>(
+        {work.douts().address + static_cast<uint32_t>(stage * Shape::Douts::kBytes)}, rows, record.query, tile.length);
+    copy_stats<kQueries>(work.begin + static_cast<uint32_t>(Shape::kDeltasBegin + stage * Shape::kStatsBytes),
+                         args.deltas + record.head * args.stats_rows + tile.stats + record.query, thread);
+    barrier_arrive_after_copies(work.douts_full(stage));
   };
-  copy_rows<kKeys, kDim, kThreads>(k, HeadRows(args.k, tile.begin, kv_head, args.num_kv_heads, args.head_dim),
-                                   tile.first, tile.length);
-  copy_rows<kKeys, kValueDim, kThreads>(v, HeadRows(args.v, tile.begin, kv_head, args.num_kv_heads, args.v_head_dim),
-                                        tile.first, tile.length);
-  load_queries(0);
-  cp_async_commit();
+  for (int i = 0; i < min(count, kStages); ++i) load(i);
 
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int row = warp / Shape::kAcross * (kQueries / Shape::kQueryWays), across = warp % Shape::kAcross;
-  const int column = across * (kKeys / Shape::kAcross);  // column of the scores
-  const int key_row = warp / Shape::kDimWays * (kKeys / Shape::kKeyWays), dim_way = warp % Shape::kDimWays;
-  const FragmentReader<typename Shape::Queries, false, true> scores_q(q, row);
-  const FragmentReader<typename Shape::Keys, false, false> scores_k(k, column);
-  const FragmentReader<typename Shape::Douts, false, true> scores_dout(dout, row);
-  const FragmentReader<typename Shape::Values, false, false> scores_v(v, column);
-  const FragmentReader<typename Shape::Scores, true, true> of_p(p, key_row), of_ds(ds, key_row);
-  const FragmentReader<typename Shape::Douts, true, false> dv_dout(dout, 16 * dim_way);
-  const FragmentReader<typename Shape::Queries, true, false> dk_q(q, 16 * dim_way);
-  const FragmentReader<typename Shape::Scores, false, true> dq_ds(ds, row);
-  const FragmentReader<typename Shape::Keys, true, false> dq_k(k, 16 * across);
-
-  Accumulators<Shape::kKeyTiles, kDim / Shape::kDimWays / 8> dk;
-  Accumulators<Shape::kKeyTiles, kValueDim / Shape::kDimWays / 8> dv;
-  clear(dk);
+  const int key_row = pair * Shape::kWarpKeys, first_key = tile.first + key_row;
+  const FragmentReader<typename Shape::Keys, false, true> scores_k(work.keys(), key_row);
+  const FragmentReader<typename Shape::Queries, false, false> scores_q(work.queries(), 0);
+  const FragmentReader<typename Shape::Douts, true, false> dv_dout(work.douts(), 0);
+  uint4* const exchange = work.probabilities(pair);
+  Accumulators<kM, Shape::kValueDim / 8> dv;
   clear(dv);
   const float scale_log2 = args.scale * kLog2E;
+  uint32_t exchanges = 0;
 #pragma unroll 1
   for (int i = 0; i < count; ++i, at.advance()) {
-    const QueryStep step = at.record(kv_head);
-    const uint32_t stage = static_cast<uint32_t>(i % Shape::kStages * Shape::kStageBytes);
-    cp_async_wait<0>();
-    __syncthreads();
-    if (Shape::kStages > 1 && i + 1 < count) {
-      load_queries(i + 1);
-      cp_async_commit();
-    }
-    {
-      Accumulators<kM, kScoreTiles> s, dp;
+    const QueryStep step = at.record(work.kv_head);
+    const int stage = i % kStages;
+    const uint32_t parity = static_cast<uint32_t>(i / kStages) & 1;
+    const bool visible = work.visible(step, first_key, args.window);
+    barrier_poll(work.queries_full(stage), parity);
+    Fragment p[kM][kQ16];
+    if (visible) {
+      Accumulators<kM, kQueries / 8> s;
       clear(s);
-      clear(dp);
-      add_scores<kDim / 16>(s, scores_q, scores_k, stage);
-      add_scores<kValueDim / 16>(dp, scores_dout, scores_v, stage);
-      const int first_query = step.query + row, first_key = tile.first + column;
-      const bool hides = first_key + kKeys / Shape::kAcross - 1 > first_query ||
-                         (args.window > 0 && first_query + kQueries / 2 - 1 - first_key >= args.window);
-      const float* stats = reinterpret_cast<const float*>(memory + kStatsBegin + stage);
+      add_product<Shape::kDim / 16>(s, rows_of<kM>(scores_k),
+                                    columns_of(scores_q, static_cast<uint32_t>(stage * Shape::Queries::kBytes)));
+      if (first_key + Shape::kWarpKeys - 1 > step.query ||
+          (args.window > 0 && step.query + kQueries - 1 - first_key >= args.window)) {
+        const int distance = step.query + accumulator_column() - (first_key + accumulator_row());
+        const int window = args.window > 0 ? args.window : INT32_MAX;
+        each_sum(s, [&](float& score, int index) {
+          const int m = index / (kQueries / 2), j = index / 4 % (kQueries / 8), x = index % 4;
+          const int of_score = distance + 8 * j + x % 2 - 16 * m - 8 * (x / 2);
+          if (of_score < 0 || of_score >= window) score = -INFINITY;
+        });
+      }
+      const float* shifts = work.shifts(stage) + accumulator_column();
+#pragma unroll
+      for (int j = 0; j < kQueries / 8; ++j) {
+        const float2 shift = *reinterpret_cast<const float2*>(shifts + 8 * j);
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          float(&quad)[4] = s[m][j];
+          p[m][j / 2][j % 2 * 2] = pack_bf16(exp2_approximate(fmaf(scale_log2, quad[0], shift.x)),
+                                             exp2_approximate(fmaf(scale_log2, quad[1], shift.y)));
+          p[m][j / 2][j % 2 * 2 + 1] = pack_bf16(exp2_approximate(fmaf(scale_log2, quad[2], shift.x)),
+                                                 exp2_approximate(fmaf(scale_log2, quad[3], shift.y)));
+        }
+      }
+    }
+    arrive_as_warp(work.queries_empty(stage));
+    if (visible) {
+      barrier_poll(work.probabilities_empty(pair), (exchanges & 1) ^ 1);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int line = row + 16 * m + 8 * half + accumulator_row();
-          const float shift = stats[line], delta = stats[kQueries + line];
-#pragma unroll
-          for (int j = 0; j < kScoreTiles; ++j) {
-            float probability[2], gradient[2];
-#pragma unroll
-            for (int x = 0; x < 2; ++x) {
-              const int distance = step.query + line - (first_key + 8 * j + accumulator_column() + x);
-              const bool hidden = hides && (distance < 0 || (args.window > 0 && distance >= args.window));
-              const float e = exp2_approximate(fmaf(scale_log2, s[m][j][2 * half + x], shift));
-              probability[x] = hidden ? 0.0f : e;
-              gradient[x] = probability[x] * (dp[m][j][2 * half + x] - delta);
-            }
-            const uint32_t in_unit = static_cast<uint32_t>(accumulator_column() * 2);
-            const int unit = column / 8 + j;
-            shared_store_32(p.unit(line, unit) + in_unit, pack_bf16(probability[0], probability[1]));
-            shared_store_32(ds.unit(line, unit) + in_unit, pack_bf16(gradient[0], gradient[1]));
-          }
+        for (int k16 = 0; k16 < kQ16; ++k16) {
+          const Fragment& fragment = p[m][k16];
+          exchange[(m * kQ16 + k16) * 32] = {fragment[0], fragment[1], fragment[2], fragment[3]};
         }
       }
+      arrive_as_warp(work.probabilities_full(pair));
+      ++exchanges;
     }
-    __syncthreads();
-    add_interleaved<Shape::kDimWays, kQueries / 16>(dv, of_p, 0, dv_dout, stage);
-    Accumulators<kM, kDim / Shape::kAcross / 8> dq;
-    int* turn = args.turns + (step.head * args.query_blocks + step.block) * Shape::kWarps + warp;
-    float* partial =
-        args.partial_dq + (step.head * args.query_blocks + step.block) * (kQueries * kDim) + threadIdx.x * 4;
-    if (step.turn > 0) {
-      if (lane_of_warp() == 0) {
-        while (load_acquire(turn) != step.turn) {
-        }
-      }
-      __syncwarp();
-      each_quad(dq, [&](float(&quad)[4], int index) {
-        const float4 before = __ldcg(reinterpret_cast<const float4*>(partial + index * kThreads * 4));
-        quad[0] = before.x, quad[1] = before.y, quad[2] = before.z, quad[3] = before.w;
-      });
-    } else {
-      clear(dq);
-    }
-    add_interleaved<Shape::kDimWays, kQueries / 16>(dk, of_ds, 0, dk_q, stage);
-    add_interleaved<Shape::kAcross, kKeys / 16>(dq, dq_ds, 0, dq_k, 0);
-    if (step.turn == step.turns - 1) {
-      store_gradient<Shape::kAcross>(args.dq, dq, args.scale, tile, step.query + row, across, step.head, args.num_heads,
-                                     args.head_dim);
-    } else {
-      each_quad(dq, [&](float(&quad)[4], int index) {
-        __stcg(reinterpret_cast<float4*>(partial + index * kThreads * 4), float4{quad[0], quad[1], quad[2], quad[3]});
-      });
-      __syncwarp();
-      if (lane_of_warp() == 0) store_release(turn, step.turn + 1);
-    }
-    if (Shape::kStages == 1 && i + 1 < count) {
-      __syncthreads();
-      load_queries(i + 1);
-      cp_async_commit();
+    barrier_poll(work.douts_full(stage), parity);
+    if (visible) add_gradient(dv, p, columns_of(dv_dout, static_cast<uint32_t>(stage * Shape::Douts::kBytes)));
+    arrive_as_warp(work.douts_empty(stage));
+    if (i + kStages < count) {
+      barrier_poll(work.douts_empty(stage), parity);
+      load(i + kStages);
     }
   }
-  store_gradient<Shape::kDimWays>(args.dk, dk, args.scale, tile, tile.first + key_row, dim_way, kv_head,
-                                  args.num_kv_heads, args.head_dim);
-  store_gradient<Shape::kDimWays>(args.dv, dv, 1.0f, tile, tile.first + key_row, dim_way, kv_head, args.num_kv_heads,
-                                  args.v_head_dim);
+  store_gradient<1>(args.dv, dv, 1.0f, tile, first_key, 0, work.kv_head, args.num_kv_heads, args.v_head_dim);
+}
+
+/// The other warps: dP, dS, dK and dQ. They load Q.
+template <class Shape>
+__device__ inline void compute_dk_and_dq(const BackwardArgs& args, const Work<Shape>& work) {
+  constexpr int kQueries = Shape::kQueries, kStages = Shape::kStages, kM = Shape::kKeyTiles, kQ16 = kQueries / 16;
+  constexpr int kGroup = Shape::kGroupThreads;
+  const AttentionTile& tile = work.tile;
+  const int thread = static_cast<int>(threadIdx.x) - kGroup, pair = thread / 32;
+  QuerySteps<kQueries, Shape::kKeys> at(tile, args.window, args.num_heads / args.num_kv_heads), next = at;
+  const int count = at.count;
+  const auto load = [&](int step) {
+    const QueryStep record = next.record(work.kv_head);
+    next.advance();
+    const int stage = step % kStages;
+    const HeadRows rows(args.q, tile.begin, record.head, args.num_heads, args.head_dim);
+    copy_rows<kQueries, Shape::kDim, kGroup>(
+        {work.queries().address + static_cast<uint32_t>(stage * Shape::Queries::kBytes)}, rows, record.query,
+        tile.length, kGroup);
+    copy_stats<kQueries>(work.begin + static_cast<uint32_t>(Shape::kShiftsBegin + stage * Shape::kStatsBytes),
+                         args.shifts + record.head * args.stats_rows + tile.stats + record.query, thread);
+    barrier_arrive_after_copies(work.queries_full(stage));
+  };
+  for (int i = 0; i < min(count, kStages); ++i) load(i);
+
+  const int key_row = pair * Shape::kWarpKeys, first_key = tile.first + key_row;
+  const int query_row = pair / Shape::kDimWays * (kQueries / Shape::kQueryWays), dim_way = pair % Shape::kDimWays;
+  const auto gradients = work.score_gradients();
+  const FragmentReader<typename Shape::Values, false, true> scores_v(work.values(), key_row);
+  const FragmentReader<typename Shape::Douts, false, false> scores_dout(work.douts(), 0);
+  const FragmentReader<typename Shape::Queries, true, false> dk_q(work.queries(), 0);
+  const FragmentReader<typename Shape::ScoreGradients, true, true> dq_ds(gradients, query_row);
+  const FragmentReader<typename Shape::Keys, true, false> dq_k(work.keys(), 16 * dim_way);
+  const uint4* const exchange = work.probabilities(pair);
+  Accumulators<kM, Shape::kDim / 8> dk;
+  clear(dk);
+  uint32_t exchanges = 0;
+  int* shown = nullptr;  // the turn to publish once the writes before it have been performed
+  int shown_turn = 0;
+  const auto publish = [&] {
+    __syncwarp();
+    if (shown != nullptr && lane_of_warp() == 0) store_release(shown, shown_turn);
+    shown = nullptr;
+  };
+#pragma unroll 1
+  for (int i = 0; i < count; ++i, at.advance()) {
+    const QueryStep step = at.record(work.kv_head);
+    const int stage = i % kStages;
+    const uint32_t parity = static_cast<uint32_t>(i / kStages) & 1, step_parity = static_cast<uint32_t>(i) & 1;
+    const bool visible = work.visible(step, first_key, args.window);
+    barrier_poll(work.douts_full(stage), parity);
+    Fragment ds[kM][kQ16];
+    if (visible) {
+      Accumulators<kM, kQueries / 8> dp;
+      clear(dp);
+      add_product<Shape::kValueDim / 16>(dp, rows_of<kM>(scores_v),
+                                         columns_of(scores_dout, static_cast<uint32_t>(stage * Shape::Douts::kBytes)));
+      publish();
+      barrier_poll(work.probabilities_full(pair), exchanges & 1);
+      const float* deltas = work.deltas(stage) + accumulator_column();
+#pragma unroll
+      for (int k16 = 0; k16 < kQ16; ++k16) {
+        const float2 low = *reinterpret_cast<const float2*>(deltas + 16 * k16);
+        const float2 high = *reinterpret_cast<const float2*>(deltas + 16 * k16 + 8);
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          const uint4 p = exchange[(m * kQ16 + k16) * 32];
+          const auto gradient = [](uint32_t pair_of_p, float x, float y, float2 delta) {
+            const float2 probability = unpack_bf16(pair_of_p);
+            return pack_bf16(probability.x * (x - delta.x), probability.y * (y - delta.y));
+          };
+          const float(&first)[4] = dp[m][2 * k16], (&second)[4] = dp[m][2 * k16 + 1];
+          ds[m][k16][0] = gradient(p.x, first[0], first[1], low);
+          ds[m][k16][1] = gradient(p.y, first[2], first[3], low);
+          ds[m][k16][2] = gradient(p.z, second[0], second[1], high);
+          ds[m][k16][3] = gradient(p.w, second[2], second[3], high);
+        }
+      }
+      arrive_as_warp(work.probabilities_empty(pair));
+      ++exchanges;
+    } else {
+      publish();
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int k16 = 0; k16 < kQ16; ++k16) {
+#pragma unroll
+          for (int x = 0; x < 4; ++x) ds[m][k16][x] = 0;
+        }
+      }
+    }
+    arrive_as_warp(work.douts_empty(stage));
+    barrier_poll(work.scores_empty(), step_parity ^ 1);
+    const uint32_t line =
+        gradients.unit(recomputed(key_row) + accumulator_row(), 0) + static_cast<uint32_t>(accumulator_column() * 2);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int k16 = 0; k16 < kQ16; ++k16) {
+#pragma unroll
+        for (int x = 0; x < 4; ++x) {
+          // Lines of a multiple of 8 apart have the same permutation.
+          shared_store_32((line ^ static_cast<uint32_t>((2 * k16 + x / 2) * 16)) +
+                              static_cast<uint32_t>((16 * m + x % 2 * 8) * kQueries * 2),
+                          ds[m][k16][x]);
+        }
+      }
+    }
+    arrive_as_warp(work.scores_full());
+
+    int* turn = args.turns + (step.head * args.query_blocks + step.block) * Shape::kPairs + pair;
+    barrier_poll(work.queries_full(stage), parity);
+    if (visible) add_gradient(dk, ds, columns_of(dk_q, static_cast<uint32_t>(stage * Shape::Queries::kBytes)));
+    arrive_as_warp(work.queries_empty(stage));
+    if (i + kStages < count) {
+      barrier_poll(work.queries_empty(stage), parity);
+      load(i + kStages);
+    }
+    const int seen = step.turn > 0 ? load_relaxed(turn) : 0;
+    barrier_poll(work.scores_full(), step_parity);
+    float* partial = args.partial_dq + (step.head * args.query_blocks + step.block) * (kQueries * Shape::kDim) + thread;
+    const auto add_part = [&](auto part) {
+      constexpr int kPart = decltype(part)::value, kTiles = Shape::kDim / Shape::kDimWays / 8 / Shape::kDqParts;
+      Accumulators<Shape::kQueryTiles, kTiles> dq;
+      float* const to = partial + kPart * (4 * Shape::kQueryTiles * kTiles * kGroup);
+      clear(dq);
+      add_product<Shape::kKeys / 16>(dq, rows_of<Shape::kQueryTiles>(dq_ds),
+                                     columns_of<Shape::kDimWays, kPart * kTiles / 2>(dq_k));
+      if (kPart + 1 == Shape::kDqParts) arrive_as_warp(work.scores_empty());
+      if (kPart == 0 && step.turn > 0 && seen != step.turn) {
+        while (load_acquire(turn) != step.turn) {
+        }
+        __syncwarp();
+      }
+      if (step.turn == step.turns - 1) {
+        if (step.turn > 0) each_sum(dq, [&](float& sum, int index) { sum += __ldcg(to + index * kGroup); });
+        store_gradient<Shape::kDimWays, kPart * kTiles / 2>(args.dq, dq, args.scale, tile, step.query + query_row,
+                                                            dim_way, step.head, args.num_heads, args.head_dim);
+      } else if (step.turn == 0) {
+        each_sum(dq, [&](float& sum, int index) { __stcg(to + index * kGroup, sum); });
+      } else {
+        each_sum(dq, [&](float& sum, int index) { atomicAdd(to + index * kGroup, sum); });
+      }
+    };
+    add_part(std::integral_constant<int, 0>{});
+    if constexpr (Shape::kDqParts > 1) add_part(std::integral_constant<int, 1>{});
+    if (step.turn < step.turns - 1) shown = turn, shown_turn = step.turn + 1;
+  }
+  publish();
+  store_gradient<1>(args.dk, dk, args.scale, tile, first_key, 0, work.kv_head, args.num_kv_heads, args.head_dim);
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
+    backward_kernel(const __grid_constant__ BackwardArgs args) {
+  extern __shared__ __align__(128) char memory[];
+  // CTAs take items in list order, so a CTA only waits for items that have been started.
+  __shared__ int taken;
+  constexpr int kParts = kAttentionRows / Shape::kKeys;  // parts of a tile of the list
+  Work<Shape> work{.tile = {}, .kv_head = 0, .memory = memory, .begin = shared_address(memory)};
+  if (threadIdx.x == 0) {
+    taken = atomicAdd(args.counter, 1);
+    work.init_barriers();
+  }
+  __syncthreads();
+  const int in_tile = taken % (args.num_kv_heads * kParts);
+  work.kv_head = in_tile % args.num_kv_heads;
+  work.tile = args.tiles[taken / (args.num_kv_heads * kParts)];
+  work.tile.first += in_tile / args.num_kv_heads * Shape::kKeys;
+  const AttentionTile& tile = work.tile;
+  if (tile.first >= tile.length) return;
+  copy_rows<Shape::kKeys, Shape::kDim, Shape::kThreads>(
+      work.keys(), HeadRows(args.k, tile.begin, work.kv_head, args.num_kv_heads, args.head_dim), tile.first,
+      tile.length);
+  copy_rows<Shape::kKeys, Shape::kValueDim, Shape::kThreads>(
+      work.values(), HeadRows(args.v, tile.begin, work.kv_head, args.num_kv_heads, args.v_head_dim), tile.first,
+      tile.length);
+  cp_async_commit();
+  cp_async_wait<0>();
+  __syncthreads();
+  if (threadIdx.x < Shape::kGroupThreads) {
+    compute_dv(args, work);
+  } else {
+    compute_dk_and_dq(args, work);
+  }
 }
 
 template <class Shape>
@@ -310,11 +538,11 @@ void launch(const Context& context, const BackwardArgs& args) {
 /// Calls f with the shape for these heads.
 template <class F>
 void with_backward_shape(const Context& context, const AttentionOptions& options, const F& f) {
-  with_attention_shape<BackwardShape<64, 64, 128, 64, 2>,                                           // 97 KB
-                       BackwardShape<128, 128, 128, 64, 2>, BackwardShape<128, 128, 64, 64, 1>,     // 161, 81 KB
-                       BackwardShape<192, 128, 64, 64, 2>, BackwardShape<192, 128, 64, 64, 1>,      // 137, 97 KB
-                       BackwardShape<256, 256, 64, 64, 1>, BackwardShape<256, 256, 32, 32, 1, 4>>(  // 145, 68 KB
-      options.head_dim, options.v_head_dim, kernel_tiers(context).shared_memory, f);
+  with_attention_shape<BackwardShape<64, 64, 2, 64, 2>, BackwardShape<128, 128, 2, 64, 2>,
+                       BackwardShape<128, 128, 2, 32, 1>, BackwardShape<192, 128, 1, 64, 2>,
+                       BackwardShape<192, 128, 1, 64, 1>, BackwardShape<256, 256, 1, 64, 1>,
+                       BackwardShape<256, 256, 1, 32, 1, 2>>(options.head_dim, options.v_head_dim,
+                                                             kernel_tiers(context).shared_memory, f);
 }
 
 }  // namespace
@@ -325,7 +553,7 @@ BackwardScratch::BackwardScratch(const Context& context, ArenaScope& memory, con
   with_backward_shape(context, args.options, [&](auto shape) {
     using Shape = decltype(shape);
     query_blocks = tokens / Shape::kQueries;
-    turns = memory.take({heads, query_blocks, Shape::kWarps}, DType::kI32);
+    turns = memory.take({heads, query_blocks, Shape::kPairs}, DType::kI32);
     partial_dq = memory.take({heads, query_blocks, Shape::kQueries, Shape::kDim}, DType::kF32);
   });
 }
