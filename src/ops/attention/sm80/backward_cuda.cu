@@ -469,8 +469,10 @@ __device__ inline void compute_dk_and_dq(const BackwardArgs& args, const Work<Sh
       add_product<Shape::kKeys / 16>(dq, rows_of<Shape::kQueryTiles>(dq_ds),
                                      columns_of<Shape::kDimWays, kPart * kTiles / 2>(dq_k));
       if (kPart + 1 == Shape::kDqParts) arrive_as_warp(work.scores_empty());
-      if (kPart == 0 && step.turn > 0 && seen != step.turn) {
-        while (load_acquire(turn) != step.turn) {
+      if (kPart == 0 && step.turn > 0) {
+        if (seen != step.turn) {
+          while (load_acquire(turn) != step.turn) {
+          }
         }
         __syncwarp();
       }
