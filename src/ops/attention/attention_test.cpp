@@ -279,7 +279,8 @@ TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
 TEST(PackedAttention, TensorCoresServeTheHeadsOfReleasedModels) {
   for (const AttentionCase& c :
        {AttentionCase{{130}, 2, 1, 64}, AttentionCase{{130}, 2, 1, 128}, AttentionCase{{130}, 2, 2, 192, 0, 128},
-        AttentionCase{{130}, 2, 1, 256}, AttentionCase{{130}, 2, 1, 64, 128, 0, true}}) {
+        AttentionCase{{130}, 2, 1, 256}, AttentionCase{{130}, 2, 1, 64, 128, 0, true},
+        AttentionCase{{70, 0, 60}, 2, 1, 128, 33, 0, true}}) {
     testing::expect_tensor_cores(op_case_of(c), {"attention"}, "attention, " + c.name());
   }
 }

@@ -129,7 +129,7 @@ Tier tier_for(const Context& context, const Args& args) {
   const Tier tier = hopper_can_run(context, args) ? Tier::kSm90
                     : sm80_can_run(context, args) ? Tier::kSm80
                                                   : Tier::kGeneral;
-  context.note_kernel("experts", tier == Tier::kSm90 ? "Hopper" : tier == Tier::kSm80 ? "mma.sync" : "general (slow)");
+  context.note_kernel("experts", tier == Tier::kSm90 ? "sm90" : tier == Tier::kSm80 ? "sm80" : "general (slow)");
   return tier;
 }
 
