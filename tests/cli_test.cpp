@@ -11,6 +11,7 @@
 #include "core/cuda_device.h"
 #include "device_main.h"
 #include "program.h"
+#include "session/gpu_models.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -67,8 +68,33 @@ TEST(CommandLine, VersionAndEnvironment) {
     EXPECT_EQ(env["gpu"], "none: " + cuda::why_no_device());
   } else {
     EXPECT_TRUE(contains(env["cuda:0"].get<std::string>(), "compute capability")) << env.dump();
+    EXPECT_TRUE(contains(env["cuda:0_kernels"].get<std::string>(), "grouped products sm")) << env.dump();
+    for (const char* library : {"nvidia_driver", "cuda", "cublaslt", "nccl"}) EXPECT_TRUE(env.contains(library));
+    const Json limited = Json::parse(run_hone({"env", "--json", "--tier", "general"}).out);
+    EXPECT_TRUE(contains(limited["cuda:0_kernels"].get<std::string>(), "grouped products general")) << limited.dump();
   }
   EXPECT_TRUE(contains(run_hone({"env"}).out, "matrix products"));
+}
+
+TEST(CommandLine, ATierIsOneOfThoseThatThereAre) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"env"}, {"bench", "ops"}, {"train", "x"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--tier", "sm90,volta"});
+    const Outcome outcome = run_hone(arguments);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(contains(outcome.err, "'volta' is not a tier of GPU kernels")) << outcome.err;
+  }
+}
+
+TEST(CommandLine, AGpuIsEstimatedByItsName) {
+  if (!cuda::built()) GTEST_SKIP() << "plans for GPUs need their kernels";
+  const Folder folder;
+  const std::string model = make_model(folder);
+  for (const std::string& gpu : gpu_model_options()) {
+    const Outcome outcome = run_hone({"estimate", model, "--gpu", gpu});
+    EXPECT_EQ(outcome.code, 0) << gpu << ": " << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "kernels of tier sm")) << gpu << ": " << outcome.out;
+  }
 }
 
 TEST(CommandLine, SchemaIsJsonOrADocument) {

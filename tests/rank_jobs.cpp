@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "app/verify/replay.h"
+#include "core/kernel_notes.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
 #include "dist/thread_ranks.h"
@@ -96,6 +97,8 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
   if (ranks != nullptr && on_gpu()) ranks = &hosted.emplace(*ranks);
   ThreadPool pool(1);
   Stream stream(device_under_test(), pool);
+  if (!job.tiers.empty()) stream.limit_kernels({.tier = job.tiers.at(ranks ? static_cast<size_t>(ranks->rank()) : 0)});
+  const KernelNotes notes(stream);
   BatchCapacity capacity;
   for (const StepData& step : job.steps) {
     for (const MicroBatch& batch : step.micro_batches) {
@@ -148,6 +151,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
   outcome.evaluation = engine->evaluate(job.steps.back().micro_batches);
   if (job.dtype == DType::kF32) outcome.values = replay.values();
   for (const Parameter* p : replay.store().trainable()) outcome.bytes.push_back(replay.whole_value(*p));
+  outcome.kernels = {notes.text()};
   return outcome;
 }
 
@@ -158,6 +162,7 @@ Outcome train_by(int count, const Job& job, ZeroStage stage) {
   run_ranks(count,
             [&](Communicator& ranks) { outcomes[static_cast<size_t>(ranks.rank())] = train(job, &ranks, stage); });
   for (const Outcome& outcome : outcomes) {
+    if (&outcome != &outcomes[0]) outcomes[0].kernels.push_back(outcome.kernels[0]);
     EXPECT_EQ(outcome.bytes, outcomes[0].bytes);
     for (size_t i = 0; i < outcome.steps.size(); ++i) {
       const StepResult &one = outcome.steps[i], &first = outcomes[0].steps[i];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/verify/reference_tensor.h"
+#include "core/kernel_tier.h"
 #include "dist/communicator.h"
 #include "dist/weight_fetcher.h"
 #include "optim/adamw_rule.h"
@@ -56,12 +57,14 @@ struct Job {
   bool uneven = false;     ///< the first rank is late before each update, the others before each pass
   bool recompute = false;  ///< at level kEverything
   bool optimizer_in_backward = false;
+  std::vector<KernelTier> tiers = {};  ///< of each rank's GPU kernels at most; empty: the GPU's
 };
 
 /// The result of a job.
 struct Outcome {
   std::vector<StepResult> steps;
   LossResult evaluation;                      ///< on the last step's data, after training
+  std::vector<std::string> kernels;           ///< that each rank has used (KernelNotes::text())
   HostTensors values;                         ///< for f32 models
   std::vector<std::vector<std::byte>> bytes;  ///< of all trained values
 };

@@ -411,6 +411,35 @@ TEST_F(RanksFiles, AreTheSameWhoeverKeptThem) {
   }
 }
 
+TEST(Ranks, OfDifferentGpusTakeTheStepsOfEqualOnes) {
+  if (!on_gpu()) GTEST_SKIP() << "tiers of GPU kernels";
+  Job job{.dtype = DType::kBF16, .steps = steps_of("qwen3_moe", {4, 4, 4})};
+  for (const ZeroStage stage : kStages) {
+    SCOPED_TRACE(traced(2, stage));
+    job.tiers = {};
+    const Outcome equal = train_by(2, job, stage);
+    for (const auto& tiers : {std::vector{KernelTier::kSm80, KernelTier::kGeneral},
+                              std::vector{KernelTier::kSm100, KernelTier::kSm80}}) {  // sm100: what the GPU has
+      job.tiers = tiers;
+      const Outcome mixed = train_by(2, job, stage);  // all ranks have the same values and the same results
+      for (size_t rank = 0; rank < tiers.size(); ++rank) {
+        const bool general = mixed.kernels[rank].find("experts: general") != std::string::npos;
+        EXPECT_EQ(general, tiers[rank] == KernelTier::kGeneral) << mixed.kernels[rank];
+      }
+      // Tiers round at different places: activations and probabilities to bfloat16, half an ulp of which is 2⁻⁹ of the
+      // value. A step's loss and norm are means of many such errors, of either sign.
+      ASSERT_EQ(mixed.steps.size(), equal.steps.size());
+      for (size_t i = 0; i < equal.steps.size(); ++i) {
+        const StepResult &a = mixed.steps[i], &b = equal.steps[i];
+        EXPECT_NEAR(a.loss.loss, b.loss.loss, 0.002 * b.loss.loss) << i;
+        EXPECT_NEAR(a.grad_norm, b.grad_norm, 0.02 * b.grad_norm) << i;
+        EXPECT_EQ(a.loss.tokens, b.loss.tokens) << i;
+      }
+      EXPECT_NEAR(mixed.evaluation.loss, equal.evaluation.loss, 0.002 * equal.evaluation.loss);
+    }
+  }
+}
+
 TEST(Ranks, KeepTheirShareOfTheStateAlone) {
   const ParameterBytes one = bytes_of({});
   ParameterBytes all;

@@ -109,19 +109,22 @@ STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
          ("loraall-nf4-sm80", "the same, attention and experts, base in nf4"),
          ("lora-nf4-sm80", "the same, LoRA on attention, 1 × 4096, base in nf4, all recomputed"),
          ("mixtral-sm80", "Mixtral-8x7B, LoRA on attention, 2 × 4096")]
-# TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt: with the shared memory of an A100 or more, and with 99 KB.
+# TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt and sm80-attention-backward-2026-11-24.txt: with the shared memory
+# of an A100 or more, and with 99 KB.
 KERNELS = [("experts: gate and up", 270, 270), ("experts: dx", 307, 308), ("experts: dw", 223, 224),
-           ("attention forward, heads of 128", 328, 278), ("attention backward, heads of 128", 192, 137)]
+           ("attention forward, heads of 128", 328, 278), ("attention backward, heads of 128", 253, 205)]
 
 PREDICTED = """
 ## Predicted speed on other GPUs
 
 **Predicted, not measured**: Hone has run on no GPU but an H200. Kernels of tier sm80 and steps with them have been measured on an
-H200 ([kernels](../bench/results/sm80-kernels-2026-11-23.txt), [steps](../bench/results/h200-tiers-2026-11-24.jsonl)). A kernel is
-scaled by the peak of mma.sync with float32 sums, so its prediction holds if it reaches the same share of that peak. A step is a mix
-of kernels that scale by that peak (613 TFLOP/s on an H200), by that of cuBLASLt's products (989), or by the rate of memory
-(4,800 GB/s): it lies between the least and the greatest of the three ratios. "–": the step's plan does not fit without offloading.
-Peaks are those of data sheets. NVIDIA publishes no rate of mma.sync for a B200; assumed is the H200's by multiprocessor.
+H200 ([kernels](../bench/results/sm80-kernels-2026-11-23.txt), [attention
+backward](../bench/results/sm80-attention-backward-2026-11-24.txt), [steps](../bench/results/h200-tiers-2026-11-24.jsonl)). A
+kernel is scaled by the peak of mma.sync with float32 sums, so its prediction holds if it reaches the same share of that peak. A
+step is a mix of kernels that scale by that peak (613 TFLOP/s on an H200), by that of cuBLASLt's products (989), or by the rate of
+memory (4,800 GB/s): it lies between the least and the greatest of the three ratios. "–": the step's plan does not fit without
+offloading. Peaks are those of data sheets. NVIDIA publishes no rate of mma.sync for a B200; assumed is the H200's by
+multiprocessor.
 """
 
 

@@ -25,6 +25,7 @@
 #include "app/verify/verify.h"
 #include "core/error.h"
 #include "core/process_kernels.h"
+#include "dist/launch_environment.h"
 #include "train/run_options.h"
 
 namespace hone {
@@ -42,8 +43,11 @@ void add_threads(CLI::App* verb, int& threads) {
 
 void add_tier(CLI::App* verb) {
   verb->add_option_function<std::string>(
-      "--tier", [](const std::string& name) { limit_kernels_of_process({.tier = parse_kernel_tier(name, "--tier")}); },
-      "GPU kernels of at most this tier, for tests: general, sm80, sm90 or sm100");
+      "--tier",
+      [](const std::string& names) {
+        limit_kernels_of_process({.tier = parse_kernel_tier(names, launch_environment().local_rank, "--tier")});
+      },
+      "GPU kernels of at most this tier, for tests: general, sm80, sm90 or sm100; with commas, of each rank of a host");
 }
 
 void add_json(CLI::App* verb, bool& json) { verb->add_flag("--json", json, "print JSON"); }
@@ -528,6 +532,7 @@ void add_about(CLI::App& app, Action& action) {
   CLI::App* env = add_verb(app, "env", "This program and this machine", "  hone env\n  hone env --json");
   auto json = options_of<bool>();
   add_json(env, *json);
+  add_tier(env);
   env->callback([=, &action] { action = [=] { return run_env(*json); }; });
   auto quickstart = options_of<QuickstartOptions>();
   CLI::App* show = add_verb(app, "quickstart", "Fine-tune a small model in two acts, in minutes, without a download",

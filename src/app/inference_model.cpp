@@ -134,14 +134,16 @@ SamplingOptions SamplingOverrides::apply(SamplingOptions options) const {
 InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ranks)
     : options_(with_base(options)),
       ranks_(std::move(ranks)),
+      device_(device_of(options_, ranks_)),
       directory_(resolve_model_path(options_.model)),
       trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
       tokenizer_(load_tokenizer(directory_, trained_.tokens)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
-      stream_(device_of(options_, ranks_), pool_),
-      model_(directory_, dtype_of(options_.dtype, directory_), experts_of(options_, stream_.device())),
+      stream_(device_, pool_),
+      model_(directory_, dtype_of(options_.dtype, directory_), experts_of(options_, device_)),
       chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
       variables_(trained_.kwargs) {
+  if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty()) notes_.push_back(reason);
   const Json stated = variables_of(options_);
   if (!variables_.empty()) {
     notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),

@@ -71,7 +71,8 @@ class InferenceModel {
   /// the model.
   const Json& template_variables() const { return variables_; }
   const SamplingOptions& sampling() const { return sampling_; }
-  /// Lines for the user: settings of generation_config.json that are not applied, chat settings of the training run.
+  /// Lines for the user: a GPU that --device auto passes over, settings of generation_config.json that are not applied,
+  /// chat settings of the training run.
   const std::vector<std::string>& notes() const { return notes_; }
   /// For chats: a warning if decoding is greedy although the prompt enables thinking.
   std::optional<std::string> warning_of_thinking() const;
@@ -99,6 +100,7 @@ class InferenceModel {
 
   InferenceOptions options_;
   TrainerRanks ranks_;
+  Device device_;  // chosen before a file is read
   std::filesystem::path directory_;
   ChatSettings trained_;
   Tokenizer tokenizer_;

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/folder_lock.h"
 #include "core/input_files.h"
+#include "session/device_facts.h"
 
 namespace hone {
 
@@ -20,6 +21,10 @@ void write(std::FILE* file, std::string_view text) {
 
 void print_text(std::string_view text) { write(stdout, text); }
 void print_error(std::string_view text) { write(stderr, text); }
+
+void warn_of_unused_gpu(const std::string& device, Device chosen) {
+  if (const std::string reason = why_no_gpu_is_used(device, chosen); !reason.empty()) print_error(reason + "\n");
+}
 
 void require_free_file(const std::filesystem::path& path, bool replace) {
   std::error_code error;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/device.h"
+
 namespace hone {
 
 /// Writes to standard output and flushes. A closed pipe (`hone schema | head`) is ignored.
@@ -14,6 +16,10 @@ void print_text(std::string_view text);
 
 /// The same for standard error.
 void print_error(std::string_view text);
+
+/// The line about a GPU that the device name auto has passed over, if there is one (why_no_gpu_is_used), to standard
+/// error.
+void warn_of_unused_gpu(const std::string& device, Device chosen);
 
 /// Throws UserError if `path` exists and `replace` is not set.
 void require_free_file(const std::filesystem::path& path, bool replace);

@@ -18,6 +18,10 @@ std::string built_architectures();
 
 /// Why device_count() is 0, as one line for the user; "" otherwise.
 std::string why_no_device();
+/// Whether there is a driver, which is too old for the CUDA of this program.
+bool driver_is_too_old();
+/// The line for a driver that cannot run this program, from Versions: "" is no driver.
+std::string driver_problem(const std::string& driver_cuda, const std::string& runtime);
 
 struct DeviceInfo {
   std::string name;
@@ -25,22 +29,23 @@ struct DeviceInfo {
   int major = 0, minor = 0;     ///< compute capability
   int multiprocessors = 0;
   size_t l2_bytes = 0;
-  size_t shared_memory = 0;                ///< maximum bytes per block
-  size_t total_bytes = 0, free_bytes = 0;  ///< device memory, as reported by the driver
+  size_t shared_memory = 0;  ///< maximum bytes per block
 };
 
-/// Slow: takes some milliseconds.
+/// Slow: takes some milliseconds. Takes no memory of the GPU.
 DeviceInfo device_info(int index);
 
-/// A GPU's memory as reported by the driver; fast enough for every step.
+/// A GPU's memory as reported by the driver; fast enough for every step. The first call makes the GPU's context, which
+/// takes about half a gigabyte of it.
 struct MemoryCount {
   size_t free = 0, total = 0;
 };
 MemoryCount memory_count(int index);
 
-/// "13.0": the newest CUDA that the driver supports, and the runtime of this build; "" if unknown.
+/// "13.0": the newest CUDA that the driver supports, and the runtime of this build; "13.1.0": the cuBLASLt of this
+/// machine. "" if unknown.
 struct Versions {
-  std::string driver_cuda, runtime;
+  std::string driver_cuda, runtime, cublaslt;
 };
 Versions versions();
 

@@ -11,6 +11,7 @@ bool built() { return false; }
 std::string built_architectures() { return ""; }
 int device_count() { return 0; }
 std::string why_no_device() { return "this program was built without CUDA"; }
+bool driver_is_too_old() { return false; }
 DeviceInfo device_info(int) { HONE_ASSERT(false, "built without CUDA"); }
 MemoryCount memory_count(int) { HONE_ASSERT(false, "built without CUDA"); }
 Versions versions() { return {}; }

@@ -1,3 +1,4 @@
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -26,8 +27,16 @@ std::string why_no_device() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (status == cudaSuccess && count > 0) return "";
-  if (status == cudaErrorInsufficientDriver) return "no NVIDIA driver, or one too old for CUDA 13, is installed";
-  return "the NVIDIA driver shows no GPU";
+  if (status != cudaErrorInsufficientDriver) return "the NVIDIA driver shows no GPU";
+  const Versions found = versions();
+  return driver_problem(found.driver_cuda, found.runtime);
+}
+
+bool driver_is_too_old() {
+  int count = 0;
+  const bool insufficient = cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver;
+  cudaGetLastError();
+  return insufficient && !versions().driver_cuda.empty();
 }
 
 DeviceInfo device_info(int index) {
@@ -42,9 +51,6 @@ DeviceInfo device_info(int index) {
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), index), "reading a GPU's properties");
   info.pci_bus_id = bus.data();
-  const MemoryCount memory = memory_count(index);
-  info.free_bytes = memory.free;
-  info.total_bytes = memory.total;
   return info;
 }
 
@@ -62,15 +68,17 @@ Versions versions() {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
-  return {cuda_text(driver), cuda_text(runtime)};
+  const size_t cublaslt = cublasLtGetVersion();
+  return {cuda_text(driver), cuda_text(runtime),
+          fmt::format("{}.{}.{}", cublaslt / 10000, cublaslt / 100 % 100, cublaslt % 100)};
 }
 
 void throw_out_of_memory(int device, size_t bytes) {
-  const DeviceInfo info = device_info(device);
+  const MemoryCount memory = memory_count(device);
   throw Error(ExitCode::kDeviceFailed,
               fmt::format("the GPU has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9),
-              fmt::format("{}: {:.2f} GB of {:.2f} GB are free", info.name, static_cast<double>(info.free_bytes) / 1e9,
-                          static_cast<double>(info.total_bytes) / 1e9),
+              fmt::format("{}: {:.2f} GB of {:.2f} GB are free", device_info(device).name,
+                          static_cast<double>(memory.free) / 1e9, static_cast<double>(memory.total) / 1e9),
               "`hone estimate` shows what needs it and what would make it fit");
 }
 

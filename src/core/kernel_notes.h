@@ -22,7 +22,7 @@ class KernelNotes {
 
   void add(std::string_view op, std::string_view kernel) { kernels_[std::string(op)].emplace(kernel); }
   const std::map<std::string, std::set<std::string>>& kernels() const { return kernels_; }
-  /// "attention: Hopper backward, Hopper forward; experts: Hopper": ops and kernels in alphabetical order.
+  /// "attention: sm90 backward, sm90 forward; experts: sm90": ops and kernels in alphabetical order.
   std::string text() const;
 
  private:

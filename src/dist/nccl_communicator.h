@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "dist/communicator.h"
 
@@ -11,5 +12,8 @@ namespace hone {
 /// compute stream. Throws UserError if the program or the machine lacks NCCL; Error(kDeviceFailed) if the ranks cannot
 /// connect.
 std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control> control, Stream& stream);
+
+/// "2.28.9": the NCCL of this machine; "none: …" with the reason if the program or the machine lacks it.
+std::string nccl_version();
 
 }  // namespace hone

@@ -8,4 +8,6 @@ std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control>, Stream&) {
   HONE_ASSERT(false, "built without CUDA");
 }
 
+std::string nccl_version() { return "none: this program was built without CUDA"; }
+
 }  // namespace hone

@@ -458,6 +458,16 @@ std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control> control, Str
   return std::make_unique<NcclCommunicator>(std::move(process), std::make_shared<LaneStream>(), ranks);
 }
 
+std::string nccl_version() {
+  try {
+    int version = 0;
+    if (nccl_library().get_version(&version) != ncclSuccess) return "none: it does not say its version";
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  } catch (const UserError& error) {
+    return "none: " + error.message();
+  }
+}
+
 }  // namespace hone
 
 #else
@@ -468,6 +478,8 @@ std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control>, Stream&) {
   throw UserError("this program was built without NCCL, which several GPU ranks need", "nccl.h",
                   "install libnccl-dev on the build machine and build again");
 }
+
+std::string nccl_version() { return "none: this program was built without it"; }
 
 }  // namespace hone
 #endif

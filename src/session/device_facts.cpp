@@ -43,6 +43,30 @@ bool has_code_for(std::string_view architectures, int major, int minor) {
   }
 }
 
+std::optional<GpuRefusal> refusal_by_code(int index, const DeviceInfo& gpu, std::string_view architectures) {
+  // Products of bfloat16 on tensor cores, which all kernels of training need, begin with 8.0.
+  constexpr int kLeastMajor = 8;
+  const std::string name = fmt::format("cuda:{} ({}, compute capability {}.{})", index, gpu.name, gpu.major, gpu.minor);
+  if (gpu.major < kLeastMajor) {
+    return GpuRefusal{name + " has no bfloat16 arithmetic, which Hone needs",
+                      "take one of compute capability 8.0 or later (A100, RTX 30 series)"};
+  }
+  if (has_code_for(architectures, gpu.major, gpu.minor)) return std::nullopt;
+  return GpuRefusal{fmt::format("this build has no code for {}: it has code for {}", name, architectures),
+                    fmt::format("build Hone with cmake -DHONE_CUDA_ARCHITECTURES={}{}{}", gpu.major, gpu.minor,
+                                gpu.major == 9 ? "a" : "")};  // Hopper's own instructions
+}
+
+std::optional<GpuRefusal> refusal_by_memory(int index, const DeviceInfo& gpu, const MemoryCount& memory) {
+  // CUDA and its libraries take 0.7 GB (train/library_memory.h), a part of them before the count.
+  constexpr size_t kLeastFree = size_t{1} << 30;
+  if (memory.free >= kLeastFree) return std::nullopt;
+  return GpuRefusal{fmt::format("cuda:{} ({}) has {:.2f} of {:.2f} GB of memory free, too little to begin with", index,
+                                gpu.name, static_cast<double>(memory.free) / 1e9,
+                                static_cast<double>(memory.total) / 1e9),
+                    "end what else uses it; nvidia-smi lists it"};
+}
+
 }  // namespace hone::cuda
 
 namespace hone {
@@ -185,43 +209,29 @@ void check_device_name(const std::string& name, const std::string& where) {
 
 namespace {
 
-/// bfloat16 products on tensor cores, which all GPU kernels of training need, begin here: V100 and T4 have none.
-constexpr int kLeastMajor = 8;
-
-bool has_code_for_gpu(int index) {
-  const cuda::DeviceInfo info = cuda::device_info(index);
-  return info.major >= kLeastMajor && cuda::has_code_for(cuda::built_architectures(), info.major, info.minor);
-}
-
-/// "this build has no code for cuda:0 (NVIDIA A100, compute capability 8.0); it has code for 90a"
-std::string without_code(int index) {
-  const cuda::DeviceInfo info = cuda::device_info(index);
-  if (info.major < kLeastMajor) {
-    return fmt::format("cuda:{} ({}, compute capability {}.{}) has no bfloat16 arithmetic, which Hone needs", index,
-                       info.name, info.major, info.minor);
+/// Why this program does not run on a GPU that is there; nothing if it does. Reads its memory last, since that takes some.
+std::optional<cuda::GpuRefusal> refusal_of(int index) {
+  const cuda::DeviceInfo gpu = cuda::device_info(index);
+  if (auto refusal = cuda::refusal_by_code(index, gpu, cuda::built_architectures())) return refusal;
+  try {
+    return cuda::refusal_by_memory(index, gpu, cuda::memory_count(index));
+  } catch (const Error& error) {  // as of a GPU that is full, or that another process has for itself
+    return cuda::GpuRefusal{fmt::format("cuda:{} ({}) cannot be used: {}", index, gpu.name, error.what()),
+                            "end what else uses it; nvidia-smi lists it"};
   }
-  return fmt::format("this build has no code for cuda:{} ({}, compute capability {}.{}): it has code for {}", index,
-                     info.name, info.major, info.minor, cuda::built_architectures());
 }
 
-std::string build_with_code(int index) {
-  const cuda::DeviceInfo info = cuda::device_info(index);
-  if (info.major < kLeastMajor) return "use a GPU of compute capability 8.0 or later (A100, RTX 30 series)";
-  return fmt::format("build Hone with cmake -DHONE_CUDA_ARCHITECTURES={}{}{}", info.major, info.minor,
-                     info.major == 9 ? "a" : "");  // Hopper's own instructions
+void require_usable(int index, const std::string& where) {
+  if (const auto refusal = refusal_of(index)) {
+    throw UserError(refusal->reason, where, refusal->remedy + ", or use the CPU");
+  }
 }
 
-/// UserError unless this build runs on the GPU.
-void require_code(int index, const std::string& where) {
-  if (!has_code_for_gpu(index))
-    throw UserError(without_code(index), where, build_with_code(index) + ", or use the CPU");
-}
-
-/// The first GPU that this build has code for, or -1.
+/// The first GPU that this program runs on, or -1.
 int first_usable_gpu() {
   const int count = cuda::device_count();
   for (int index = 0; index < count; ++index) {
-    if (has_code_for_gpu(index)) return index;
+    if (!refusal_of(index)) return index;
   }
   return -1;
 }
@@ -245,20 +255,28 @@ Device choose_device(const std::string& name, const std::string& where) {
     throw UserError(fmt::format("there is no GPU {}: the last one is cuda:{}", name, count - 1), where,
                     "hone env lists them");
   }
-  require_code(index, where);
+  require_usable(index, where);
   return {DeviceKind::kCuda, index};
 }
 
-std::string why_no_gpu_is_used() {
-  if (cuda::device_count() == 0 || first_usable_gpu() >= 0) return "";
-  return without_code(0) + "; the run uses the CPU. To use the GPU, " + build_with_code(0);
+std::string why_no_gpu_is_used(const std::string& name, Device chosen) {
+  if (name != "auto" || chosen.kind != DeviceKind::kCpu) return "";
+  std::optional<cuda::GpuRefusal> refusal;
+  if (cuda::device_count() > 0) {
+    refusal = refusal_of(0);
+  } else if (cuda::driver_is_too_old()) {
+    refusal = cuda::GpuRefusal{cuda::why_no_device(), "install a newer driver"};
+  }
+  return refusal ? refusal->reason + "; this runs on the CPU. To use the GPU, " + refusal->remedy : "";
 }
 
 Device choose_rank_device(const std::string& name, int local_rank, int local_size, int size) {
-  Device device = choose_device(name);
-  const int count = cuda::device_count();
-  if (size > 1 && name == "auto" && count > 0) require_code(std::min(local_rank, count - 1), "device");
-  if (device.kind == DeviceKind::kCpu || local_size == 1 || count == 1) return device;
+  check_device_name(name);
+  const int count = name == "cpu" ? 0 : cuda::device_count();
+  if (local_size == 1 || count <= 1) {
+    if (size > 1 && name == "auto" && count > 0) return choose_device("cuda");
+    return choose_device(name);
+  }
   if (name.starts_with("cuda:")) {
     throw UserError(fmt::format("{} is one GPU, but this host has {} ranks", name, local_size), "device",
                     "write device: cuda, or auto: each rank takes a GPU of its own");
@@ -267,9 +285,8 @@ Device choose_rank_device(const std::string& name, int local_rank, int local_siz
     throw UserError(fmt::format("this host has {} ranks, but {} GPUs", local_size, count), "device",
                     "start one rank for each GPU");
   }
-  require_code(local_rank, "device");
-  device.index = local_rank;
-  return device;
+  require_usable(local_rank, "device");
+  return {DeviceKind::kCuda, local_rank};
 }
 
 int rank_threads(int stated, int ranks) {

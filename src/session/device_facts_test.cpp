@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "core/cuda_device.h"
@@ -29,6 +31,27 @@ TEST(DeviceChoice, AutoTakesAGpuWhereThereIsOne) {
   EXPECT_EQ(choose_device("cpu"), Device{});
   const Device expected = cuda::device_count() > 0 ? Device{DeviceKind::kCuda, 0} : Device{};
   EXPECT_EQ(choose_device("auto"), expected);
+}
+
+TEST(DeviceChoice, NothingIsSaidWhereTheUserOrTheMachineLeavesNoChoice) {
+  EXPECT_EQ(why_no_gpu_is_used("cpu", {}), "");
+  EXPECT_EQ(why_no_gpu_is_used("auto", {DeviceKind::kCuda, 0}), "");
+  if (cuda::device_count() == 0) EXPECT_EQ(why_no_gpu_is_used("auto", {}), "");
+}
+
+TEST(DeviceChoice, RanksTakeGpusOfTheirOwn) {
+  EXPECT_EQ(choose_rank_device("cpu", 3, 4, 4), Device{});
+  const int gpus = cuda::device_count();
+  if (gpus == 0) {
+    EXPECT_EQ(choose_rank_device("auto", 1, 2, 2), Device{});
+    EXPECT_THROW(choose_rank_device("cuda", 1, 2, 2), UserError);
+    return;
+  }
+  for (int rank = 0; rank < gpus; ++rank) {
+    EXPECT_EQ(choose_rank_device("auto", rank, gpus, gpus), (Device{DeviceKind::kCuda, rank}));
+  }
+  if (gpus > 1) EXPECT_THROW(choose_rank_device("cuda", gpus, gpus + 1, gpus + 1), UserError);
+  if (gpus > 1) EXPECT_THROW(choose_rank_device("cuda:0", 0, gpus, gpus), UserError);
 }
 
 TEST(DeviceChoice, AGpuThatIsNotThereIsRefusedWithTheReason) {
@@ -170,6 +193,53 @@ TEST(CudaCode, ArchitectureSpecificCodeRunsOnOneVersion) {
   EXPECT_FALSE(has_code_for("90a", 8, 0));
   EXPECT_FALSE(has_code_for("90a", 10, 0));
   EXPECT_FALSE(has_code_for("100a", 10, 3));
+}
+
+DeviceInfo gpu_of(const char* name, int major, int minor) { return {.name = name, .major = major, .minor = minor}; }
+
+TEST(GpuRefusal, NamesAGpuThatTheBuildHasNoCodeFor) {
+  const auto refusal = refusal_by_code(1, gpu_of("NVIDIA A100-SXM4-80GB", 8, 0), "90a");
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->reason,
+            "this build has no code for cuda:1 (NVIDIA A100-SXM4-80GB, compute capability 8.0): it has code for 90a");
+  EXPECT_EQ(refusal->remedy, "build Hone with cmake -DHONE_CUDA_ARCHITECTURES=80");
+  EXPECT_EQ(refusal_by_code(0, gpu_of("NVIDIA H200", 9, 0), "80")->remedy,
+            "build Hone with cmake -DHONE_CUDA_ARCHITECTURES=90a");
+  EXPECT_FALSE(refusal_by_code(0, gpu_of("NVIDIA H200", 9, 0), "90a"));
+}
+
+TEST(GpuRefusal, NamesGpusWithoutBfloat16WhateverTheBuildHas) {
+  for (const auto& [gpu, capability] :
+       std::map<const char*, std::string>{{"Tesla V100-SXM2-32GB", "7.0"}, {"Tesla T4", "7.5"}}) {
+    const auto refusal = refusal_by_code(0, gpu_of(gpu, 7, capability[2] - '0'), "70, 75, compute_70");
+    ASSERT_TRUE(refusal) << gpu;
+    EXPECT_EQ(refusal->reason, std::string("cuda:0 (") + gpu + ", compute capability " + capability +
+                                   ") has no bfloat16 arithmetic, which Hone needs");
+    EXPECT_THAT(refusal->remedy, HasSubstr("compute capability 8.0 or later"));
+  }
+}
+
+TEST(GpuRefusal, AReleaseHasCodeForEveryGpuFrom80On) {
+  for (const int capability : {80, 86, 87, 89, 90, 100, 103, 110, 120, 121, 130}) {
+    EXPECT_FALSE(refusal_by_code(0, gpu_of("GPU", capability / 10, capability % 10), "80, 90a, 100, 120, compute_80"))
+        << capability;
+  }
+}
+
+TEST(GpuRefusal, TellsAnOldDriverFromNone) {
+  EXPECT_EQ(driver_problem("", "13.0"), "no NVIDIA driver is installed");
+  EXPECT_EQ(driver_problem("12.4", "13.0"),
+            "the NVIDIA driver is too old: it is for CUDA 12.4, and this program for CUDA 13.0");
+}
+
+TEST(GpuRefusal, SaysHowMuchMemoryIsFreeIfItIsTooLittle) {
+  const auto refusal = refusal_by_memory(0, gpu_of("NVIDIA GeForce RTX 4090", 8, 9),
+                                         {.free = size_t{410} << 20, .total = size_t{24564} << 20});
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->reason,
+            "cuda:0 (NVIDIA GeForce RTX 4090) has 0.43 of 25.76 GB of memory free, too little to begin with");
+  EXPECT_THAT(refusal->remedy, HasSubstr("nvidia-smi"));
+  EXPECT_FALSE(refusal_by_memory(0, gpu_of("GPU", 8, 9), {.free = size_t{8} << 30, .total = size_t{24} << 30}));
 }
 
 TEST(CudaCode, PtxRunsOnEverythingLater) {

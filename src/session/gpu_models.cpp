@@ -113,14 +113,26 @@ std::optional<GpuModel> gpu_model_of(const std::string& driver_name) {
   return model_of(*sheet, sheet->mebibytes.front());
 }
 
-GpuModel parse_gpu_model(const std::string& option, const std::string& where) {
+std::vector<std::string> gpu_model_options() {
   std::vector<std::string> names;
+  for (const DataSheet& sheet : data_sheets()) {
+    for (const int mebibytes : sheet.mebibytes) names.push_back(model_of(sheet, mebibytes).option());
+  }
+  return names;
+}
+
+GpuModel parse_gpu_model(const std::string& option, const std::string& where) {
   for (const DataSheet& sheet : data_sheets()) {
     for (const int mebibytes : sheet.mebibytes) {
       const GpuModel model = model_of(sheet, mebibytes);
-      names.push_back(model.option());
-      if (names.back() == option) return model;
+      if (model.option() == option) return model;
     }
+  }
+  const std::vector<std::string> names = gpu_model_options();
+  for (const char* old : {"p100", "v100", "t4", "titan", "gtx", "rtx-20", "quadro"}) {  // before compute capability 8.0
+    if (!option.starts_with(old)) continue;
+    throw UserError(fmt::format("'{}' has no bfloat16 arithmetic, which Hone needs", option), where,
+                    fmt::format("use one of {}", fmt::join(names, ", ")));
   }
   throw UserError(fmt::format("'{}' is not a GPU that is known.{}", option, did_you_mean(option, names)), where,
                   fmt::format("use one of {}, or --memory and its size", fmt::join(names, ", ")));

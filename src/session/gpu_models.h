@@ -26,6 +26,9 @@ struct GpuModel {
 /// virtual GPUs.
 std::optional<GpuModel> gpu_model_of(const std::string& driver_name);
 
+/// The option() of every model that is known.
+std::vector<std::string> gpu_model_options();
+
 /// The model of an option() name. UserError, naming `where` and listing the known names, for another.
 GpuModel parse_gpu_model(const std::string& option, const std::string& where);
 

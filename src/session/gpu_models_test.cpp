@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "core/error.h"
 
 namespace hone {
@@ -41,6 +43,34 @@ TEST(GpuModels, OptionsNameAModelAndItsMemory) {
   EXPECT_EQ(parse_gpu_model("b200", "--gpu").compute_capability, 100);
   EXPECT_EQ(parse_gpu_model("l40s", "--gpu").compute_capability, 89);
   EXPECT_EQ(parse_gpu_model("h200", "--gpu").shared_memory, size_t{227} << 10);
+}
+
+TEST(GpuModels, EveryModelHasItsOwnOptionAndAllThatAPlanReads) {
+  const std::vector<std::string> options = gpu_model_options();
+  EXPECT_EQ(std::set<std::string>(options.begin(), options.end()).size(), options.size());
+  for (const char* asked : {"a100-80gb", "rtx-4090", "rtx-5090", "l40s", "h100", "h200", "b200"}) {
+    EXPECT_THAT(options, ::testing::Contains(asked));
+  }
+  for (const std::string& option : options) {
+    const GpuModel gpu = parse_gpu_model(option, "--gpu");
+    EXPECT_EQ(gpu.option(), option);
+    EXPECT_GE(gpu.compute_capability, 80) << option << ": older ones are refused";
+    EXPECT_GE(gpu.memory, int64_t{15} << 30) << option;
+    EXPECT_GE(gpu.shared_memory, size_t{99} << 10) << option;
+    EXPECT_GT(gpu.bf16_tflops, gpu.f32_tflops) << option;
+  }
+}
+
+TEST(GpuModels, GpusWithoutBfloat16AreRefusedWithTheReason) {
+  for (const char* option : {"v100", "v100-32gb", "t4", "rtx-2080-ti"}) {
+    try {
+      parse_gpu_model(option, "--gpu");
+      ADD_FAILURE() << option;
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(std::string("'") + option + "' has no bfloat16 arithmetic"));
+      EXPECT_THAT(error.what(), HasSubstr("rtx-4090"));
+    }
+  }
 }
 
 TEST(GpuModels, OtherNamesAreRefusedWithTheKnownOnes) {

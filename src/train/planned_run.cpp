@@ -114,10 +114,7 @@ class Planning {
       choice = choose_level(levels, limit_, *engine_);
     }
     report(choice);
-    if (!choice.fits) {
-      warn_of_unused_gpu(config, group_.context());
-      throw does_not_fit("the run", choice.plan, limit_, what_fits());
-    }
+    if (!choice.fits) throw does_not_fit("the run", choice.plan, limit_, what_fits());
     Logger& logger = group_.context().logger;
     if (schedule.per_device_train_batch_size != wanted_batch) {
       logger.info("per_device_train_batch_size {} and gradient_accumulation_steps {}: {} at once do not fit in memory",
@@ -230,11 +227,6 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   options.cuda_graphs = graph_use_of(config.machine.cuda_graphs);
   options.libraries = library_memory(device, rank_share(config, device, 0));
   return options;
-}
-
-void warn_of_unused_gpu(const RunConfig& config, RunContext& context) {
-  if (config.machine.device != "auto" || context.device().kind != DeviceKind::kCpu) return;
-  if (const std::string reason = why_no_gpu_is_used(); !reason.empty()) context.logger.warning("{}", reason);
 }
 
 }  // namespace hone

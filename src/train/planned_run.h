@@ -32,7 +32,4 @@ void require_evaluation_fits(const DescribedRun& run, RankGroup& group);
 /// Engine options from a described model: all but data sets, recomputation and ranks.
 EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& capacity, Device device);
 
-/// With device: auto, warns of a GPU that this build has no code for.
-void warn_of_unused_gpu(const RunConfig& config, RunContext& context);
-
 }  // namespace hone

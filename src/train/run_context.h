@@ -24,14 +24,18 @@ struct ConfigWriter {
 };
 
 struct RunContext {
-  /// Acquires the device and the threads selected by `machine`. The logger and its console must outlive it. Of several
-  /// ranks only the first writes files other than its log; the consoles of the others should be silent.
+  /// Acquires the device and the threads selected by `machine`, and warns of a GPU that device: auto passes over. The
+  /// logger and its console must outlive it. Of several ranks only the first writes files other than its log; the
+  /// consoles of the others should be silent.
   RunContext(const RunConfig::Machine& machine, Logger& log, ConfigWriter writer = {}, TrainerRanks among = {})
       : logger(log),
         config_writer(std::move(writer)),
         ranks(std::move(among)),
         pool(rank_threads(static_cast<int>(machine.threads.value_or(0)), ranks.cores_shared_by)),
-        stream(choose_rank_device(machine.device, ranks.local_rank, ranks.local_size, ranks.size), pool) {}
+        stream(choose_rank_device(machine.device, ranks.local_rank, ranks.local_size, ranks.size), pool) {
+    const std::string reason = why_no_gpu_is_used(machine.device, device());
+    if (!reason.empty()) logger.warning("{}", reason);
+  }
 
   bool writes() const { return ranks.rank == 0; }
   Device device() const { return stream.device(); }

@@ -29,7 +29,6 @@ RunningRun::RunningRun(LoadedRun& run, RunFolder* folder)
 ExitCode RunningRun::run(const StopSignal& stop) {
   const RunConfig::Eval& options = run_.config().eval;
   if (options.eval_on_start && run_.state.step == 0) evaluate();
-  warn_of_unused_gpu(run_.config(), run_.context());
   try {
     const ExitCode code = train_steps(stop);
     tell(observers_, &RunObserver::loop_left);

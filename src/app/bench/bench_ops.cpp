@@ -12,9 +12,12 @@
 #include "app/bench/ops_report.h"
 #include "app/output.h"
 #include "core/cpu_peaks.h"
+#include "core/cuda_queue.h"
 #include "core/error.h"
+#include "core/process_kernels.h"
 #include "core/profiler.h"
 #include "core/thread_pool.h"
+#include "kernels/cuda/tiers.h"
 #include "ops/cast/cast.h"
 #include "ops/linear/linear.h"
 #include "report/terminal.h"
@@ -83,6 +86,7 @@ class OpsBenchmark {
     result_.tokens = point.tokens > 0 ? point.tokens : gpu ? 16384 : 2048;
     result_.seq = std::clamp<int64_t>(options_.seq, 1, result_.tokens);
     result_.threads = gpu ? 0 : pool_.size();
+    if (gpu) result_.tier = name_of(tier());
     choose_model(gpu ? "qwen3-30b-a3b" : "cpu-moe");
     if (point.experts > 0) set_experts(point.experts);
     sizes_ = sizes();
@@ -107,6 +111,12 @@ class OpsBenchmark {
   const std::string& failure() const { return failure_; }
 
  private:
+  KernelTier tier() const {
+    const CudaQueue& queue = stream_.cuda();
+    return cuda::kernel_tiers_of({queue.compute_capability(), queue.shared_memory()}, stream_.kernel_limit())
+        .grouped_gemm;
+  }
+
   void set_experts(int64_t experts) {
     if (config_.num_moe_layers() == 0) {
       throw UserError(fmt::format("{} has no experts", result_.model), "--experts", "leave it out");
@@ -269,6 +279,7 @@ int run_bench_ops(const BenchOpsOptions& options) {
   for (const Point& point : points_of(options)) {
     OpsBenchmark benchmark(options, point);
     device = benchmark.device();
+    if (results.empty()) warn_of_unused_gpu(options.device, device);
     results.push_back(benchmark.run());
     failure = benchmark.failure();
     if (!failure.empty()) break;

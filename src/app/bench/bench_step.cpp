@@ -123,6 +123,7 @@ class BenchTraining {
         described_(describe(options, together ? ranks : TrainerRanks{})),
         memory_before_(used_memory(device())),
         communicator_(together ? ranks.connect(stream_) : nullptr) {
+    warn_of_unused_gpu(options.device, device());
     if (communicator_) mesh_.emplace(*communicator_, rank_share(described_.config, device(), ranks.rank));
     const int64_t tokens = options.batch * options.seq;
     EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq}, device());

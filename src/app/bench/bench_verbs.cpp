@@ -145,6 +145,7 @@ void add_ops(CLI::App& bench, Action& action) {
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
+  add_tier(verb);
   add_list("--threads", options->threads, "default: all cores");
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--compare", options->compare, "JSON of an earlier run");

@@ -1,6 +1,7 @@
 #include "app/bench/op_timer.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "core/kernel_notes.h"
@@ -60,15 +61,19 @@ SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
   }
   memory.reserve();
   Profiler profiler(stream);
-  const KernelNotes notes(stream);
-  run();  // libraries choose their algorithms
+  std::string kernels;
+  {
+    const KernelNotes notes(stream);
+    run();  // libraries choose their algorithms
+    kernels = notes.text();
+  }
   profiler.take();
   run();
   const double once = medians_of(profiler.take().spans).seconds.at({"step", ""});
   const auto runs = static_cast<int64_t>(kSecondsPerCase / std::max(once, 1e-6));
   for (int64_t i = 0; i < std::clamp(runs, kFewestRuns, kMostRuns); ++i) run();
   SpanTimes times = medians_of(profiler.take().spans);
-  times.kernels = notes.text();
+  times.kernels = std::move(kernels);
   return times;
 }
 

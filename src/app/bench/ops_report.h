@@ -18,7 +18,7 @@ struct OpRow {
   OpPart part;
   double seconds = 0;
   std::string missing;       ///< why it was not run
-  std::string kernels = {};  ///< that its case has run, where ops choose: "attention: Hopper backward, Hopper forward"
+  std::string kernels = {};  ///< that its case has run, where ops choose: "attention: sm90 backward, sm90 forward"
 };
 
 /// FLOP/s and bytes/s that this machine reaches, in the dtype and with the threads of the run.
@@ -42,7 +42,8 @@ Roofline roofline_of(const OpPart& part, const Ceilings& ceilings);
 struct OpsResult {
   std::string model, dtype;
   int64_t tokens = 0, seq = 0;
-  int threads = 0;  ///< of the pool; 0 on a GPU
+  int threads = 0;   ///< of the pool; 0 on a GPU
+  std::string tier;  ///< of the GPU's kernels; "" on a CPU
   int64_t experts = 0;
   Ceilings ceilings;
   std::vector<OpRow> rows;

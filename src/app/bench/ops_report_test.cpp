@@ -43,8 +43,14 @@ TEST(OpsReport, AnOpIsHeldToWhatLimitsIt) {
 
 TEST(OpsReport, KernelsAreNamed) {
   OpsResult ops = result({row("attention", 1e9, 5e7, 2), row("copy", 0, 1e8, 2)});
+  EXPECT_FALSE(ops_json(ops).contains("tier"));
+  ops.threads = 0;
+  ops.tier = "sm80";
   ops.rows[0].kernels = "attention: general forward (slow)";
-  EXPECT_NE(ops_table(ops, false).find("general forward (slow)"), std::string::npos);
+  const std::string table = ops_table(ops, false);
+  EXPECT_NE(table.find("general forward (slow)"), std::string::npos) << table;
+  EXPECT_NE(table.find("tier sm80"), std::string::npos) << table;
+  EXPECT_EQ(ops_json(ops)["tier"], "sm80");
   const Json json = ops_json(ops)["ops"];
   EXPECT_EQ(json[0]["kernels"], "attention: general forward (slow)");
   EXPECT_FALSE(json[1].contains("kernels"));

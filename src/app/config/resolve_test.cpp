@@ -150,7 +150,9 @@ TEST(Config, ABareBatchSizeIsAnErrorThatAsksWhich) {
 }
 
 TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
-  EXPECT_THAT(refusal("dtype: fp16"), HasSubstr("| use bfloat16, float32"));
+  for (const char* yaml : {"dtype: fp16", "dtype: half", "fp16: true"}) {
+    EXPECT_THAT(refusal(yaml), HasSubstr("float16 would need loss scaling")) << yaml;
+  }
   EXPECT_EQ(
       refusal("deepspeed: ds_config.json\n"),
       "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or set zero_stage instead");

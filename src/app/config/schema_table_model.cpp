@@ -213,6 +213,7 @@ void add_precision(GroupBuilder group) {
       .field(kModel, &Model::dtype)
       .choices({"bfloat16", "float32"})
       .later({"float16", "fp8", "fp8_hybrid", "e4m3", "nvfp4"})
+      .instead("use bfloat16, which has the range of float32 (float16 would need loss scaling), or float32")
       .spelled(dtype_spellings())
       .unset({"auto"})
       .alias({"torch_dtype", "recipe", "matmul_dtype"})
@@ -301,7 +302,7 @@ void add_precision(GroupBuilder group) {
               "recompute_modules"});
   group.later("fp16", KeyType::kBool, "Training in float16.")
       .neutral(false)
-      .instead("use bf16: true, whose numbers have the range of float32");
+      .instead("use bf16: true, which has the range of float32; float16 would need loss scaling");
   group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
   group.no_effect("quantize_moe_experts", "Frozen experts are packed as other frozen weights are.");
   group.later("bnb_4bit_quant_type", KeyType::kString, "The code of load_in_4bit; nf4 is the one that is used.")

@@ -16,6 +16,7 @@
 #include "core/nvml.h"
 #include "core/process_kernels.h"
 #include "core/program.h"
+#include "dist/nccl_communicator.h"
 #include "kernels/cuda/tiers.h"
 #include "models/registry.h"
 #include "report/humanise.h"
@@ -92,18 +93,23 @@ Facts gpu_facts() {
   Facts rows;
   for (int i = 0; i < count; ++i) {
     const cuda::DeviceInfo info = cuda::device_info(i);
+    const cuda::MemoryCount memory = cuda::memory_count(i);
     std::string text =
         fmt::format("{}, {} of {} free, compute capability {}.{}, {} multiprocessors", info.name,
-                    human_bytes(static_cast<double>(info.free_bytes)),
-                    human_bytes(static_cast<double>(info.total_bytes)), info.major, info.minor, info.multiprocessors);
+                    human_bytes(static_cast<double>(memory.free)),
+                    human_bytes(static_cast<double>(memory.total)), info.major, info.minor, info.multiprocessors);
     const std::string now = nvml ? sensors(nvml->read(info.pci_bus_id)) : "";
     rows.emplace_back(fmt::format("cuda:{}", i), now.empty() ? text : text + ", " + now);
-    rows.emplace_back(fmt::format("cuda:{}_kernels", i), kernels_of(info));
+    const auto refusal = cuda::refusal_by_code(i, info, cuda::built_architectures());
+    rows.emplace_back(fmt::format("cuda:{}_kernels", i),
+                      refusal ? fmt::format("none: {}; {}", refusal->reason, refusal->remedy) : kernels_of(info));
   }
   const cuda::Versions versions = cuda::versions();
   rows.emplace_back("nvidia_driver", fmt::format("{} (CUDA {})", nvml ? nvml->driver_version() : "version unknown",
                                                  versions.driver_cuda));
   rows.emplace_back("cuda", fmt::format("{}, code for {}", versions.runtime, cuda::built_architectures()));
+  rows.emplace_back("cublaslt", versions.cublaslt);
+  rows.emplace_back("nccl", nccl_version());
   return rows;
 }
 

@@ -40,10 +40,10 @@ void attention(const Context& context, const AttentionArgs& args) {
   const AttentionTiles tiles(memory, args);
   if (context.dry() || args.q.shape[0] == 0) return;
   if (sm90::hopper_attention_serves(context, args)) {
-    context.note_kernel("attention", "Hopper forward");
+    context.note_kernel("attention", "sm90 forward");
     sm90::hopper_attention(context, args, tiles);
   } else if (sm80::sm80_attention_serves(context, args)) {
-    context.note_kernel("attention", "mma.sync forward");
+    context.note_kernel("attention", "sm80 forward");
     sm80::sm80_attention(context, args, tiles);
   } else {
     context.note_kernel("attention", "general forward (slow)");
@@ -70,8 +70,8 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
   }
   if (args.dsinks.wanted()) sinks_grad(context, {{forward.sinks, forward.out, forward.lse}, args.dout, args.dsinks});
   if (context.dry() || tokens == 0) return;
-  context.note_kernel("attention", by_hopper ? "Hopper backward"
-                                   : by_sm80 ? "mma.sync backward"
+  context.note_kernel("attention", by_hopper ? "sm90 backward"
+                                   : by_sm80 ? "sm80 backward"
                                              : "general backward (slow)");
   if (by_sm80) return sm80::sm80_attention_backward(context, args, *sm80_scratch);
   if (!by_hopper) return general_attention_backward(context, args, delta);

@@ -263,7 +263,8 @@ TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
   if (test_device().kind == DeviceKind::kCpu) GTEST_SKIP() << "blocks of a GPU; long documents";
   for (const AttentionCase& c :
        {AttentionCase{{2300, 1, 1700, 129}, 16, 2, 128}, AttentionCase{{3000}, 16, 4, 64, 700},
-        AttentionCase{{1500, 900}, 8, 8, 192, 0, 128}, AttentionCase{{1100, 600}, 16, 2, 256}}) {
+        AttentionCase{{2100, 1900}, 64, 8, 64, 128}, AttentionCase{{1500, 900}, 8, 8, 192, 0, 128},
+        AttentionCase{{1100, 600}, 16, 2, 256}}) {
     SCOPED_TRACE(c.name());
     const OpCase op_case = op_case_of(c);
     const OpResult first = testing::run_op(op_case, {.dtype = DType::kBF16});
@@ -278,7 +279,8 @@ TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
 TEST(PackedAttention, TensorCoresServeTheHeadsOfReleasedModels) {
   for (const AttentionCase& c :
        {AttentionCase{{130}, 2, 1, 64}, AttentionCase{{130}, 2, 1, 128}, AttentionCase{{130}, 2, 2, 192, 0, 128},
-        AttentionCase{{130}, 2, 1, 256}, AttentionCase{{130}, 2, 1, 64, 128, 0, true}}) {
+        AttentionCase{{130}, 2, 1, 256}, AttentionCase{{130}, 2, 1, 64, 128, 0, true},
+        AttentionCase{{70, 0, 60}, 2, 1, 128, 33, 0, true}}) {
     testing::expect_tensor_cores(op_case_of(c), {"attention"}, "attention, " + c.name());
   }
 }

@@ -7,7 +7,7 @@ namespace hone::cuda {
 namespace {
 
 bool note_chunks(const Context& context, bool served) {
-  context.note_kernel("delta rule", served ? "mma.sync" : "general (slow)");
+  context.note_kernel("delta rule", served ? "sm80" : "general (slow)");
   return served;
 }
 

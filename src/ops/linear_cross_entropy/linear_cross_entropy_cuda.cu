@@ -163,8 +163,11 @@ struct Head {
           .results = token_results() + begin,
           .wants_grad = args.wants_grad()};
       if constexpr (sizeof(T) == 2) {
-        if (kernel_tiers(context).loss_rows == Tier::kSm90 && differentiate_rows_hopper(context, rows)) return;
+        if (kernel_tiers(context).loss_rows == Tier::kSm90 && differentiate_rows_hopper(context, rows)) {
+          return context.note_kernel("rows of logits", "sm90");
+        }
       }
+      context.note_kernel("rows of logits", "for all GPUs");
       differentiate_rows(context, rows);
     });
   }

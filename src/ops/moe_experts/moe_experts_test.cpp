@@ -116,6 +116,8 @@ TEST(MoeExperts, TensorCoresServeTheirProducts) {
                                {"experts"}, "experts with adapters");
   testing::expect_tensor_cores(moe_case(sizes, {.lora = MoeLora::kShared, .rank = 8}), {"experts"},
                                "experts with shared adapters, all trained");
+  testing::expect_tensor_cores(moe_case(sizes, {.biases = true, .clamped = true}), {"experts"},
+                               "experts with biases and the clamped activation");
 }
 
 TEST(MoeExperts, EveryInstructionSetMatchesTheReference) {

@@ -129,7 +129,7 @@ Tier tier_for(const Context& context, const Args& args) {
   const Tier tier = hopper_can_run(context, args) ? Tier::kSm90
                     : sm80_can_run(context, args) ? Tier::kSm80
                                                   : Tier::kGeneral;
-  context.note_kernel("experts", tier == Tier::kSm90 ? "Hopper" : tier == Tier::kSm80 ? "mma.sync" : "general (slow)");
+  context.note_kernel("experts", tier == Tier::kSm90 ? "sm90" : tier == Tier::kSm80 ? "sm80" : "general (slow)");
   return tier;
 }
 
@@ -159,8 +159,7 @@ void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
                          .extra_a = args.extra_a,
                          .extra_w = args.extra_w,
                          .c = dact});
-  gated_rows_grad(context, {.offsets = args.groups.offsets,
-                            .assignment = args.assignment,
+  gated_rows_grad(context, {.assignment = args.assignment,
                             .h = args.h,
                             .weights = args.weights,
                             .dact = dact,

@@ -53,7 +53,7 @@ Tensor dropped(const Context& context, ArenaScope& scratch, const Tensor& wide, 
 /// Whether the tensor-core kernels take a product, which it notes.
 bool by_kernels(const Context& context, bool wanted, const Tensor& wide, int64_t ranks, int64_t most_ranks) {
   const bool taken = wanted && low_rank_kernels_fit(context, wide, ranks, most_ranks);
-  context.note_kernel("adapters", taken ? "mma.sync" : "cuBLAS");
+  context.note_kernel("adapters", taken ? "sm80" : "cuBLASLt");
   return taken;
 }
 

@@ -283,6 +283,7 @@ void matmul(const Context& context, const MatmulArgs& args) {
   }
   product.bias = bias.data;
   if (context.dry()) return;
+  context.note_kernel("dense products", "cuBLASLt");
 
   CudaQueue& queue = queue_of(context);
   const CudaLibraries& libraries = queue.libraries();

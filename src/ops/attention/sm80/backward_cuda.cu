@@ -1,21 +1,27 @@
 // The backward pass of attention on tier sm80: a CTA owns keys of one key-value head and visits the queries that attend
-// to them, kQueries of one head at a time; five products per step.
+// to them, kQueries of one head at a time; five products per step. Half of its warps hold dV, the other half dK. A pair
+// of one warp of each has the same keys:
 //
-//   barrier: queries have arrived    S = Q Kᵀ, dP = dO Vᵀ, P, dS to shared memory
-//   barrier: P and dS are complete   dV += Pᵀ dO, dK += dSᵀ Q, dQ = dS K
+//   warp of dV     load dO; S = Q Kᵀ, P to the other warp of the pair; dV += Pᵀ dO, with P in registers
+//   warp of dK     load Q; dP = dO Vᵀ, P from the other warp; dS to shared memory; dK += dSᵀ Q, with dS in registers;
+//                  with dS of all pairs: dQ = dS K
 //
-// A query's dq is a sum over CTAs, which add in document order (turns): each initializes its accumulators from the sum
-// in memory, which has their layout, instead of zero. A warp waits for the same warp of the previous CTA, so that no
-// barrier is needed. The previous tile of a document comes earlier in the list and visits the same queries in the same
-// order, so a CTA rarely waits, and only for CTAs that have started.
+// Warps wait for each other at barriers of what they need (stages, P of a pair, dS), and nowhere for the whole CTA: while
+// some are at exponentials or at a turn, tensor cores have the products of others.
 //
-// Registers (ptxas 13.0): up to 255 of 255; heads of 128 have 128 accumulators of dk and dv and 64 of scores, and spill
-// 144 bytes, all of them addresses. Ceiling on an H200 for heads of 128: a step of 64 queries by 128 keys reads 576 KB
-// of fragments and writes 64 KB, 5,120 clocks of shared memory against some 4,100 of MMAs.
+// A query's dq is a sum over CTAs, which add in document order (turns): the first one stores its part, others add to it
+// in memory, and the last one reads the sum and writes dq. A warp waits for the same warp of the previous CTA only. The
+// previous tile of a document comes earlier in the list and visits the same queries in the same order, so a CTA rarely
+// waits, and only for CTAs that have started. The turn is read before the last wait for dS, so that the read costs no
+// time, and published in the next step, when the writes before it are done.
 //
-// Measured on one H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 192 (137
-// with the 99 KB of Ada; FlashAttention-2 in torch 249 on the same GPU); heads of 64: 157 (186); 192/128: 152; 256: 169
-// (212). Raw: bench/results/sm80-kernels-2026-11-23.txt.
+// Registers (ptxas 13.0): up to 255 of 255. Spilled, all of it outside the products: heads of 128 on 8.0 112 bytes, all
+// others at most 36. Sums of products with fragments in registers read only one operand from shared memory.
+//
+// Measured on one H200 limited to this tier, 2026-11-24, by a program of its own, causal, model TFLOP/s: 4 x 4096, 32/4
+// heads of 128: 253 (205 with the 99 KB of Ada; two barriers of the CTA per step, all warps at the same product: 197 and
+// 138); heads of 64: 204 (159); 192/128: 160 (154); 256: 205 (170). A fence after each read of a turn, which the reads of
+// sums in L2 do not need: 232 for heads of 128. Raw: bench/results/sm80-attention-backward-2026-11-24.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
@@ -469,10 +475,8 @@ __device__ inline void compute_dk_and_dq(const BackwardArgs& args, const Work<Sh
       add_product<Shape::kKeys / 16>(dq, rows_of<Shape::kQueryTiles>(dq_ds),
                                      columns_of<Shape::kDimWays, kPart * kTiles / 2>(dq_k));
       if (kPart + 1 == Shape::kDqParts) arrive_as_warp(work.scores_empty());
-      if (kPart == 0 && step.turn > 0) {
-        if (seen != step.turn) {
-          while (load_acquire(turn) != step.turn) {
-          }
+      if (kPart == 0 && step.turn > 0 && !__all_sync(0xffffffffu, seen == step.turn)) {
+        while (load_acquire(turn) != step.turn) {
         }
         __syncwarp();
       }
