@@ -485,7 +485,6 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
                          : choose_device(options.device, "--device"),
                 pool);
   warn_of_unused_gpu(options.device, stream.device());
-  require_can_spread(options.expert_ranks, stream.device(), "--expert-parallel-size");
   const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
   // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
   if (options.dtype == "float32") stream.use_general_kernels(true);

@@ -159,7 +159,8 @@ void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
                          .extra_a = args.extra_a,
                          .extra_w = args.extra_w,
                          .c = dact});
-  gated_rows_grad(context, {.assignment = args.assignment,
+  gated_rows_grad(context, {.offsets = args.groups.offsets,
+                            .assignment = args.assignment,
                             .h = args.h,
                             .weights = args.weights,
                             .dact = dact,
