@@ -8,6 +8,11 @@ name="hone-$version-linux-$(uname -m)"
 rm -rf "dist/$name"
 mkdir -p "dist/$name/lib"
 strip -o "dist/$name/hone" "$build/hone"
+most=120 # MB
+if (("$(stat -c %s "dist/$name/hone")" > most * 1000 * 1000)); then
+  echo "dist/$name/hone is larger than $most MB" >&2
+  exit 1
+fi
 programs=("$build/hone")
 if [ -f "$build/lib/hone_parquet.so" ]; then
   strip -o "dist/$name/lib/hone_parquet.so" "$build/lib/hone_parquet.so"
