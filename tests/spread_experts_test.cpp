@@ -237,6 +237,7 @@ struct Sizes {
   int64_t hidden = 8, intermediate = 6, experts = 4, k = 2;
   float dropout = 0;  ///< of adapters, which there are only with it
   DType dtype = DType::kF32;
+  int64_t round_tokens = 6;
 };
 
 /// The results of a pass: out [T, H], gradients of x and router weights, and of each weight's experts in turn.
@@ -353,7 +354,7 @@ Passed pass(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<i
   const LoraDropoutContext dropout{reinterpret_cast<const StepScalars*>(scalars.data()), own.of(samples, 0),
                                    own.of(std::vector<int32_t>(static_cast<size_t>(all), 7), 0)};
   std::optional<ExpertExchange> exchange;
-  if (ranks) exchange.emplace(rank, count, ranks).begin_pass(tokens);
+  if (ranks) exchange.emplace(rank, count, ranks, s.round_tokens).begin_pass(tokens);
   TapeMemory memory(device_under_test());
   TapePlan plan;
   const Context context(stream, memory.scratch);
@@ -435,6 +436,7 @@ TEST(SpreadExperts, GiveWhatAllExpertsOnOneRankGive) {
   const std::vector<std::vector<int32_t>> even = {{0, 1}, {2, 3}, {1, 2}, {3, 0}, {0, 2}};
   expect_as_one({}, routing(12, even), {6, 6});
   expect_as_one({}, routing(11, even), {3, 1, 7, 0});
+  expect_as_one({.round_tokens = ExpertExchange::kRoundTokens}, routing(11, even), {5, 6});
 }
 
 TEST(SpreadExperts, DropWhatOneRankDrops) {
@@ -443,7 +445,7 @@ TEST(SpreadExperts, DropWhatOneRankDrops) {
 
 TEST(SpreadExperts, MultiplyOnTensorCores) {
   // Sizes that the fast kernels take, and experts of more rows than their tiles.
-  const Sizes sizes{.hidden = 64, .intermediate = 96, .experts = 6, .k = 3, .dtype = DType::kBF16};
+  const Sizes sizes{.hidden = 64, .intermediate = 96, .experts = 6, .k = 3, .dtype = DType::kBF16, .round_tokens = 300};
   const std::vector<std::vector<int32_t>> uneven = {{0, 1, 5}, {0, 3, 2}, {0, 2, 4}, {1, 0, 2}, {0, 5, 2}};
   expect_as_one(sizes, routing(800, uneven), {400, 400});
   expect_as_one(sizes, routing(301, uneven), {300, 0, 1});

@@ -87,6 +87,15 @@ class Communicator {
   void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) { all_gather(stream, full, parts, {}); }
   /// The same, but this rank's part comes from `own` [count] if it is defined, and is copied to `full` as well.
   virtual void all_gather(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) = 0;
+  /// Several gathers at once.
+  struct Gather {
+    Tensor full;
+    std::vector<Part> parts;
+    Tensor own;
+  };
+  virtual void all_gathers(Stream& stream, std::span<const Gather> gathers) {
+    for (const Gather& gather : gathers) all_gather(stream, gather.full, gather.parts, gather.own);
+  }
   /// Copies inout from rank `root` of the group to all its ranks; any dtype.
   virtual void broadcast(Stream& stream, Tensor inout, int root) = 0;
   /// Sends each tensor of `sends` to its rank, and receives each of `receives` from its rank; any dtype. What one rank

@@ -23,7 +23,8 @@ std::vector<Part> parts_of_rows(const Tensor& all, std::span<const int64_t> rows
 
 }  // namespace
 
-ExpertExchange::ExpertExchange(int rank, int ranks, Communicator* group) : rank_(rank), ranks_(ranks), group_(group) {
+ExpertExchange::ExpertExchange(int rank, int ranks, Communicator* group, int64_t round_tokens)
+    : rank_(rank), ranks_(ranks), group_(group), round_tokens_(round_tokens) {
   HONE_ASSERT(group == nullptr || (group->rank() == rank && group->size() == ranks));
 }
 
@@ -32,13 +33,19 @@ void ExpertExchange::begin_pass(std::vector<int64_t> tokens) {
   tokens_ = std::move(tokens);
 }
 
-int64_t ExpertExchange::gather(const Context& context, const Tensor& own, const Tensor& all,
+int64_t ExpertExchange::gather(const Context& context, std::span<const Gathered> tensors,
                                std::span<const int64_t> rows) {
   if (context.dry()) return 0;
+  std::vector<Communicator::Gather> gathers;
+  double bytes = 0;
+  for (const Gathered& tensor : tensors) {
+    gathers.push_back({tensor.all, parts_of_rows(tensor.all, rows), tensor.own});
+    bytes += static_cast<double>(tensor.all.bytes());
+  }
   group().fork(context.stream());
   const ProfileScope scope(context.stream(), group().cuda_stream(), OpGroup::kCollectives, "all-gather", "tokens",
-                           static_cast<double>(all.bytes()));
-  group().all_gather(context.stream(), all, parts_of_rows(all, rows), own);
+                           bytes);
+  group().all_gathers(context.stream(), gathers);
   return group().calls();
 }
 

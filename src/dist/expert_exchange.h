@@ -10,9 +10,13 @@ namespace hone {
 
 class ExpertExchange : public TokenExchange {
  public:
+  /// Experts need enough rows to multiply at full speed: 16,384 tokens, of which each chooses 8 of 128 experts, give an
+  /// expert 1,024. More need memory, and wait longer for the first tokens of a pass.
+  static constexpr int64_t kRoundTokens = 16384;
+
   /// Rank `rank` of the `ranks` over which the experts are spread. `group` has these ranks and must outlive this; null:
   /// for dry passes alone.
-  ExpertExchange(int rank, int ranks, Communicator* group);
+  ExpertExchange(int rank, int ranks, Communicator* group, int64_t round_tokens = kRoundTokens);
 
   /// Begins a pass in which rank r of the group has tokens[r] tokens.
   void begin_pass(std::vector<int64_t> tokens);
@@ -20,7 +24,8 @@ class ExpertExchange : public TokenExchange {
   int ranks() const override { return ranks_; }
   int rank() const override { return rank_; }
   std::span<const int64_t> tokens() const override { return tokens_; }
-  int64_t gather(const Context& context, const Tensor& own, const Tensor& all, std::span<const int64_t> rows) override;
+  int64_t round_tokens() const override { return round_tokens_; }
+  int64_t gather(const Context& context, std::span<const Gathered> tensors, std::span<const int64_t> rows) override;
   int64_t scatter_sum(const Context& context, const Tensor& all, const Tensor& own,
                       std::span<const int64_t> rows) override;
   void await(const Context& context, int64_t call) override;
@@ -33,6 +38,7 @@ class ExpertExchange : public TokenExchange {
 
   int rank_, ranks_;
   Communicator* group_;
+  int64_t round_tokens_;
   std::vector<int64_t> tokens_;
 };
 

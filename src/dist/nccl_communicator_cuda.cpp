@@ -34,6 +34,8 @@ constexpr auto kLeaveTime = std::chrono::seconds(10);
 /// After NCCL reports a broken connection: the time in which the control channel reports which rank is lost.
 constexpr auto kTimeToHearWho = std::chrono::seconds(25);
 constexpr auto kPause = std::chrono::microseconds(20);
+/// In which NCCL mostly completes a call; a pause lasts longer than it says.
+constexpr auto kBeforePauses = std::chrono::microseconds(200);
 /// Between looks at running collectives; shorter than the interval of heartbeats.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(250);
 
@@ -159,11 +161,15 @@ class Connection {
 
   /// Waits for an asynchronous call to complete. The caller holds the mutex.
   void settle(const char* what, Clock::duration limit) {
-    const auto end = Clock::now() + limit;
+    const auto begin = Clock::now(), end = begin + limit;
     while (true) {
       ncclResult_t state = ncclSuccess;
       nccl_.async_error(communicator_, &state);
       if (state != ncclInProgress) return check(state, what);
+      if (Clock::now() < begin + kBeforePauses) {
+        std::this_thread::yield();
+        continue;
+      }
       control_.check();
       if (Clock::now() > end) {
         throw Error(ExitCode::kDeviceFailed,
@@ -340,19 +346,16 @@ class NcclCommunicator : public Communicator {
   }
 
   void all_gather(Stream& stream, Tensor full, std::span<const Part> parts, Tensor own) override {
-    check_parts(full, parts, own, *this);
-    const std::byte* const from = place_of(own, full, parts);
-    const size_t element = size_of(full.dtype);
+    const Gather one{full, {parts.begin(), parts.end()}, own};
+    all_gathers(stream, {&one, 1});
+  }
+  void all_gathers(Stream& stream, std::span<const Gather> gathers) override {
+    for (const Gather& gather : gathers) check_parts(gather.full, gather.parts, gather.own, *this);
     queue(stream, "all-gather", [&](ncclComm_t ranks) {
-      if (are_even(parts)) {
-        return nccl_.all_gather(from, element_at(full, parts[0].offset), static_cast<size_t>(parts[0].count) * element,
-                                ncclInt8, ranks, stream_);
+      for (const Gather& gather : gathers) {
+        if (const ncclResult_t result = queue_gather(gather, ranks); result != ncclSuccess) return result;
       }
-      return each_part(parts, [&](int root, const Part& part) {
-        std::byte* data = element_at(full, part.offset);
-        return nccl_.broadcast(root == rank() ? from : data, data, static_cast<size_t>(part.count) * element, ncclInt8,
-                               root, ranks, stream_);
-      });
+      return ncclSuccess;
     });
   }
 
@@ -420,6 +423,21 @@ class NcclCommunicator : public Communicator {
     cuda::check(cudaStreamWaitEvent(stream_, forked_), "waiting for an event");
   }
 
+  ncclResult_t queue_gather(const Gather& gather, ncclComm_t ranks) {
+    const std::span<const Part> parts = gather.parts;
+    const std::byte* const from = place_of(gather.own, gather.full, parts);
+    const size_t element = size_of(gather.full.dtype);
+    if (are_even(parts)) {
+      return nccl_.all_gather(from, element_at(gather.full, parts[0].offset),
+                              static_cast<size_t>(parts[0].count) * element, ncclInt8, ranks, stream_);
+    }
+    return each_part(parts, [&](int root, const Part& part) {
+      std::byte* data = element_at(gather.full, part.offset);
+      return nccl_.broadcast(root == rank() ? from : data, data, static_cast<size_t>(part.count) * element, ncclInt8,
+                             root, ranks, stream_);
+    });
+  }
+
   template <class Call>
   static ncclResult_t each_part(std::span<const Part> parts, Call call) {
     for (size_t r = 0; r < parts.size(); ++r) {
@@ -453,6 +471,7 @@ class NcclCommunicator : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control> control, Stream& stream) {
+  cuda::check(cudaSetDevice(stream.device().index), "selecting a GPU");  // NCCL takes the calling thread's
   auto process = std::make_shared<NcclProcess>(std::move(control), stream.device());
   const std::vector<int> ranks = all_ranks(*process->control);
   return std::make_unique<NcclCommunicator>(std::move(process), std::make_shared<LaneStream>(), ranks);

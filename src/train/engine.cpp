@@ -141,7 +141,8 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
                 : std::nullopt),
       exchange_(store.expert_ranks() > 1
                     ? std::optional<ExpertExchange>(std::in_place, store.expert_rank(), store.expert_ranks(),
-                                                    options_.ranks ? options_.ranks->experts() : nullptr)
+                                                    options_.ranks ? options_.ranks->experts() : nullptr,
+                                                    options_.expert_round_tokens)
                     : std::nullopt),
       optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
       graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {

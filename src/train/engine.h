@@ -40,7 +40,8 @@ struct EngineOptions {
   /// and the same results.
   const RankMesh* ranks = nullptr;
   FetchWay weight_fetch = FetchWay::kAuto;  ///< of values that ranks shard
-  LibraryMemory libraries;                  ///< for the plan
+  int64_t expert_round_tokens = ExpertExchange::kRoundTokens;
+  LibraryMemory libraries;  ///< for the plan
 };
 
 /// Loss over the supervised tokens of one data set.

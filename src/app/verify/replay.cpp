@@ -42,6 +42,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
       capacity_(capacity),
       offload_activations_(options.offload_activations),
       weight_fetch_(options.weight_fetch),
+      expert_round_tokens_(options.expert_round_tokens),
       model_(model, options.dtype) {
   TrainableOptions trainable;
   trainable.adapter = options.adapter;
@@ -77,6 +78,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.ranks = mesh();
   options.offload_activations = offload_activations_;
   options.weight_fetch = weight_fetch_;
+  options.expert_round_tokens = expert_round_tokens_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
   engine->reserve();
   return engine;

@@ -31,6 +31,7 @@ struct ReplayOptions {
   ZeroStage stage = ZeroStage::kNone;
   int shard_size = 0;                  ///< as in RankShare
   int expert_ranks = 1;                ///< the same
+  int64_t expert_round_tokens = 32;    ///< small, so that a case has several rounds
   int64_t least_sharded_elements = 0;  ///< as in RankShare, like the next one; small, since models of cases are small
   int64_t least_bucket_bytes = 0;
   TrainingFormats formats = {};
@@ -80,6 +81,7 @@ class Replay {
   std::optional<RankMesh> mesh_;
   bool offload_activations_;
   FetchWay weight_fetch_;
+  int64_t expert_round_tokens_;
   mutable LoadedModel model_;
 };
 

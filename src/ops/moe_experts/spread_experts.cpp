@@ -1,10 +1,10 @@
 // Experts that are spread over N ranks: tokens come to the experts.
 //
-// A pass over a layer has N rounds. In round i each rank gives chunk i of its tokens, ceil(T / N) of them: x, choices
-// and weights are gathered on all ranks, each multiplies the rows of its own experts, and the partial sums are added up
-// at the tokens' owners. A round has about as many tokens as one rank, whose rows are at most those of all their
-// choices, so every routing has room, none is dropped, and no number that depends on routing leaves the device. What
-// the next round needs is gathered before the products of this one, into the other of two slots.
+// A pass over a layer has rounds. In round i each rank gives chunk i of its tokens, at most C = round_tokens / N of
+// them: x, choices and weights are gathered on all ranks, each multiplies the rows of its own experts, and the partial
+// sums are added up at the tokens' owners. The rows of a round are at most those of all its choices, so every routing
+// has room, none is dropped, and no number that depends on routing leaves the device. What the next round needs is
+// gathered before the products of this one, into the other of two slots.
 //
 // Nothing of a round is kept. Backward gathers the rounds again, with the gradients of their results, and computes h
 // again. Gradients of weights are added up over the rounds.
@@ -25,16 +25,28 @@ namespace hone {
 
 namespace {
 
+/// The most tokens of a rank in a round. It does not depend on the tokens of a pass, so that a pass with fewer of them
+/// needs no more memory.
+int64_t chunk_of(const TokenExchange& exchange) {
+  return (exchange.round_tokens() + exchange.ranks() - 1) / exchange.ranks();
+}
+
+/// The rounds of a pass: at least one, which clears the gradients of experts without rows.
+int64_t rounds_of(const TokenExchange& exchange) {
+  const int64_t most = std::ranges::max(exchange.tokens()), chunk = chunk_of(exchange);
+  return std::max<int64_t>(1, (most + chunk - 1) / chunk);
+}
+
 /// The tokens of a round.
 struct Round {
   std::vector<int64_t> rows;       ///< of each rank
   int64_t own_begin = 0, own = 0;  ///< this rank's, among its tokens
   int64_t tokens = 0;              ///< of all ranks
 
-  Round(const TokenExchange& exchange, int round) {
+  Round(const TokenExchange& exchange, int64_t round) {
+    const int64_t chunk = chunk_of(exchange);
     for (int rank = 0; rank < exchange.ranks(); ++rank) {
-      const int64_t all = exchange.tokens()[static_cast<size_t>(rank)];
-      const int64_t chunk = (all + exchange.ranks() - 1) / exchange.ranks(), begin = std::min(all, round * chunk);
+      const int64_t all = exchange.tokens()[static_cast<size_t>(rank)], begin = std::min(all, round * chunk);
       rows.push_back(std::min(all, begin + chunk) - begin);
       if (rank == exchange.rank()) own_begin = begin;
     }
@@ -78,9 +90,9 @@ struct Slot {
 };
 
 /// The destination for round i of a gradient that all rounds add to.
-GradDest in_round(GradDest dest, int round) { return {dest.dst, round == 0 ? dest.beta : 1.0f}; }
+GradDest in_round(GradDest dest, int64_t round) { return {dest.dst, round == 0 ? dest.beta : 1.0f}; }
 
-std::vector<ExpertAdapterGrad> in_round(std::vector<ExpertAdapterGrad> grads, int round) {
+std::vector<ExpertAdapterGrad> in_round(std::vector<ExpertAdapterGrad> grads, int64_t round) {
   for (ExpertAdapterGrad& grad : grads) {
     grad = {in_round(grad.lora_a, round), in_round(grad.lora_b, round)};
   }
@@ -103,7 +115,7 @@ struct SpreadExpertsNode : Node {
 
   void forward(Tape& tape) override {
     const Pass pass(*this, tape, {});
-    pass.run([&](const Round& round, Slot& slot, int) {
+    pass.run([&](const Round& round, Slot& slot, int64_t) {
       ArenaScope scratch(tape.context().scratch());
       const Rows rows(pass, scratch, slot.tokens, round.tokens);
       moe_down(tape.context(), {.rows = rows.rows,
@@ -122,7 +134,7 @@ struct SpreadExpertsNode : Node {
   void backward(Tape& tape) override {
     Gradients gradients(*this, tape);
     const Pass pass(*this, tape, tape.grad(outputs[0]));
-    pass.run([&](const Round& round, Slot& slot, int number) {
+    pass.run([&](const Round& round, Slot& slot, int64_t number) {
       {
         ArenaScope scratch(tape.context().scratch());
         const Rows rows(pass, scratch, slot.tokens, round.tokens);
@@ -155,12 +167,14 @@ struct SpreadExpertsNode : Node {
     /// Gathers the tokens of a round.
     void start(const Round& round, Slot& slot) const {
       TokenRows mine = own;
+      std::vector<TokenExchange::Gathered> tensors;
       for (size_t i = 0; i < mine.all().size(); ++i) {
         if (!mine.all()[i]->defined()) continue;
         Tensor& all = *slot.tokens.all()[i];
         all = all.rows(0, round.tokens);
-        slot.gathered = node.exchange->gather(tape.context(), round.own_of(*mine.all()[i]), all, round.rows);
+        tensors.push_back({round.own_of(*mine.all()[i]), all});
       }
+      slot.gathered = node.exchange->gather(tape.context(), tensors, round.rows);
       slot.partial = slot.partial.rows(0, round.tokens);
       if (slot.dweights.defined()) slot.dweights = slot.dweights.rows(0, round.tokens);
     }
@@ -170,13 +184,15 @@ struct SpreadExpertsNode : Node {
     void run(const Work& work) const {
       const Context& context = tape.context();
       TokenExchange& exchange = *node.exchange;
+      const int64_t rounds = rounds_of(exchange);
       const Round first(exchange, 0);
       ArenaScope scratch(context.scratch());
-      std::array<Slot, 2> slots{Slot(scratch, own, first.tokens), Slot(scratch, own, first.tokens)};
+      std::vector<Slot> slots;
+      for (int64_t i = 0; i < std::min<int64_t>(2, rounds); ++i) slots.emplace_back(scratch, own, first.tokens);
       start(first, slots[0]);
-      for (int number = 0; number < exchange.ranks(); ++number) {
+      for (int64_t number = 0; number < rounds; ++number) {
         Slot& slot = slots[static_cast<size_t>(number % 2)];
-        if (number + 1 < exchange.ranks()) {
+        if (number + 1 < rounds) {
           Slot& next = slots[static_cast<size_t>((number + 1) % 2)];
           if (number > 0) exchange.await(context, next.scattered);
           start(Round(exchange, number + 1), next);
@@ -271,7 +287,7 @@ struct SpreadExpertsNode : Node {
   };
 
   void differentiate(Tape& tape, const Pass& pass, const Slot& slot, const Rows& rows, const Gradients& gradients,
-                     int number) const {
+                     int64_t number) const {
     moe_down_grad(tape.context(), {.rows = rows.rows,
                                    .h = rows.h,
                                    .weights = slot.tokens.weights,

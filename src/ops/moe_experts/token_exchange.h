@@ -22,11 +22,16 @@ class TokenExchange {
   virtual int rank() const = 0;
   /// The tokens of each rank in this pass; in a dry pass the most that it may have.
   virtual std::span<const int64_t> tokens() const = 0;
+  /// About how many tokens of all ranks are exchanged at a time; the same on all ranks.
+  virtual int64_t round_tokens() const = 0;
 
-  /// Copies every rank's `own` [n_r, ...] to `all` [Σ n_r, ...] on each rank, in the order of ranks. Any dtype. Returns
-  /// the number of the call.
-  virtual int64_t gather(const Context& context, const Tensor& own, const Tensor& all,
-                         std::span<const int64_t> rows) = 0;
+  /// Of a rank's rows and those of all ranks.
+  struct Gathered {
+    Tensor own;  ///< [n_r, ...], any dtype
+    Tensor all;  ///< [Σ n_r, ...], in the order of ranks
+  };
+  /// Copies every rank's `own` to `all` on each rank. Returns the number of the call.
+  virtual int64_t gather(const Context& context, std::span<const Gathered> tensors, std::span<const int64_t> rows) = 0;
   /// own [n_r, ...] = this rank's rows of the sum over ranks of `all` [Σ n_r, ...], which is undefined afterwards;
   /// float32 or bfloat16. Returns the number of the call.
   virtual int64_t scatter_sum(const Context& context, const Tensor& all, const Tensor& own,
