@@ -61,10 +61,10 @@ std::optional<GpuRefusal> refusal_by_memory(int index, const DeviceInfo& gpu, co
   // CUDA and its libraries take 0.7 GB (train/library_memory.h), a part of them before the count.
   constexpr size_t kLeastFree = size_t{1} << 30;
   if (memory.free >= kLeastFree) return std::nullopt;
-  return GpuRefusal{fmt::format("cuda:{} ({}) has {:.2f} of {:.2f} GB of memory free, too little to begin with", index,
-                                gpu.name, static_cast<double>(memory.free) / 1e9,
-                                static_cast<double>(memory.total) / 1e9),
-                    "end what else uses it; nvidia-smi lists it"};
+  return GpuRefusal{
+      fmt::format("cuda:{} ({}) has {:.2f} of {:.2f} GB of memory free, too little to begin with", index, gpu.name,
+                  static_cast<double>(memory.free) / 1e9, static_cast<double>(memory.total) / 1e9),
+      "end what else uses it; nvidia-smi lists it"};
 }
 
 }  // namespace hone::cuda
@@ -209,7 +209,8 @@ void check_device_name(const std::string& name, const std::string& where) {
 
 namespace {
 
-/// Why this program does not run on a GPU that is there; nothing if it does. Reads its memory last, since that takes some.
+/// Why this program does not run on a GPU that is there; nothing if it does. Reads its memory last, since that takes
+/// some.
 std::optional<cuda::GpuRefusal> refusal_of(int index, DeviceUse use = DeviceUse::kWork) {
   const cuda::DeviceInfo gpu = cuda::device_info(index);
   if (auto refusal = cuda::refusal_by_code(index, gpu, cuda::built_architectures())) return refusal;
