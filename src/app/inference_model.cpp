@@ -143,7 +143,8 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       model_(directory_, dtype_of(options_.dtype, directory_), experts_of(options_, device_)),
       chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
       variables_(trained_.kwargs) {
-  if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty()) notes_.push_back(reason);
+  if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
+    notes_.push_back(reason);
   const Json stated = variables_of(options_);
   if (!variables_.empty()) {
     notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),

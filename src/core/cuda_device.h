@@ -20,7 +20,7 @@ std::string built_architectures();
 std::string why_no_device();
 /// Whether there is a driver, which is too old for the CUDA of this program.
 bool driver_is_too_old();
-/// The line for a driver that cannot run this program, from Versions: "" is no driver.
+/// The line for a driver that cannot run this program (Versions; without a driver, `driver_cuda` is empty).
 std::string driver_problem(const std::string& driver_cuda, const std::string& runtime);
 
 struct DeviceInfo {

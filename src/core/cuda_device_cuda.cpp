@@ -56,8 +56,10 @@ DeviceInfo device_info(int index) {
 
 MemoryCount memory_count(int index) {
   MemoryCount memory;
-  check(cudaSetDevice(index), "selecting a GPU");
-  check(cudaMemGetInfo(&memory.free, &memory.total), "reading a GPU's memory");
+  cudaError_t status = cudaSetDevice(index);
+  if (status == cudaSuccess) status = cudaMemGetInfo(&memory.free, &memory.total);
+  if (status != cudaSuccess) cudaGetLastError();  // clear the error: the caller may take another GPU
+  check(status, "reading a GPU's memory");
   return memory;
 }
 

@@ -42,7 +42,8 @@ KernelTier parse_kernel_tier(std::string_view names, int local_rank, const std::
     const size_t comma = names.find(',');
     last = comma == std::string_view::npos;
     const std::string name(names.substr(0, comma));
-    const auto* const tier = std::find_if(std::begin(kTiers), std::end(kTiers), [&](KernelTier t) { return name_of(t) == name; });
+    const auto* const tier =
+        std::find_if(std::begin(kTiers), std::end(kTiers), [&](KernelTier t) { return name_of(t) == name; });
     if (tier == std::end(kTiers)) {
       throw UserError("'" + name + "' is not a tier of GPU kernels", where, "use general, sm80, sm90 or sm100");
     }

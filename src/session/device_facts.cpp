@@ -61,10 +61,10 @@ std::optional<GpuRefusal> refusal_by_memory(int index, const DeviceInfo& gpu, co
   // CUDA and its libraries take 0.7 GB (train/library_memory.h), a part of them before the count.
   constexpr size_t kLeastFree = size_t{1} << 30;
   if (memory.free >= kLeastFree) return std::nullopt;
-  return GpuRefusal{fmt::format("cuda:{} ({}) has {:.2f} of {:.2f} GB of memory free, too little to begin with", index,
-                                gpu.name, static_cast<double>(memory.free) / 1e9,
-                                static_cast<double>(memory.total) / 1e9),
-                    "end what else uses it; nvidia-smi lists it"};
+  return GpuRefusal{
+      fmt::format("cuda:{} ({}) has {:.2f} of {:.2f} GB of memory free, too little to begin with", index, gpu.name,
+                  static_cast<double>(memory.free) / 1e9, static_cast<double>(memory.total) / 1e9),
+      "end what else uses it; nvidia-smi lists it"};
 }
 
 }  // namespace hone::cuda
@@ -209,40 +209,42 @@ void check_device_name(const std::string& name, const std::string& where) {
 
 namespace {
 
-/// Why this program does not run on a GPU that is there; nothing if it does. Reads its memory last, since that takes some.
-std::optional<cuda::GpuRefusal> refusal_of(int index) {
+/// Why this program does not run on a GPU that is there; nothing if it does. Reads its memory last, since that takes
+/// some.
+std::optional<cuda::GpuRefusal> refusal_of(int index, DeviceUse use = DeviceUse::kWork) {
   const cuda::DeviceInfo gpu = cuda::device_info(index);
   if (auto refusal = cuda::refusal_by_code(index, gpu, cuda::built_architectures())) return refusal;
+  if (use == DeviceUse::kPlan) return std::nullopt;
   try {
     return cuda::refusal_by_memory(index, gpu, cuda::memory_count(index));
   } catch (const Error& error) {  // as of a GPU that is full, or that another process has for itself
-    return cuda::GpuRefusal{fmt::format("cuda:{} ({}) cannot be used: {}", index, gpu.name, error.what()),
+    return cuda::GpuRefusal{fmt::format("cuda:{} ({}) cannot be used: {}", index, gpu.name, error.message()),
                             "end what else uses it; nvidia-smi lists it"};
   }
 }
 
-void require_usable(int index, const std::string& where) {
-  if (const auto refusal = refusal_of(index)) {
+void require_usable(int index, const std::string& where, DeviceUse use = DeviceUse::kWork) {
+  if (const auto refusal = refusal_of(index, use)) {
     throw UserError(refusal->reason, where, refusal->remedy + ", or use the CPU");
   }
 }
 
 /// The first GPU that this program runs on, or -1.
-int first_usable_gpu() {
+int first_usable_gpu(DeviceUse use) {
   const int count = cuda::device_count();
   for (int index = 0; index < count; ++index) {
-    if (!refusal_of(index)) return index;
+    if (!refusal_of(index, use)) return index;
   }
   return -1;
 }
 
 }  // namespace
 
-Device choose_device(const std::string& name, const std::string& where) {
+Device choose_device(const std::string& name, const std::string& where, DeviceUse use) {
   check_device_name(name, where);
   if (name == "cpu") return {};
   if (name == "auto") {
-    const int usable = first_usable_gpu();
+    const int usable = first_usable_gpu(use);
     return usable >= 0 ? Device{DeviceKind::kCuda, usable} : Device{};
   }
   const int count = cuda::device_count();
@@ -255,7 +257,7 @@ Device choose_device(const std::string& name, const std::string& where) {
     throw UserError(fmt::format("there is no GPU {}: the last one is cuda:{}", name, count - 1), where,
                     "hone env lists them");
   }
-  require_usable(index, where);
+  require_usable(index, where, use);
   return {DeviceKind::kCuda, index};
 }
 

@@ -18,10 +18,13 @@ uint64_t available_memory(Device device);
 /// In use now: the largest resident set of this process, or what a GPU's driver counts as used, by whomever.
 uint64_t used_memory(Device device);
 
+/// What a device is chosen for: a plan does not need its memory to be free.
+enum class DeviceUse { kWork, kPlan };
+
 /// auto (the first GPU that this program runs on, else the CPU), cpu, cuda or cuda:N. UserError, naming `where`, for
 /// another name, for a GPU where there is none (it says why), for a number beyond the last, and for a GPU that this
 /// program does not run on (cuda::GpuRefusal).
-Device choose_device(const std::string& name, const std::string& where = "device");
+Device choose_device(const std::string& name, const std::string& where = "device", DeviceUse use = DeviceUse::kWork);
 
 /// Why the CPU was chosen by the name "auto" though there is a GPU, or a driver that is too old: one line, with what to
 /// do. "" otherwise.

@@ -11,6 +11,7 @@
 #include "app/output.h"
 #include "core/cpu_features.h"
 #include "core/cuda_device.h"
+#include "core/error.h"
 #include "core/json.h"
 #include "core/numa.h"
 #include "core/nvml.h"
@@ -83,6 +84,17 @@ std::string kernels_of(const cuda::DeviceInfo& info) {
       name_of(tiers.loss_rows), tiers.shared_memory >> 10);
 }
 
+/// "80.1 GB of 85.0 GB free", or why a GPU that is full does not say.
+std::string memory_of(int index) {
+  try {
+    const cuda::MemoryCount memory = cuda::memory_count(index);
+    return fmt::format("{} of {} free", human_bytes(static_cast<double>(memory.free)),
+                       human_bytes(static_cast<double>(memory.total)));
+  } catch (const Error& error) {
+    return error.message();
+  }
+}
+
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// The GPUs and their software, or one line with the reason why there is no GPU.
@@ -93,11 +105,8 @@ Facts gpu_facts() {
   Facts rows;
   for (int i = 0; i < count; ++i) {
     const cuda::DeviceInfo info = cuda::device_info(i);
-    const cuda::MemoryCount memory = cuda::memory_count(i);
-    std::string text =
-        fmt::format("{}, {} of {} free, compute capability {}.{}, {} multiprocessors", info.name,
-                    human_bytes(static_cast<double>(memory.free)),
-                    human_bytes(static_cast<double>(memory.total)), info.major, info.minor, info.multiprocessors);
+    const std::string text = fmt::format("{}, {}, compute capability {}.{}, {} multiprocessors", info.name,
+                                         memory_of(i), info.major, info.minor, info.multiprocessors);
     const std::string now = nvml ? sensors(nvml->read(info.pci_bus_id)) : "";
     rows.emplace_back(fmt::format("cuda:{}", i), now.empty() ? text : text + ", " + now);
     const auto refusal = cuda::refusal_by_code(i, info, cuda::built_architectures());

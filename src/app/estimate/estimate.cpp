@@ -47,7 +47,9 @@ Device planned_gpu() {
 
 /// The device of a name, as training chooses it; but a GPU need not be there.
 Device device_to_plan_for(const std::string& name) {
-  if (name == "auto" || name == "cpu" || cuda::device_count() > 0) return choose_device(name);
+  if (name == "auto" || name == "cpu" || cuda::device_count() > 0) {
+    return choose_device(name, "device", DeviceUse::kPlan);
+  }
   return planned_gpu();
 }
 

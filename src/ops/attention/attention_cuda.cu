@@ -70,9 +70,7 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
   }
   if (args.dsinks.wanted()) sinks_grad(context, {{forward.sinks, forward.out, forward.lse}, args.dout, args.dsinks});
   if (context.dry() || tokens == 0) return;
-  context.note_kernel("attention", by_hopper ? "sm90 backward"
-                                   : by_sm80 ? "sm80 backward"
-                                             : "general backward (slow)");
+  context.note_kernel("attention", by_hopper ? "sm90 backward" : by_sm80 ? "sm80 backward" : "general backward (slow)");
   if (by_sm80) return sm80::sm80_attention_backward(context, args, *sm80_scratch);
   if (!by_hopper) return general_attention_backward(context, args, delta);
   sm90::prepare_hopper_backward(context, args, *hopper_scratch);

@@ -6,8 +6,8 @@
 //   warp of dK     load Q; dP = dO Vᵀ, P from the other warp; dS to shared memory; dK += dSᵀ Q, with dS in registers;
 //                  with dS of all pairs: dQ = dS K
 //
-// Warps wait for each other at barriers of what they need (stages, P of a pair, dS), and nowhere for the whole CTA: while
-// some are at exponentials or at a turn, tensor cores have the products of others.
+// Warps wait for each other at barriers of what they need (stages, P of a pair, dS), and nowhere for the whole CTA:
+// while some are at exponentials or at a turn, tensor cores have the products of others.
 //
 // A query's dq is a sum over CTAs, which add in document order (turns): the first one stores its part, others add to it
 // in memory, and the last one reads the sum and writes dq. A warp waits for the same warp of the previous CTA only. The
@@ -15,13 +15,13 @@
 // waits, and only for CTAs that have started. The turn is read before the last wait for dS, so that the read costs no
 // time, and published in the next step, when the writes before it are done.
 //
-// Registers (ptxas 13.0): up to 255 of 255. Spilled on 8.0: 112 bytes for heads of 128, at most 28 for others. These are
-// addresses and counters: stored before the loop but for two counters, and read between products, never within one.
+// Registers (ptxas 13.0): up to 255 of 255. Spilled on 8.0: 112 bytes for heads of 128, at most 28 for others. These
+// are addresses and counters: stored before the loop but for two counters, and read between products, never within one.
 //
 // Measured on one H200 limited to this tier, 2026-11-24, by a program of its own, causal, model TFLOP/s: 4 x 4096, 32/4
-// heads of 128: 253 (205 with the 99 KB of Ada; two barriers of the CTA per step, all warps at the same product: 197 and
-// 138); heads of 64: 204 (159); 192/128: 160 (154); 256: 205 (170). With a fence after each read
-// of a turn 232 for heads of 128; instead, sums are read and added in L2 only, behind the branch on the turn. Raw:
+// heads of 128: 253 (205 with the 99 KB of Ada; two barriers of the CTA per step, all warps at the same product: 197
+// and 138); heads of 64: 204 (159); 192/128: 160 (154); 256: 205 (170). With a fence after each read of a turn 232 for
+// heads of 128; instead, sums are read and added in L2 only, behind the branch on the turn. Raw:
 // bench/results/sm80-attention-backward-2026-11-24.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
