@@ -71,6 +71,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   if (options.optimizer_in_backward) config.optim.max_grad_norm = 0;
   config.machine.cuda_graphs = options.cuda_graphs;
   config.machine.cpu_offload = options.cpu_offload;
+  config.machine.experts_device = options.experts_device;
   config.machine.weight_fetch = options.weight_fetch;
   config.machine.ranks = ranks;
   if (ranks > 1) {
@@ -205,7 +206,7 @@ class BenchTraining {
   void hold_experts(ParameterStore& store) const {
     constexpr const char* kOption = "--expert-weight-dtype";
     const WeightFormat& experts = parse_expert_format(options_.expert_weight_dtype, kOption);
-    check_expert_format(experts, device(), kOption);
+    check_expert_format(experts, options_.experts_device == "cpu" ? Device{} : device(), kOption);
     if (!experts.dense()) hold_experts_in(store, experts, kOption);
   }
 
@@ -316,6 +317,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"batch", options.batch},
        {"micro_batches", options.micro_batches},
        {"cpu_offload", options.cpu_offload},
+       {"experts_device", options.experts_device},
        {"weights_fetched_by", training.weights_fetched_by()},
        {"warmup", options.warmup},
        {"steps", options.steps},
@@ -456,6 +458,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     config.machine.expert_parallel_size = options.expert_ranks;  // of one rank, too
     check_expert_ranks(config, "--expert-parallel-size");
   }
+  check_experts_device(config_of(options, true, ranks.size), "--experts-device");
   const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)
