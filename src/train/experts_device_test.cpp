@@ -63,13 +63,8 @@ TEST(ExpertsDevice, ARunWithItsExpertsInAPlaceSaysSo) {
 
 TEST(ExpertsDevice, WorkCountsTheChosenExpertsAndAllBytes) {
   ParameterStore store;
-  Parameter& gate_up = store.add({.name = "layer.gate_up",
-                                  .shape = {4, 6, 8},
-                                  .kind = ParameterKind::kExpertsGateUp,
-                                  .layer = 0,
-                                  .of_experts = true},
-                                 DType::kBF16);
-  store.add({.name = "layer.norm", .shape = {8}, .kind = ParameterKind::kNorm, .layer = 0}, DType::kBF16);
+  Parameter& gate_up = store.add({"layer.gate_up", {4, 6, 8}, ParameterKind::kExpertsGateUp, 0, {}}, DType::kBF16);
+  store.add({"layer.norm", {8}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
   EXPECT_EQ(expert_work(store, 10, 2).flops, 2.0 * 6 * 8 * 2 * 10 * 3);
   gate_up.set_trainable(false);
   EXPECT_EQ(expert_work(store, 10, 2).flops, 2.0 * 6 * 8 * 2 * 10 * 2);

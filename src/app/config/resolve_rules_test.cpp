@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "app/config/config_testing.h"
+#include "app/config/resolve_rules.h"
 
 namespace hone {
 namespace {
