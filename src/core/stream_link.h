@@ -42,6 +42,9 @@ class StreamLink {
   int64_t mark(Side side);
   /// Work queued later on the other side runs after mark `number` of `side`, if that is above 0.
   void await(Side side, int64_t number);
+  /// Waits on the calling thread, which sleeps, until the host's stream has reached its mark `number`, as failed or
+  /// not.
+  void finish_on_host(int64_t number) const;
   /// Queues on the device's stream a copy of all of `from` to `to`, which has the same size: one of them is on the
   /// device, the other in memory of a HostBuffer of the device.
   void copy(Tensor to, Tensor from);

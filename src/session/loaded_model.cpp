@@ -76,11 +76,9 @@ const WeightFormat& parse_expert_format(const std::string& name, const std::stri
   throw UserError(fmt::format("experts' weights are not held in '{}'", name), key, "use auto or int8");
 }
 
-void check_expert_format(const WeightFormat& experts, Device device, const std::string& where) {
+void check_expert_format(const WeightFormat& experts, Device device, const std::string& where, const std::string& fix) {
   if (experts.read_in_place(WeightProduct::kExperts, device)) return;
-  throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where,
-                  "write experts_device: cpu, which computes them on the CPU beside the GPU; or leave "
-                  "expert_weight_dtype out");
+  throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where, fix);
 }
 
 LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts)

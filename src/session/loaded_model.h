@@ -64,7 +64,10 @@ void hold_base_as(TrainableOptions& options, const std::string& name, std::vecto
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key);
 
 /// UserError where the device, that of the experts, holds none of this format.
-void check_expert_format(const WeightFormat& experts, Device device, const std::string& where);
+void check_expert_format(const WeightFormat& experts, Device device, const std::string& where,
+                         const std::string& fix =
+                             "write experts_device: cpu, which computes them on the CPU beside "
+                             "the GPU; or leave expert_weight_dtype out");
 
 class LoadedModel {
  public:

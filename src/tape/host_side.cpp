@@ -69,9 +69,14 @@ void HostSide::cross(Side to, const std::vector<Crossing>& values) {
   };
   link_->await(to, way.left);  // the memory is free
   each([&](const Crossing& value, Tensor between) { copy(from, between, value.from); });
-  link_->await(from, link_->mark(from));
+  const int64_t arrived = link_->mark(from);
+  link_->await(from, arrived);
   each([&](const Crossing& value, Tensor between) { copy(to, value.to, between); });
   way.left = link_->mark(to);
+  crossed_.push_back(to == Side::kHost ? way.left : arrived);
+  if (crossed_.size() <= kAhead) return;
+  link_->finish_on_host(crossed_.front());
+  crossed_.pop_front();
 }
 
 void HostSide::copy_on_host(Tensor to, Tensor from) {
@@ -85,7 +90,8 @@ void HostSide::copy_on_host(Tensor to, Tensor from) {
 
 void HostSide::synchronize() {
   std::exception_ptr cause, consequence;
-  for (Stream* stream : {&device_, &stream_}) {
+  // The wait for the host's stream sleeps, that for a GPU's takes a core.
+  for (Stream* stream : {&stream_, &device_}) {
     if (is_planned(stream->device())) continue;
     try {
       stream->synchronize();

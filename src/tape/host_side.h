@@ -3,10 +3,11 @@
 //
 // Values cross through memory that the device's copies reach (pinned for a GPU): the device's stream copies to or from
 // it, the host's stream copies between it and the host's values. Each of the two streams therefore touches its own
-// arenas only, in the order of its own work, and waits for the other where values cross. The host queues work ahead of
-// both. The device may be a CPU, too: then two streams of one machine work beside each other.
+// arenas only, in the order of its own work, and waits for the other where values cross. Work is queued ahead of both,
+// by a few crossings. The device may be a CPU, too: then two streams of one machine work beside each other.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "core/host_buffer.h"
@@ -34,7 +35,7 @@ class HostSide {
     Tensor to, from;
   };
   /// Queues the copies of values to the host or to the device, on both streams: work queued later on the side of `to`
-  /// reads them. In a dry pass they are counted.
+  /// reads them. In a dry pass they are counted. Waits if the host's stream is kAhead crossings behind.
   void to_host(const std::vector<Crossing>& values) { cross(Side::kHost, values); }
   void to_device(const std::vector<Crossing>& values) { cross(Side::kDevice, values); }
 
@@ -55,12 +56,16 @@ class HostSide {
     int64_t left = 0;  ///< the mark after which the side has taken the last values
   };
 
+  /// The queue of a GPU is finite: a thread that fills it would wait with a busy core, which the experts need.
+  static constexpr size_t kAhead = 8;
+
   void cross(Side to, const std::vector<Crossing>& values);
   /// Queues a copy in host memory on the host's stream.
   void copy_on_host(Tensor to, Tensor from);
 
   Stream& device_;
   Way to_host_, to_device_;
+  std::deque<int64_t> crossed_;  // the host's marks after the last crossings
   TapeMemory memory_;
   ThreadPool pool_;
   Stream stream_;

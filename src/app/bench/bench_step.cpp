@@ -206,7 +206,8 @@ class BenchTraining {
   void hold_experts(ParameterStore& store) const {
     constexpr const char* kOption = "--expert-weight-dtype";
     const WeightFormat& experts = parse_expert_format(options_.expert_weight_dtype, kOption);
-    check_expert_format(experts, options_.experts_device == "cpu" ? Device{} : device(), kOption);
+    check_expert_format(experts, options_.experts_device == "cpu" ? Device{} : device(), kOption,
+                        "give --experts-device cpu, or --device cpu");
     if (!experts.dense()) hold_experts_in(store, experts, kOption);
   }
 
@@ -376,8 +377,10 @@ std::string tables(const Json& r, const BenchTraining& training, bool color) {
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const std::vector<MemoryRow> rows =
       memory_rows(training.plan, precision_of(training.described().config), "recompute " + training.recompute);
+  const std::string host = host_memory_line(training.plan, 0);
   return speed.to_string(color) + "\n" + memory_table(rows, 0, color) +
-         fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>()));
+         fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>())) +
+         (host.empty() ? "" : "  " + host + "\n");
 }
 
 }  // namespace
