@@ -60,7 +60,7 @@ TEST_F(ExpertsOnTheCpu, LearnWhatThoseOnTheDeviceLearn) {
   EXPECT_LT(gpu, untrained - 0.1);
   EXPECT_NEAR(cpu, gpu, 1e-3);
   // The adapter does not depend on the place, nor does evaluation.
-  EXPECT_NEAR(eval_loss(model_, {"--checkpoint", (folder_ / "gpu").string(), "experts_device=cpu"}), gpu, 1e-5);
+  EXPECT_NEAR(eval_loss(model_, {"--checkpoint", (folder_ / "gpu").string(), "experts_device=cpu"}), gpu, 1e-4);
   done(run_hone({"merge", "--model", model_, "--adapter", (folder_ / "cpu").string(), "--output",
                  (folder_ / "merged").string()}));
   EXPECT_NEAR(eval_loss((folder_ / "merged").string(), {}), cpu, 1e-4);

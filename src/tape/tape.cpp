@@ -95,6 +95,8 @@ Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptio
     : context_(context), memory_(memory), plan_(plan), recording_plan_(!plan.recorded), options_(options), host_(host) {
   HONE_ASSERT(!recording_plan_ || context.dry(), "a plan is recorded by a dry pass");
   HONE_ASSERT(host == nullptr || host->context().dry() == context.dry());
+  // Ops on the host report their kernels where those on the device do.
+  if (host != nullptr) host->stream().set_kernel_notes(context.stream().kernel_notes());
   on_each_side([](const Context&, TapeMemory& of) {
     of.block.release(0);
     of.kept.begin_pass();

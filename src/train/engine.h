@@ -101,6 +101,8 @@ class Engine : private GroupObserver {
   /// Plans and allocates; called before the first step.
   void reserve();
   const EngineOptions& options() const { return options_; }
+  /// The stream of experts on the host; null if they are on the device.
+  Stream* host_stream() { return host_ ? &host_->stream() : nullptr; }
   /// Gathers sharded values after they were read, so that all ranks have the same. Needed before parameters are read.
   void gather_values();
   /// How weights come from other ranks: "peer copies", "all-gathers"; "" before the first pass, and if they do not.

@@ -142,6 +142,7 @@ class BenchTraining {
   std::string_view weights_fetched_by() const { return engine_->weights_fetched_by(); }
   uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
+  Stream* host_stream() { return engine_->host_stream(); }
   /// Of ranks that train together.
   Control& control() { return communicator_->control(); }
 
@@ -157,6 +158,8 @@ class BenchTraining {
     StepTime time;
     {
       const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", index);
+      std::optional<ProfileScope> on_host;
+      if (Stream* host = host_stream()) on_host.emplace(*host, ProfileKind::kStep, "step", "", index);
       const OptimizerStep optimizer_step{kLearningRate, index};
       engine_->accumulate(data, index, optimizer_step);
       engine_->start_update(optimizer_step);
@@ -430,11 +433,21 @@ Json share_of_alone(const Json& alone, double together_ms) {
   return sum / static_cast<double>(alone.size()) / together_ms;
 }
 
+/// The time lines of a few steps.
+struct Profiles {
+  Profile device;
+  std::optional<Profile> host;  ///< of experts there
+};
+
 /// A few steps more; those of all ranks, which take them together.
-Profile profile_steps(const BenchStepOptions& options, BenchTraining& training) {
+Profiles profile_steps(const BenchStepOptions& options, BenchTraining& training) {
   Profiler profiler(training.stream());
+  std::optional<Profiler> on_host;
+  if (Stream* host = training.host_stream()) on_host.emplace(*host);
   for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(options.warmup + options.steps + i);
-  return profiler.take();
+  Profiles profiles{profiler.take(), {}};
+  if (on_host) profiles.host = on_host->take();
+  return profiles;
 }
 
 /// The median step of one rank that trains alone; none where that does not fit.
@@ -471,8 +484,9 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   Json results = results_of(options, training, measured.whole, measured.host);
   const Json alone_ms = together ? alone_on_each(alone, training) : Json(nullptr);
   const bool profiled = together || !options.profile.empty();
-  Profile profile;
-  if (profiled) profile = profile_steps(options, training);
+  Profiles profiles;
+  if (profiled) profiles = profile_steps(options, training);
+  const Profile& profile = profiles.device;
   if (ranks.rank > 0) return 0;
   const ProfileSummary summary = summarise_profile(profile, static_cast<double>(kProfiledSteps * options.tokens()));
   if (together) {
@@ -490,6 +504,13 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     results["profile"] = profile_json(summary);
     TraceFile(options.profile).add(profile);
     if (options.json != "-") print_text("\n" + profile_table(summary, color));
+    if (profiles.host) {
+      const ProfileSummary on_host =
+          summarise_profile(*profiles.host, static_cast<double>(kProfiledSteps * options.tokens()));
+      results["profile_on_host"] = profile_json(on_host);
+      TraceFile(options.profile + ".host").add(*profiles.host);
+      if (options.json != "-") print_text("\nExperts on the CPU:\n" + profile_table(on_host, color));
+    }
   }
   write_bench_json(options.json, results);
   return 0;

@@ -39,7 +39,7 @@ struct BenchStepOptions {
   int64_t tokens() const { return micro_batches * batch * seq; }  ///< of a step
 
   std::string json;     ///< file for the results; "-": JSON alone on standard output
-  std::string profile;  ///< file for a time line of three further steps
+  std::string profile;  ///< file for a time line of three further steps; with experts on the CPU FILE.host for theirs
 };
 
 /// Trains on random tokens, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not with

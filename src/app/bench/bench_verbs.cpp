@@ -94,7 +94,9 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
       ->check(CLI::PositiveNumber);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");
-  verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");
+  verb->add_option(
+      "--profile", options->profile,
+      "file for a time line of three more steps (chrome://tracing); with --experts-device cpu also FILE.host");
   verb->callback([=, &action] { action = [=] { return run_bench_step(*options, launched_ranks()); }; });
   return verb;
 }
