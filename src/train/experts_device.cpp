@@ -52,7 +52,8 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
   ExpertWork work;
   for (const Parameter& p : store.all()) {
     if (!is_routed_expert(p)) continue;
-    const double of_a_token = 2.0 * static_cast<double>(p.shape().numel() / p.shape()[0] * experts_per_token);
+    const int64_t of_an_expert = p.shape().numel() / p.shape()[0];
+    const double of_a_token = 2.0 * static_cast<double>(of_an_expert) * static_cast<double>(experts_per_token);
     // Backward has the products of forward once for its input, and once for trained weights.
     work.flops += of_a_token * static_cast<double>(tokens) * (p.trainable() ? 3 : 2);
     work.bytes += static_cast<double>(ParameterStore::bytes_of(p).weights);
