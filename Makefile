@@ -62,9 +62,9 @@ fuzz: setup-tests
 	@cd $(BUILD)-fuzz && ctest --output-on-failure -j $(TEST_JOBS) -R '^fuzz'
 
 # Of the tests, those that take seconds under ThreadSanitizer.
-TSAN_OPS = gemm;moe_experts;attention;linear
+TSAN_OPS = gemm;moe_experts;attention;linear;transfer
 TSAN_MOE = AFrozenBase* RouterWeights* Weights* ExpertsWithout* Results* Recomputation* Dropout*
-TSAN_TESTS = AllIsas/Gemm.* Linear.* LinearBounds.NoTokens* MoePermutation.* CachedAttention.* PackedAttention.Documents* \
+TSAN_TESTS = Transfer.* AllIsas/Gemm.* Linear.* LinearBounds.NoTokens* MoePermutation.* CachedAttention.* PackedAttention.Documents* \
   PackedAttention.ADocument* PackedAttention.NoTokens* TileProducts.DoNotDepend* $(addprefix MoeExperts.,$(TSAN_MOE))
 tsan: setup-tests
 	@cmake -S . -B $(BUILD)-tsan -G "Unix Makefiles" -DHONE_TESTS=ON "-DHONE_OPS=$(TSAN_OPS)" -DHONE_SANITIZE=thread \

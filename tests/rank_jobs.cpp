@@ -123,6 +123,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .formats = job.formats,
                  .base = job.unpacked ? "dtype" : job.base,
                  .offload = job.offload,
+                 .experts_on_host = job.experts_on_host,
                  .offload_activations = job.offload_activations,
                  .weight_fetch = job.weight_fetch,
                  .map_values = job.map_values,
@@ -130,8 +131,8 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .optimizer = optimizer});
   if (job.unpacked) round_base(replay.store(), directory / "model", *parse_base_format(job.base, "base"));
   const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
-  if (job.recompute) {
-    engine->set_recompute({RecomputeLevel::kEverything});
+  if (job.recompute || job.recompute_on_host) {
+    engine->set_recompute({.level = RecomputeLevel::kEverything, .on_host = job.recompute_on_host});
     engine->reserve();
   }
   Outcome outcome;

@@ -51,11 +51,13 @@ struct Job {
   std::string base = "dtype";  ///< base_weight_dtype
   bool unpacked = false;       ///< the base is dense, with the values of `base`
   Offload offload = {};
+  bool experts_on_host = false;  ///< computed on the CPU beside the device
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;
-  bool uneven = false;     ///< the first rank is late before each update, the others before each pass
-  bool recompute = false;  ///< at level kEverything
+  bool uneven = false;             ///< the first rank is late before each update, the others before each pass
+  bool recompute = false;          ///< at level kEverything
+  bool recompute_on_host = false;  ///< the same of experts on the host
   bool optimizer_in_backward = false;
   std::vector<KernelTier> tiers = {};  ///< of each rank's GPU kernels at most; empty: the GPU's
 };

@@ -480,6 +480,7 @@ void add_verify(CLI::App& app, Action& action) {
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3 --shard-size 2\n"
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 1 --expert-parallel-size 2\n"
                             "  hone verify cases/qwen3_moe --device cuda --cpu-offload optimizer,params,activations\n"
+                            "  hone verify cases/qwen3_moe --device cuda --experts-device cpu\n"
                             "  hone launch -n 2 -- verify cases/qwen3_moe --device cuda --zero-stage 3");
   auto options = options_of<VerifyOptions>();
   verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
@@ -497,6 +498,10 @@ void add_verify(CLI::App& app, Action& action) {
                    "activations")
       ->delimiter(',')
       ->check(CLI::IsMember(offload_names()));
+  verb->add_option("--experts-device", options->experts_device,
+                   "gpu: the device; cpu: the CPU beside it computes routed experts, also beside --device cpu")
+      ->check(CLI::IsMember({"gpu", "cpu"}))
+      ->capture_default_str();
   verb->add_option("--shard-size", options->shard_size,
                    "of ranks: so many shard together, the groups are replicas of each other; 0: all")
       ->capture_default_str()

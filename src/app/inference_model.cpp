@@ -48,7 +48,7 @@ DType dtype_of(const std::string& given, const fs::path& model) {
 const WeightFormat& experts_of(const InferenceOptions& options, Device device) {
   constexpr const char* kOption = "--expert-weight-dtype";
   const WeightFormat& experts = parse_expert_format(options.expert_weight_dtype, kOption);
-  check_expert_format(experts, device, kOption);
+  check_expert_format(experts, device, kOption, "choose the device cpu, or leave it out");
   return experts;
 }
 

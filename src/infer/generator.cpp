@@ -118,7 +118,8 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
       options_(options),
       memory_(stream.device()),
       context_(stream, memory_.scratch),
-      graphs_(stream, options.together.values ? GraphUse::kNever : options.cuda_graphs,
+      host_(decoder.experts_on_host() ? std::optional<HostSide>(std::in_place, stream) : std::nullopt),
+      graphs_(stream, options.together.values || host_ ? GraphUse::kNever : options.cuda_graphs,
               [&decoder] { return decoder.values_arrived(); }),
       scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
@@ -131,15 +132,17 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
   // The first dry pass records which values cross blocks, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
+    if (host_) host_->begin_dry();
     UseRecorder recorder(uses_);
     forward(largest, Wanted::kNothing, &recorder);
   }
   memory_.reserve();
+  if (host_) host_->reserve();
 }
 
 Generator::~Generator() {
   try {
-    stream_.synchronize();  // queued work reads the buffers
+    host_ ? host_->synchronize() : stream_.synchronize();  // queued work reads the buffers
   } catch (const std::exception&) {
     // The failure has been reported to those that wait for the stream; the buffers are unused in any case.
   }
@@ -160,7 +163,7 @@ void Generator::forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* 
   call.cache = &cache;
   std::optional<Observing> observing;
   if (observer) observing.emplace(decoder_.placement(), *observer);
-  Tape tape(context_, memory_, plan_, {});
+  Tape tape(context_, memory_, plan_, {}, host_ ? &*host_ : nullptr);
   const Tensor logits = tape.data(decoder_.logits(tape, call, batch.rows));
   const int64_t rows = batch.rows.shape[0];
   if (wanted == Wanted::kIds) argmax(context_, {.x = logits, .ids = buffers_->ids(rows)});
@@ -178,6 +181,7 @@ PassResult Generator::run(const GenerationPass& pass, Wanted wanted) {
   stream_.upload(buffers_->cache.lengths, pass.lengths);
   graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted)},
               [&] { forward(batch, wanted, options_.together.values); });
+  if (host_) host_->synchronize();
   PassResult result;
   if (wanted == Wanted::kIds) result = stream_.download<int32_t>(buffers_->ids(rows));
   if (wanted == Wanted::kLogits) {

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
 #include "nn/decoder.h"
+#include "tape/host_side.h"
 
 namespace hone {
 
@@ -69,7 +71,7 @@ class Generator {
   /// Number of prompt tokens of the last request that were reused from the cache.
   int64_t reused_tokens() const { return reused_; }
 
-  /// Bytes of cache, inputs, results and activations.
+  /// Bytes of cache, inputs, results and activations on the device.
   int64_t bytes() const;
 
   /// How passes were queued.
@@ -114,6 +116,7 @@ class Generator {
   TapeMemory memory_;
   TapePlan plan_;
   Context context_;
+  std::optional<HostSide> host_;  // of experts there
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
   std::vector<GroupUse> uses_;               // of a pass, in order, if values come for their use

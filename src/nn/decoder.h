@@ -21,6 +21,8 @@ class Decoder {
   Placement& placement() const { return placement_; }
   /// See ParameterStore::values_arrived().
   bool values_arrived() const { return store_.values_arrived(); }
+  /// See ParameterStore::experts_on_host(): tapes then need a host side.
+  bool experts_on_host() const { return store_.experts_on_host(); }
 
   /// Computes the RoPE tables for sequences of at most `max_length` tokens. Call it before the first forward.
   void prepare(Stream& stream, int64_t max_length);

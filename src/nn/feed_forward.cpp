@@ -6,10 +6,10 @@
 
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
-#include "ops/moe_experts/moe_experts.h"
 #include "ops/router_jitter/router_jitter.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/swiglu/swiglu.h"
+#include "ops/transfer/transfer.h"
 #include "params/adapter.h"
 
 namespace hone {
@@ -235,10 +235,24 @@ Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) cons
                               .gate_up_bias = gate_up_bias_,
                               .down_bias = down_bias_,
                               .function = activation_};
+  if (gate_up_->on_host()) return on_host(tape, x, routed, weights, adapters, forward);
   const LoraDropoutContext dropout = forward.dropout_context();
   const Var y = forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)
                                  : moe_experts(tape, x, routed, weights, adapters, dropout);
   return shared_expert_ ? add(tape, y, (*shared_expert_)(tape, x, forward)) : y;
+}
+
+Var MixtureOfExperts::on_host(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
+                              const ExpertAdapters& adapters, const Forward& forward) const {
+  const std::vector<Var> there = to_host(tape, {x, routed.ids, routed.weights});
+  Var y;
+  tape.on_host([&] {
+    y = moe_experts(tape, there[0], {.ids = there[1], .weights = there[2]}, weights, adapters, forward.on_host);
+  });
+  // The device computes the shared expert meanwhile, in backward, too: it waits for y as late as it can.
+  const Var shared = shared_expert_ ? (*shared_expert_)(tape, x, forward) : Var{};
+  y = to_device(tape, y);
+  return shared.defined() ? add(tape, y, shared) : y;
 }
 
 double MixtureOfExperts::flops(const ForwardWork& work) const {

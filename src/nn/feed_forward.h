@@ -7,6 +7,7 @@
 #include "nn/decoder_config.h"
 #include "nn/linear.h"
 #include "nn/module_facts.h"
+#include "ops/moe_experts/moe_experts.h"
 #include "ops/router/router.h"
 
 namespace hone {
@@ -80,6 +81,9 @@ class MixtureOfExperts : public FeedForward {
 
  private:
   RoutedTokens route(Tape& tape, Var x, const Forward& forward) const;
+  /// The same as operator() from the routed tokens on, with experts on the host.
+  Var on_host(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
+              const ExpertAdapters& adapters, const Forward& forward) const;
 
   int64_t top_k_, moe_index_;
   RouterRule rule_;

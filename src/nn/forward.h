@@ -32,6 +32,7 @@ struct Forward {
   TrainingMethods methods;
   const RoutingBuffers* routing = nullptr;  ///< null: routers measure nothing and have no auxiliary loss
   DecoderCache* cache = nullptr;            ///< generation: attention reads and extends it
+  LoraDropoutContext on_host = {};          ///< dropout_context() in host memory, for experts that are computed there
   TokenExchange* exchange = nullptr;        ///< of ranks over which experts are spread; null: all experts are here
   /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> forced_expert_ids;

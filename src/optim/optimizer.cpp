@@ -81,20 +81,54 @@ void OptimizerOptions::set_step(StepScalars& scalars, double scheduled, int64_t 
   for (const Rule* rule : rules()) rule->set_corrections(scalars, index);
 }
 
-Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks)
-    : store_(store), options_(options), ranks_(ranks) {}
+namespace {
 
-void Optimizer::measure(const Context& context, StepScalars* scalars) {
+/// Trainable parameters by the side on which they are.
+struct OnSides {
+  std::vector<Parameter*> device, host;
+};
+
+OnSides on_sides(const std::vector<Parameter*>& parameters) {
+  OnSides sides;
+  for (Parameter* p : parameters) (p->on_host() ? sides.host : sides.device).push_back(p);
+  return sides;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks, HostSide* host)
+    : store_(store), options_(options), ranks_(ranks), host_(host) {
+  HONE_ASSERT(ranks == nullptr || host == nullptr);
+}
+
+void Optimizer::measure(const Context& context, const Scalars& scalars) {
   measured_.clear();
   if (ranks_ == nullptr || !ranks_->shards()) {
-    add_squares(context, store_.trainable());
-    return finish_norm(context, scalars);
+    const OnSides trained = on_sides(store_.trainable());
+    add_squares(context, results_, trained.device);
+    ends_on_host_ = !trained.host.empty();
+    return ends_on_host_ ? measure_on_host(trained.host, scalars) : finish_norm(context, scalars.device);
   }
   for (const Bucket& bucket : ranks_->buckets()) {
     ranks_->await_sums(context, bucket);
-    add_squares(context, measured_here(bucket.parameters));
+    add_squares(context, results_, measured_here(bucket.parameters));
   }
-  finish_norm(context, scalars);
+  finish_norm(context, scalars.device);
+}
+
+void Optimizer::measure_on_host(const std::vector<Parameter*>& parameters, const Scalars& scalars) {
+  const Context& context = host_->context();
+  if (host_results_.size() == 0) host_results_ = Buffer(Device{}, 2 * kIndexOffset);
+  const auto all = [](const Buffer& results) {
+    return results.tensor({static_cast<int64_t>(results.size())}, DType::kU8);
+  };
+  const auto bytes = [](StepScalars* of, Device device) {
+    return Tensor{reinterpret_cast<std::byte*>(of), DType::kU8, {sizeof(StepScalars)}, device};
+  };
+  host_->to_host({{all(host_results_), all(results_)}});
+  add_squares(context, host_results_, parameters);
+  finish_grad_norm(context, {.sum_of_squares = host_results_.tensor({1}, DType::kF64), .scalars = scalars.host});
+  host_->to_device({{bytes(scalars.device, results_.device()), bytes(scalars.host, Device{})}});
 }
 
 /// The parameters that this rank measures, so that all ranks together measure each element once: the first group alone
@@ -110,16 +144,16 @@ std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& 
   return here;
 }
 
-void Optimizer::add_squares(const Context& context, const std::vector<Parameter*>& parameters) {
+void Optimizer::add_squares(const Context& context, Buffer& results, const std::vector<Parameter*>& parameters) {
   if (parameters.empty() && !measured_.empty()) return;
-  if (results_.size() == 0) results_ = Buffer(context.device(), 2 * kIndexOffset);
+  if (results.size() == 0) results = Buffer(context.device(), 2 * kIndexOffset);
   const int32_t earlier = measured_.empty() ? -1 : static_cast<int32_t>(measured_.size());
   std::vector<Tensor> gradients;
   for (const Parameter* parameter : parameters) gradients.push_back(parameter->own_gradient());
   measured_.insert(measured_.end(), parameters.begin(), parameters.end());
   sum_of_squares(context, {.gradients = std::move(gradients),
-                           .sum_of_squares = results_.tensor({1}, DType::kF64),
-                           .first_nonfinite = results_.tensor({1}, DType::kI32, kIndexOffset),
+                           .sum_of_squares = results.tensor({1}, DType::kF64),
+                           .first_nonfinite = results.tensor({1}, DType::kI32, kIndexOffset),
                            .earlier_gradients = earlier});
 }
 
@@ -132,12 +166,17 @@ void Optimizer::finish_norm(const Context& context, StepScalars* scalars) {
   finish_grad_norm(context, {.sum_of_squares = sum, .scalars = scalars});
 }
 
-void Optimizer::update(const Context& context, const StepScalars* scalars) {
-  if (ranks_ == nullptr || !ranks_->shards()) return update(context, store_.trainable(), scalars);
+void Optimizer::update(const Context& context, const Scalars& scalars) {
+  if (ranks_ == nullptr || !ranks_->shards()) {
+    const OnSides trained = on_sides(store_.trainable());
+    update(context, trained.device, scalars.device);
+    if (!trained.host.empty()) update(host_->context(), trained.host, scalars.host);
+    return;
+  }
   // In the order of forward: the values of one bucket are sent while the next one is stepped.
   for (size_t i = ranks_->buckets().size(); i-- > 0;) {
     const Bucket& bucket = ranks_->buckets()[i];
-    update(context, bucket.parameters, scalars);
+    update(context, bucket.parameters, scalars.device);
     ranks_->gather_values(context, bucket);
   }
 }
@@ -147,25 +186,28 @@ void Optimizer::update(const Context& context, const std::vector<Parameter*>& pa
   for (Parameter* parameter : parameters) {
     if (parameter->own().count > 0) members[&options_.group_of(*parameter)].push_back(parameter);
   }
-  if (store_.offloads_state() && !host_) host_.emplace(context.device());
+  if (store_.offloads_state() && !offloaded_) offloaded_.emplace(context.device());
   for (auto& [group, stepped] : members) {
+    const bool on_host = stepped.front()->on_host();
     group->rule->step(context, {.parameters = std::move(stepped),
                                 .scalars = scalars,
                                 .rate_factor = group->rate_factor,
                                 .weight_decay = group->weight_decay,
-                                .host = host_ ? &*host_ : nullptr});
+                                .host = offloaded_ && !on_host ? &*offloaded_ : nullptr});
   }
 }
 
 void Optimizer::step_part(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {
   if (parameters.empty()) return;
-  add_squares(context, parameters);
+  add_squares(context, results_, parameters);
   finish_norm(context, scalars);
   update(context, parameters, scalars);
 }
 
 std::string Optimizer::first_nonfinite(Stream& stream) {
-  const int32_t index = stream.download<int32_t>(results_.tensor({1}, DType::kI32, kIndexOffset)).front();
+  const Buffer& results = ends_on_host_ ? host_results_ : results_;
+  Stream& measured_on = ends_on_host_ ? host_->stream() : stream;
+  const int32_t index = measured_on.download<int32_t>(results.tensor({1}, DType::kI32, kIndexOffset)).front();
   const bool known = index >= 0 && index < static_cast<int32_t>(measured_.size());
   return known ? measured_[static_cast<size_t>(index)]->name() : "";
 }

@@ -13,6 +13,7 @@
 #include "dist/data_parallel.h"
 #include "optim/adamw_rule.h"
 #include "params/parameter_store.h"
+#include "tape/host_side.h"
 #include "tape/step_scalars.h"
 
 namespace hone {
@@ -63,15 +64,23 @@ struct OptimizerOptions {
 class Optimizer {
  public:
   /// Each call reads the store's trainable parameters; their formats() must be those of the options. With `ranks`,
-  /// gradients have been summed over ranks, and each rank steps its own elements of sharded parameters.
-  Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks = nullptr);
+  /// gradients have been summed over ranks, and each rank steps its own elements of sharded parameters. `host`: of
+  /// parameters on the host, which are measured and stepped there; null if there are none. It excludes ranks.
+  Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks = nullptr,
+            HostSide* host = nullptr);
 
-  /// Writes grad_norm, clip_coefficient and nonfinite into the scalars (device memory): the same bits on all ranks.
+  /// The scalars of a step in device memory and, equal until measure(), in host memory (null without a host side).
+  struct Scalars {
+    Scalars(StepScalars* on_device, StepScalars* on_host = nullptr) : device(on_device), host(on_host) {}
+    StepScalars *device, *host;
+  };
+
+  /// Writes grad_norm, clip_coefficient and nonfinite into the scalars: the same bits on all ranks and on both sides.
   /// If any state is sharded, gradients are measured as their sums over ranks arrive.
-  void measure(const Context& context, StepScalars* scalars);
+  void measure(const Context& context, const Scalars& scalars);
   /// Steps all trainable parameters with the scalars' rate, corrections and clip coefficient; does nothing if nonfinite
   /// is set. Starts sending sharded values to all ranks; readers wait for them.
-  void update(const Context& context, const StepScalars* scalars);
+  void update(const Context& context, const Scalars& scalars);
 
   /// Measures and steps in parts: after begin_parts(), call step_part() for disjoint sets of parameters. The norm in
   /// the scalars covers the parts so far, so gradients cannot be clipped, and a gradient that is not finite skips its
@@ -84,16 +93,21 @@ class Optimizer {
   std::string first_nonfinite(Stream& stream);
 
  private:
-  void add_squares(const Context& context, const std::vector<Parameter*>& parameters);
+  /// `results`: of this step so far, in the memory of the context.
+  void add_squares(const Context& context, Buffer& results, const std::vector<Parameter*>& parameters);
   void finish_norm(const Context& context, StepScalars* scalars);
+  /// Continues the measurement of what is on the device with what is on the host, and finishes it there.
+  void measure_on_host(const std::vector<Parameter*>& parameters, const Scalars& scalars);
   void update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
   std::vector<Parameter*> measured_here(const std::vector<Parameter*>& parameters) const;
 
   ParameterStore& store_;
   OptimizerOptions options_;
   DataParallel* ranks_;
-  std::optional<StateStream> host_;  // if any state is in host memory
-  Buffer results_;
+  HostSide* host_;
+  std::optional<StateStream> offloaded_;  // if any state is in host memory
+  Buffer results_, host_results_;
+  bool ends_on_host_ = false;               // the measurement
   std::vector<const Parameter*> measured_;  // in this step, in order
 };
 

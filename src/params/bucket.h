@@ -94,6 +94,9 @@ struct RankShare {
   /// 1: every rank has all experts. Parameters of spread experts are not sharded.
   int expert_ranks = 1;
   Offload offload = {};
+  /// Routed experts' values, adapters, gradients and optimizer's state are in host memory, and are computed there
+  /// (tape/host_side.h). On one rank.
+  bool experts_on_host = false;
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
   /// Of the device (core/mapped_memory.h), if values that ranks shard are mapped (params/mapped_values.h); 0: they are

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "params/adapter_kind.h"
 #include "params/adapter_targets.h"
+#include "params/context_of.h"
 #include "params/expert_parts.h"
 
 namespace hone {
@@ -115,9 +116,11 @@ void attach_lora(ParameterStore& store, const LoraOptions& options) {
 }
 
 void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed, LoraInit init) {
+  ContextOf context_of(context);
   for (const Parameter& p : store.all()) {
-    for (const auto& attached : p.adapters()) attached->initialise(context, p, seed, init);
+    for (const auto& attached : p.adapters()) attached->initialise(context_of(p), p, seed, init);
   }
+  context_of.finish();
 }
 
 }  // namespace hone

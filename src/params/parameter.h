@@ -122,6 +122,9 @@ class Parameter : public NarrowGradWeight {
   /// Whether the experts are spread over the ranks of an expert group (RankShare), of which this rank has a block. The
   /// value, gradient and optimizer's state then are the block's, [E / N, ...].
   bool spread() const { return expert_ranks_ > 1; }
+  /// Whether all of it is in host memory and is used there: its ops run on the host's side of a tape, its steps in a
+  /// context of the CPU.
+  bool on_host() const { return on_host_; }
   ParameterKind kind() const { return spec_.kind; }
   InitialValues initial() const { return spec_.initial; }
   int layer() const { return spec_.layer; }
@@ -264,10 +267,11 @@ class Parameter : public NarrowGradWeight {
   uint32_t index_ = 0;
   uint32_t uses_ = 0;  ///< gradients handed out in this step
   bool written_in_pass_ = false;
-  const StepScalars* scalars_ = nullptr;  ///< of this step
+  const StepScalars* scalars_ = nullptr;  ///< of this step, in the memory of its gradient
   const ParameterGroup* group_ = nullptr;
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;
+  bool on_host_ = false;
   bool sharded_ = false;
   int64_t bucket_offset_ = 0;           ///< if it is sharded
   int rank_ = 0;                        ///< in the shard group

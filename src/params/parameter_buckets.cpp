@@ -82,7 +82,7 @@ ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
 bool is_in_host(const Parameter& p, const RankShare& share) {
   const bool expert = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
   const bool chosen = share.offload.params ? p.kind() != ParameterKind::kLora : share.offload.experts && expert;
-  return chosen && is_large_in_layer(p, share) && can_move(p);
+  return chosen && !p.on_host() && is_large_in_layer(p, share) && can_move(p);
 }
 
 /// The nearest end of the matrix around element `at` of the bucket, if its state or its chunk stays whole; else `at`.
@@ -183,7 +183,11 @@ void ParameterStore::share_among(const RankShare& share) {
   buckets_.clear();
   trained_buckets_ = 0;
   bool adapters = false;
+  HONE_ASSERT(!share.experts_on_host || (share.ranks == 1 && !share_layer_gradients_));
+  experts_on_host_ = false;
   for (Parameter& p : parameters_) {
+    p.on_host_ = share.experts_on_host && p.of_experts();
+    experts_on_host_ |= p.on_host_;
     p.sharded_ = false;
     p.arrivals_.reset();
     p.bucket_ = nullptr;

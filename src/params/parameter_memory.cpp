@@ -9,6 +9,7 @@
 
 #include "core/arena.h"
 #include "core/host_buffer.h"
+#include "core/planned_device.h"
 #include "ops/adamw/dynamic_code.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
@@ -158,7 +159,12 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
 
 /// The memory of a tensor, and its offset.
 struct ParameterStore::Home {
-  bool in_host = false;
+  enum class Memory {
+    kDevice,
+    kPinned,  ///< host memory from and to which the device copies
+    kHost,    ///< host memory of parameters that are used there
+  };
+  Memory memory = Memory::kDevice;
   std::optional<int> slot = {};  ///< a slot shared by groups; nullopt: the tensor's memory is its own
   size_t offset = 0;             ///< in the slot, until settle()
 };
@@ -180,12 +186,13 @@ struct ParameterStore::Places {
   bool training = true;
   std::vector<Place> list;
   std::vector<OfBucket> buckets;
-  size_t bytes = 0, host_bytes = 0;
+  size_t bytes = 0, pinned_bytes = 0, on_host_bytes = 0;
   std::map<int, std::map<size_t, size_t>> slots;  ///< bytes of each group in a slot
 
   /// The end of the layout so far, to which the next tensor is appended.
   size_t& top(const Home& home, const ParameterGroup* group) {
-    if (home.in_host) return host_bytes;
+    if (home.memory == Home::Memory::kHost) return on_host_bytes;
+    if (home.memory == Home::Memory::kPinned) return pinned_bytes;
     return home.slot ? slots[*home.slot][group->index()] : bytes;
   }
 
@@ -205,7 +212,8 @@ struct ParameterStore::Places {
 };
 
 ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& parameter) const {
-  if (part.in_host != nullptr && part.in_host(*this, parameter)) return {.in_host = true};
+  if (parameter.on_host()) return {.memory = Home::Memory::kHost};
+  if (part.in_host != nullptr && part.in_host(*this, parameter)) return {.memory = Home::Memory::kPinned};
   if (!part.room || part.room(parameter) != Room::kTurns) return {};
   // While a group is used, values of the next one are on their way, and gradients of the one before it have not left.
   // Gradients that the optimizer uses at once share one slot.
@@ -286,7 +294,8 @@ ParameterBytes ParameterStore::bytes(bool training) const {
   for (const Part& part : parts()) {
     const Places places = places_of(part, training);
     bytes.*part.count += static_cast<int64_t>(places.bytes);
-    bytes.host += static_cast<int64_t>(places.host_bytes);
+    bytes.host += static_cast<int64_t>(places.pinned_bytes + places.on_host_bytes);
+    bytes.on_host += static_cast<int64_t>(places.on_host_bytes);
   }
   if (mapped_) bytes.weights += mapped_->bytes();
   return bytes;
@@ -328,18 +337,27 @@ void ParameterStore::allocate(Device device, bool inference) {
   // Several threads commit each buffer of host memory (core/host_buffer.h); the driver pins several buffers at a time.
   std::vector<std::future<HostBuffer>> host;
   for (const Places& places : all) {
-    host.push_back(std::async(places.host_bytes > 0 ? std::launch::async : std::launch::deferred,
-                              [device, bytes = places.host_bytes] { return HostBuffer(device, bytes); }));
+    host.push_back(std::async(places.pinned_bytes > 0 ? std::launch::async : std::launch::deferred,
+                              [device, bytes = places.pinned_bytes] { return HostBuffer(device, bytes); }));
   }
   for (size_t i = 0; i < all.size(); ++i) {
     const Part& part = parts()[i];
     const Places& places = all[i];
     // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
+    buffers_.emplace_back(is_planned(device) ? device : Device{}, places.on_host_bytes);
     buffers_.emplace_back(device, places.bytes);
+    const Buffer &on_host = *(buffers_.end() - 2), &on_device = buffers_.back();
     host_buffers_.push_back(host[i].get());
-    const auto at = [this](const Home& home, const Shape& shape, DType dtype) {
-      return home.in_host ? host_buffers_.back().tensor(shape, dtype, home.offset)
-                          : buffers_.back().tensor(shape, dtype, home.offset);
+    const auto at = [&](const Home& home, const Shape& shape, DType dtype) {
+      switch (home.memory) {
+        case Home::Memory::kDevice:
+          return on_device.tensor(shape, dtype, home.offset);
+        case Home::Memory::kPinned:
+          return host_buffers_.back().tensor(shape, dtype, home.offset);
+        case Home::Memory::kHost:
+          break;
+      }
+      return on_host.tensor(shape, dtype, home.offset);
     };
     for (const Places::Place& place : places.list) {
       part.tensor(*by_name_.at(place.parameter->name())) = at(place.home, place.shape, place.dtype);
@@ -357,7 +375,8 @@ void ParameterStore::allocate(Device device, bool inference) {
 
 void ParameterStore::allocate_trainable_values(Device device) {
   for (Parameter* parameter : trainable()) {
-    buffers_.emplace_back(device, static_cast<size_t>(parameter->shape().numel()) * size_of(parameter->dtype()));
+    buffers_.emplace_back(parameter->on_host() ? Device{} : device,
+                          static_cast<size_t>(parameter->shape().numel()) * size_of(parameter->dtype()));
     parameter->stored_.payload = buffers_.back().tensor(parameter->shape(), parameter->dtype());
   }
   present_stored_values();
@@ -368,7 +387,7 @@ void ParameterStore::allocate_dry(Device device) {
   for (const Part& part : parts()) {
     for (Parameter& parameter : parameters_) {
       const Need need = part.need(parameter, parameter.trainable());
-      const bool in_host = part.in_host != nullptr && part.in_host(*this, parameter);
+      const bool in_host = parameter.on_host() || (part.in_host != nullptr && part.in_host(*this, parameter));
       if (need) part.tensor(parameter) = {address, need->second, need->first, in_host ? Device{} : device};
     }
   }

@@ -16,6 +16,7 @@ ParameterBytes& ParameterBytes::operator+=(const ParameterBytes& other) {
   gradients += other.gradients;
   moments += other.moments;
   host += other.host;
+  on_host += other.on_host;
   return *this;
 }
 
@@ -88,11 +89,11 @@ std::vector<Parameter*> ParameterStore::select(const std::vector<std::string>& p
   return result;
 }
 
-void ParameterStore::begin_step(const StepScalars* scalars) {
+void ParameterStore::begin_step(const StepScalars* scalars, const StepScalars* on_host) {
   for (Parameter& parameter : parameters_) {
     parameter.uses_ = 0;
     parameter.written_in_pass_ = false;
-    parameter.scalars_ = scalars;
+    parameter.scalars_ = parameter.on_host() ? on_host : scalars;
   }
 }
 
@@ -103,10 +104,14 @@ void ParameterStore::continue_step() {
   }
 }
 
-void ParameterStore::zero_unwritten(const Context& context) {
-  std::vector<Parameter*> lasting = trainable();
-  std::erase_if(lasting, [](const Parameter* p) { return p->stages_gradients(); });
+void ParameterStore::zero_unwritten(const Context& context, const Context* host) {
+  std::vector<Parameter*> lasting, on_host;
+  for (Parameter* p : trainable()) {
+    if (!p->stages_gradients()) (p->on_host() ? on_host : lasting).push_back(p);
+  }
   zero_unwritten(context, lasting);
+  HONE_ASSERT(on_host.empty() || host != nullptr);
+  if (host != nullptr) zero_unwritten(*host, on_host);
 }
 
 void ParameterStore::zero_unwritten(const Context& context, const std::vector<Parameter*>& parameters) {

@@ -19,10 +19,11 @@
 
 namespace hone {
 
-/// Bytes by kind; device memory, except the last.
+/// Bytes by kind; device memory, except the last two.
 struct ParameterBytes {
   int64_t weights = 0, master = 0, gradients = 0, moments = 0;
-  int64_t host = 0;  ///< the share of all these in host memory (Offload)
+  int64_t host = 0;     ///< the share of all these in host memory (Offload, RankShare::experts_on_host)
+  int64_t on_host = 0;  ///< the part of `host` that is used there: ordinary memory, not pinned
   int64_t total() const { return weights + master + gradients + moments; }
   ParameterBytes& operator+=(const ParameterBytes& other);
 };
@@ -67,6 +68,8 @@ class ParameterStore {
   /// Whether this rank has all of the optimizer's state, and all values: neither sharded nor spread.
   bool state_is_whole() const { return !shards_state() && expert_ranks_ == 1; }
   bool values_are_whole() const { return !shards_values() && expert_ranks_ == 1; }
+  /// Whether routed experts are in host memory and are computed there (RankShare).
+  bool experts_on_host() const { return experts_on_host_; }
   /// Whether some values come to the device for each use, from other ranks or from host memory.
   bool brings_values() const { return shares(&Bucket::brings_values); }
   /// Whether the optimizer's state is in host memory.
@@ -94,13 +97,14 @@ class ParameterStore {
   void allocate_dry(Device device = {});
 
   /// Starts an optimizer step: the next gradient of each parameter overwrites. `scalars` are the step's, on the device;
-  /// bfloat16 gradients that are added to need their seed.
-  void begin_step(const StepScalars* scalars = nullptr);
+  /// bfloat16 gradients that are added to need their seed. `on_host`: the same in host memory, for parameters there.
+  void begin_step(const StepScalars* scalars = nullptr, const StepScalars* on_host = nullptr);
   /// Continues a step: all gradients have been written, so the next ones add; staged gradients still overwrite what
   /// others have left.
   void continue_step();
   /// After backward: zeroes gradients that were not written, of all parameters that do not stage them, or of these.
-  void zero_unwritten(const Context& context);
+  /// `host`: the context of parameters on the host; null if there are none.
+  void zero_unwritten(const Context& context, const Context* host = nullptr);
   static void zero_unwritten(const Context& context, const std::vector<Parameter*>& parameters);
 
  private:
@@ -122,7 +126,7 @@ class ParameterStore {
   std::map<std::string, Parameter*> by_name_;
   std::vector<Buffer> buffers_;
   std::vector<HostBuffer> host_buffers_;
-  bool offloads_state_ = false;
+  bool offloads_state_ = false, experts_on_host_ = false;
   bool share_layer_gradients_ = false;
   int expert_ranks_ = 1, expert_rank_ = 0;
   std::vector<Bucket> buckets_;

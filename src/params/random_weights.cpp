@@ -13,6 +13,7 @@
 #include "core/transfer.h"
 #include "ops/cast/cast.h"
 #include "ops/random_fill/random_fill.h"
+#include "params/context_of.h"
 
 namespace hone {
 
@@ -153,10 +154,13 @@ void fill_stored(const Context& context, const Parameter& parameter, const std::
   if (!context.dry()) context.stream().synchronize();  // the memory is local
 }
 
-void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed) {
+void initialise_weights(const Context& device, ParameterStore& store, double initializer_range, uint64_t seed) {
   RandomChunks chunks;
+  ContextOf context_of(device);
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
+    context_of.finish();  // the pool is free
+    const Context& context = context_of(parameter);
     const RandomValues random{static_cast<float>(initializer_range), random_key(seed, parameter.name())};
     if (parameter.packed()) {
       chunks.fill(context, parameter, random.standard_deviation);
@@ -173,6 +177,7 @@ void initialise_weights(const Context& context, ParameterStore& store, double in
     const bool part = parameter.sharded() || parameter.spread();
     part ? cast(context, parameter.own_value(), parameter.master()) : draw(parameter.master());
   }
+  context_of.finish();
 }
 
 }  // namespace hone

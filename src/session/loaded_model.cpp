@@ -76,10 +76,9 @@ const WeightFormat& parse_expert_format(const std::string& name, const std::stri
   throw UserError(fmt::format("experts' weights are not held in '{}'", name), key, "use auto or int8");
 }
 
-void check_expert_format(const WeightFormat& experts, Device device, const std::string& where) {
+void check_expert_format(const WeightFormat& experts, Device device, const std::string& where, const std::string& fix) {
   if (experts.read_in_place(WeightProduct::kExperts, device)) return;
-  throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where,
-                  "choose the device cpu, or leave expert_weight_dtype out");
+  throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where, fix);
 }
 
 LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts)
@@ -176,6 +175,13 @@ void check_spread(const ParameterStore& store, const RankShare& share) {
   }
 }
 
+void check_on_host(const ParameterStore& store, const RankShare& share) {
+  const auto is_of_experts = [](const Parameter& p) { return p.of_experts(); };
+  if (!share.experts_on_host || std::any_of(store.all().begin(), store.all().end(), is_of_experts)) return;
+  throw UserError("the model has no routed experts to compute on the CPU", "experts_device",
+                  "leave it out; cpu_offload: params has the weights of layers in host memory");
+}
+
 }  // namespace
 
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options) {
@@ -213,6 +219,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
     parameter.set_formats(options.state_of ? options.state_of(parameter, options.formats) : options.formats);
   }
   check_spread(store, options.ranks);
+  check_on_host(store, options.ranks);
   store.share_layer_gradients(options.optimizer_in_backward);
   store.share_among(options.ranks);
   return lora;

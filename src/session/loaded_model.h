@@ -63,8 +63,11 @@ void hold_base_as(TrainableOptions& options, const std::string& name, std::vecto
 /// How a word of a command line has the routed experts' weights held: auto (in the dtype of the others) or int8.
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key);
 
-/// UserError where the device holds no experts of this format.
-void check_expert_format(const WeightFormat& experts, Device device, const std::string& where);
+/// UserError where the device, that of the experts, holds none of this format.
+void check_expert_format(const WeightFormat& experts, Device device, const std::string& where,
+                         const std::string& fix =
+                             "write experts_device: cpu, which computes them on the CPU beside "
+                             "the GPU; or leave expert_weight_dtype out");
 
 class LoadedModel {
  public:

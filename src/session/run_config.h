@@ -170,6 +170,7 @@ struct RunConfig {
     int64_t shard_size = 0;                    ///< resolved from both: ranks of a group; 0: all. No key
     int64_t expert_parallel_size = 1;          ///< ranks over which routed experts are spread; 1: all have all
     std::vector<std::string> cpu_offload;      ///< optimizer, params, experts, activations
+    std::string experts_device = "gpu";        ///< gpu (as all else) | cpu, beside the device | auto
     std::string weight_fetch = "auto";         ///< auto, peer or collective
     int64_t least_sharded_elements = 100'000;  ///< smaller tensors' gradients and values stay whole on every rank
     std::optional<int64_t> num_gpus;           ///< if stated: the number of ranks

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/profiler.h"
+#include "tape/host_side.h"
 
 namespace hone {
 
@@ -15,6 +17,7 @@ struct Tape::Value {
   Node* producer = nullptr;        // null for a value from outside
   Residency* residency = nullptr;  // the residency that the producer needs to run again
   int32_t block = -1;
+  Side side = Side::kDevice;  // its own and its producer's
   bool requires_grad = false;
   bool grad_written = false;
   bool kept = false;  // its data outlives the block's forward
@@ -23,7 +26,21 @@ struct Tape::Value {
 struct Tape::Block {
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<Residency*> residencies;  // parallel to nodes
+  std::vector<Side> sides;              // the same
   std::vector<int32_t> values;
+};
+
+/// Work of a side: nodes are recorded there, or one of them runs.
+class Tape::OnSide {
+ public:
+  OnSide(Tape& tape, Side side) : tape_(tape), before_(std::exchange(tape.side_, side)) {}
+  ~OnSide() { tape_.side_ = before_; }
+  OnSide(const OnSide&) = delete;
+  OnSide& operator=(const OnSide&) = delete;
+
+ private:
+  Tape& tape_;
+  Side before_;
 };
 
 namespace {
@@ -74,16 +91,37 @@ size_t TapeMemory::bytes() const {
   return total;
 }
 
-Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options)
-    : context_(context), memory_(memory), plan_(plan), recording_plan_(!plan.recorded), options_(options) {
+Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options, HostSide* host)
+    : context_(context), memory_(memory), plan_(plan), recording_plan_(!plan.recorded), options_(options), host_(host) {
   HONE_ASSERT(!recording_plan_ || context.dry(), "a plan is recorded by a dry pass");
-  memory_.block.release(0);
-  memory_.kept.begin_pass();
-  for (Arena& arena : memory_.boundary) arena.release(0);
+  HONE_ASSERT(host == nullptr || host->context().dry() == context.dry());
+  // Ops on the host report their kernels where those on the device do.
+  if (host != nullptr) host->stream().set_kernel_notes(context.stream().kernel_notes());
+  on_each_side([](const Context&, TapeMemory& of) {
+    of.block.release(0);
+    of.kept.begin_pass();
+    for (Arena& arena : of.boundary) arena.release(0);
+  });
 }
 
 Tape::~Tape() {
   if (recording_plan_) plan_.recorded = true;
+}
+
+const Context& Tape::context() const { return side_ == Side::kDevice ? context_ : host().context(); }
+
+TapeMemory& Tape::memory_of(Side side) const { return side == Side::kDevice ? memory_ : host().memory(); }
+
+template <class F>
+void Tape::on_each_side(F f) {
+  f(context_, memory_);
+  if (host_ != nullptr) f(host_->context(), host_->memory());
+}
+
+void Tape::on_host(const std::function<void()>& body) {
+  HONE_ASSERT(host_ != nullptr, "the tape has no host side");
+  const OnSide scope(*this, Side::kHost);
+  body();
 }
 
 Tape::Value& Tape::at(Var var) {
@@ -119,13 +157,17 @@ Var Tape::input(Tensor tensor, Tensor grad) {
 void Tape::block(const std::function<void()>& body) {
   const auto index = static_cast<int32_t>(blocks_.size());
   blocks_.emplace_back();
-  memory_.block.release(0);
-  if (!training()) memory_.boundary[index % 2].release(0);
+  on_each_side([&](const Context&, TapeMemory& memory) {
+    memory.block.release(0);
+    if (!training()) memory.boundary[index % 2].release(0);
+  });
   {
     const ProfileScope scope(context_, ProfileKind::kBlock, "block", "forward", index);
-    if (training()) memory_.kept.begin_forward(context_, index);
+    if (training()) {
+      on_each_side([&](const Context& context, TapeMemory& memory) { memory.kept.begin_forward(context, index); });
+    }
     body();
-    if (training()) memory_.kept.end_forward(context_);
+    if (training()) on_each_side([](const Context& context, TapeMemory& memory) { memory.kept.end_forward(context); });
   }
   HONE_ASSERT(static_cast<int32_t>(blocks_.size()) == index + 1, "blocks do not nest");
   for (int32_t id : blocks_.back().values) {
@@ -152,6 +194,7 @@ Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
   value.producer = &node;
   value.residency = residency_;
   value.block = static_cast<int32_t>(blocks_.size()) - 1;
+  value.side = side_;
   if (training()) {
     value.requires_grad = node.weights_want_grad || node.starts_gradient();
     for (Var input : node.inputs) value.requires_grad |= requires_grad(input);
@@ -160,12 +203,13 @@ Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
   HONE_ASSERT(static_cast<size_t>(var.id) < plan_.values.size(), "the tape differs from its plan");
   const TapePlan::Fate& fate = plan_.values[static_cast<size_t>(var.id)];
   const bool until_backward =
-      training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node)));
+      training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node, side_)));
   value.kept = recording_plan_ || fate.crosses || until_backward;
+  TapeMemory& memory = memory_of(side_);
   if (value.kept && training()) {
-    value.data = memory_.kept.take(shape, dtype);
+    value.data = memory.kept.take(shape, dtype);
   } else {
-    Arena& arena = value.kept ? memory_.boundary[value.block % 2] : memory_.block;
+    Arena& arena = value.kept ? memory.boundary[value.block % 2] : memory.block;
     value.data = arena.take(shape, dtype);
   }
   values_.push_back(value);
@@ -176,6 +220,9 @@ Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
 
 void Tape::record(std::unique_ptr<Node> node) {
   const auto block = static_cast<int32_t>(blocks_.size()) - 1;
+  for (Var input : node->inputs) {
+    HONE_ASSERT(at(input).side == side_ || node->crosses_sides(), "a value is used on the side where it is not");
+  }
   if (recording_plan_) {
     for (Var input : node->inputs) {
       if (at(input).producer != nullptr && at(input).block != block) {
@@ -185,7 +232,7 @@ void Tape::record(std::unique_ptr<Node> node) {
     }
   }
   {
-    const ProfileScope scope(context_, node->group(), node->kind(), "forward");
+    const ProfileScope scope(context(), node->group(), node->kind(), "forward");
     node->forward(*this);
     if (scope.profiled()) scope.set_work(node->forward_bytes(*this), node->flops(*this));
   }
@@ -195,6 +242,7 @@ void Tape::record(std::unique_ptr<Node> node) {
     for (Var var : node->saved) plan_.values[static_cast<size_t>(var.id)].saved = true;
   }
   blocks_.back().residencies.push_back(residency_);
+  blocks_.back().sides.push_back(side_);
   blocks_.back().nodes.push_back(std::move(node));
 }
 
@@ -208,13 +256,15 @@ void Tape::ensure(Var var) {
   if (value.data.defined()) return;
   Node& node = *value.producer;
   for (Var input : node.inputs) ensure(input);
+  const OnSide side(*this, value.side);
   for (Var output : node.outputs) {
-    if (!at(output).data.defined()) at(output).data = memory_.block.take(at(output).shape, at(output).dtype);
+    if (at(output).data.defined()) continue;
+    at(output).data = memory_of(side_).block.take(at(output).shape, at(output).dtype);
   }
   hold(value.residency, true);
   replaying_ = true;
   {
-    const ProfileScope scope(context_, node.group(), node.kind(), "recompute");
+    const ProfileScope scope(context(), node.group(), node.kind(), "recompute");
     node.forward(*this);
     if (scope.profiled()) scope.set_work(node.forward_bytes(*this), node.flops(*this));
   }
@@ -239,7 +289,8 @@ GradDest Tape::grad_dest(Var var) {
   if (value.grad_written) return {value.grad, 1.0f};
   if (!value.grad.defined()) {
     const bool of_this_block = value.block == static_cast<int32_t>(blocks_.size()) - 1;
-    Arena& arena = of_this_block ? memory_.block : memory_.boundary[std::max(value.block, 0) % 2];
+    TapeMemory& memory = memory_of(value.side);
+    Arena& arena = of_this_block ? memory.block : memory.boundary[std::max(value.block, 0) % 2];
     value.grad = arena.take(value.shape, value.dtype);
   }
   value.grad_written = true;
@@ -260,12 +311,16 @@ void Tape::backward() {
   HONE_ASSERT(training(), "this tape keeps no gradients");
   while (!blocks_.empty()) {
     const auto block = static_cast<int32_t>(blocks_.size()) - 1;
-    memory_.block.release(0);
-    memory_.kept.begin_backward(context_, block);
+    on_each_side([&](const Context& context, TapeMemory& memory) {
+      memory.block.release(0);
+      memory.kept.begin_backward(context, block);
+    });
     backward_block(block);
     HONE_ASSERT(held_.empty());
-    memory_.kept.end_backward(block);
-    memory_.boundary[(blocks_.size() - 1) % 2].release(0);
+    on_each_side([&](const Context&, TapeMemory& memory) {
+      memory.kept.end_backward(block);
+      memory.boundary[block % 2].release(0);
+    });
     for (int32_t id : blocks_.back().values) at({id}).data = at({id}).grad = {};
     blocks_.pop_back();
   }
@@ -275,12 +330,12 @@ void Tape::backward_block(int32_t index) {
   const ProfileScope block_scope(context_, ProfileKind::kBlock, "block", "backward", index);
   Block& block = blocks_[static_cast<size_t>(index)];
   for (size_t i = block.nodes.size(); i-- > 0;) {
-    differentiate(*block.nodes[i], block.residencies[i]);
+    differentiate(*block.nodes[i], block.sides[i], block.residencies[i]);
     release_after(block, i);
   }
 }
 
-void Tape::differentiate(Node& node, Residency* residency) {
+void Tape::differentiate(Node& node, Side side, Residency* residency) {
   const auto& outputs = node.outputs;
   const bool flows =
       node.starts_gradient() || std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return at(v).grad_written; });
@@ -288,7 +343,8 @@ void Tape::differentiate(Node& node, Residency* residency) {
   if (!flows || !differentiated) return;
   for (Var var : node.saved) ensure(var);
   hold(residency, node.backward_reads_weights());
-  const ProfileScope scope(context_, node.group(), node.kind(), "backward");
+  const OnSide on_side(*this, side);
+  const ProfileScope scope(context(), node.group(), node.kind(), "backward");
   node.backward(*this);
   if (scope.profiled()) scope.set_work(node.backward_bytes(*this), 0);
 }

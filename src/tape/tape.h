@@ -8,6 +8,10 @@
 //   boundary   the gradient (or, without gradients, the value) that one block passes to the next; two buffers alternate
 // A plan, recorded by a dry pass, decides which values are kept: values that backward reads and whose producer is not
 // recomputed, values that cross a block's boundary, and values that an op marks Keep::kAlways.
+//
+// Nodes run on the tape's device or, in Tape::on_host, on a CPU beside it, whose values have memory of the same
+// lifetimes there (tape/host_side.h). A value is on the side on which its node was recorded; only the nodes of
+// ops/transfer read values of the other side.
 #pragma once
 
 #include <functional>
@@ -17,11 +21,13 @@
 
 #include "core/context.h"
 #include "core/op_group.h"
+#include "core/stream_link.h"
 #include "tape/kept_memory.h"
 #include "tape/weight.h"
 
 namespace hone {
 
+class HostSide;
 class Tape;
 
 /// A value on a tape.
@@ -72,6 +78,8 @@ class Node {
   virtual bool starts_gradient() const { return false; }
   /// Whether backward reads the node's weights; if not, their values need not be present.
   virtual bool backward_reads_weights() const { return true; }
+  /// Whether its inputs may be on the other side than its outputs.
+  virtual bool crosses_sides() const { return false; }
 
   std::vector<Var> inputs;
   std::vector<Var> outputs;
@@ -82,8 +90,13 @@ class Node {
 /// Selects the nodes that run again in backward instead of keeping their outputs.
 struct RecomputePolicy {
   RecomputeLevel level = RecomputeLevel::kNone;
+  /// Whether the level is for nodes on the host, too: their values take host memory, of which there is more, and their
+  /// products are the slowest of a step.
+  bool on_host = false;
 
-  bool recomputes(const Node& node) const { return level >= node.recomputed_from(); }
+  bool recomputes(const Node& node, Side side) const {
+    return (side == Side::kDevice || on_host) && level >= node.recomputed_from();
+  }
 };
 
 /// The values that a tape keeps; recorded by the first dry pass, and valid for tapes of the same structure.
@@ -118,13 +131,21 @@ struct TapeOptions {
 
 class Tape {
  public:
-  /// Records the plan if it is empty (in a dry pass), else follows it; the structure must then be the same.
-  Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options);
+  /// Records the plan if it is empty (in a dry pass), else follows it; the structure must then be the same. `host`: for
+  /// on_host(), dry if the context is; or null. It must outlive the tape.
+  Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options, HostSide* host = nullptr);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  const Context& context() const { return context_; }
+  /// The context of the side on which nodes are recorded or a node runs.
+  const Context& context() const;
+  /// The device's, wherever a node runs.
+  const Context& device_context() const { return context_; }
+  HostSide& host() const {
+    HONE_ASSERT(host_ != nullptr, "the tape has no host side");
+    return *host_;
+  }
   bool training() const { return options_.training; }
   /// True while a node's forward is recomputed.
   bool replaying() const { return replaying_; }
@@ -138,6 +159,9 @@ class Tape {
   /// Runs `body` with `residency` acquired. Backward acquires it again at its first use, and releases it after it has
   /// visited all nodes of `body`, the first one last.
   void with(Residency& residency, const std::function<void()>& body);
+
+  /// Runs `body`, whose nodes run on the host and whose values are there.
+  void on_host(const std::function<void()>& body);
 
   /// For ops: adds an output to a node whose inputs and weights_want_grad are set.
   Var add_output(Node& node, Shape shape, DType dtype, Keep keep = Keep::kPolicy);
@@ -175,11 +199,16 @@ class Tape {
     Use use() const { return {.backward = true, .reads_values = reads_values}; }
   };
 
-  Tensor allocate(const Value& value);
+  class OnSide;
+
+  TapeMemory& memory_of(Side side) const;
+  /// Calls f with the context and the memory of each side.
+  template <class F>
+  void on_each_side(F f);
   void ensure(Var var);
   void backward_block(int32_t index);
   void hold(Residency* residency, bool reads_values);
-  void differentiate(Node& node, Residency* residency);
+  void differentiate(Node& node, Side side, Residency* residency);
   void release_after(const Block& block, size_t node);
   Value& at(Var var);
   const Value& at(Var var) const;
@@ -189,6 +218,8 @@ class Tape {
   TapePlan& plan_;
   const bool recording_plan_;
   const TapeOptions options_;
+  HostSide* const host_;
+  Side side_ = Side::kDevice;
   std::vector<Value> values_;
   std::vector<Block> blocks_;
   std::vector<Held> held_;

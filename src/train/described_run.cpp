@@ -91,7 +91,7 @@ DescribedModel describe_model(RunConfig config, std::unique_ptr<LoadedModel> mod
 
 DescribedModel describe_model(RunConfig config, RunContext& context) {
   const std::filesystem::path directory = resolve_model_path(config.model.model_name_or_path);
-  check_expert_format(expert_format_of(config), context.device(), "device");
+  check_expert_format(expert_format_of(config), experts_device_of(config, context.device()), "device");
   optimizer_options(config).require(context.device(), "optim");
   auto model = std::make_unique<LoadedModel>(directory, dtype_of(config), expert_format_of(config));
   if (const std::vector<std::string> unread = model->config().unread(); !unread.empty()) {

@@ -30,6 +30,7 @@ struct Engine::Buffers {
     }
     scalars = reinterpret_cast<StepScalars*>(step.data());
     totals = reinterpret_cast<LossTotals*>(step.data() + kTotalsOffset);
+    if (engine.host_) on_host.emplace(capacity);
     if (layers == 0) return;
     step_counts = step.tensor({layers, experts}, DType::kF32, routing_offset);
     step_token_sums = step.tensor({layers, 2}, DType::kF32, token_sums_offset);
@@ -69,6 +70,20 @@ struct Engine::Buffers {
   Tensor step_counts, step_token_sums;  // sums over the micro-batches of a step
   Buffer dataset_memory;
   Tensor token_losses, dataset_ids;  // [max_supervised], for losses of data sets
+
+  /// What experts on the host read: dropout draws from the rows of a micro-batch.
+  struct OnHost {
+    explicit OnHost(const BatchCapacity& capacity)
+        : batch(Device{}, capacity), rows(batch.largest()), memory(Device{}, sizeof(StepScalars)) {}
+
+    StepScalars* scalars() const { return reinterpret_cast<StepScalars*>(memory.data()); }
+    size_t bytes() const { return batch.bytes() + memory.size(); }
+
+    DeviceBatchMemory batch;
+    DeviceBatch rows;  // of the micro-batch that runs
+    Buffer memory;
+  };
+  std::optional<OnHost> on_host;
 };
 
 static_assert(sizeof(StepScalars) <= 128 && sizeof(LossTotals) <= 128);
@@ -132,6 +147,7 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       idle_memory_(stream.device()),
       context_(stream, memory_.scratch),
       idle_context_(stream, idle_memory_.scratch),
+      host_(store.experts_on_host() ? std::optional<HostSide>(std::in_place, stream) : std::nullopt),
       ranks_(options_.ranks != nullptr && options_.ranks->world().size() > 1
                  ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
                  : std::nullopt),
@@ -144,14 +160,15 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
                                                     options_.ranks ? options_.ranks->experts() : nullptr,
                                                     options_.expert_round_tokens)
                     : std::nullopt),
-      optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
-      graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {
+      optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr, host_ ? &*host_ : nullptr),
+      // A recorded graph would not have the host's part of the work, nor wait for it.
+      graphs_(stream, host_ ? GraphUse::kNever : options_.cuda_graphs, [&store] { return store.values_arrived(); }) {
   memory_.kept.offload(options_.offload_activations);
 }
 
 Engine::~Engine() {
   try {
-    stream_.synchronize();  // queued work uses these buffers
+    host_ ? host_->synchronize() : stream_.synchronize();  // queued work uses these buffers
   } catch (const std::exception&) {
     // A caller that handles the failure has waited for it; the buffers can be freed in any case.
   }
@@ -163,6 +180,11 @@ Forward Engine::forward_of(const DeviceBatch& batch) {
   forward.step = {.scalars = buffers_->scalars, .totals = buffers_->totals};
   forward.methods = options_.methods;
   forward.routing = &buffers_->routing;
+  if (buffers_->on_host) {
+    const DeviceBatch& rows = buffers_->on_host->rows;
+    forward.on_host = {
+        .scalars = buffers_->on_host->scalars(), .sample_ids = rows.sample_ids, .positions = rows.positions};
+  }
   forward.exchange = exchange_ ? &*exchange_ : nullptr;
   forward.forced_expert_ids = forced_experts_;
   return forward;
@@ -176,7 +198,8 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
     start_load_balancing(context, routing.measurements);
   }
   const Observing observing(decoder_.placement(), *this);
-  Tape tape(context, memory, training_plan_, {.training = true, .recompute = options_.recompute});
+  Tape tape(context, memory, training_plan_, {.training = true, .recompute = options_.recompute},
+            host_ ? &*host_ : nullptr);
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses());
   add_datasets(context, batch, options_.train_datasets);
@@ -322,8 +345,20 @@ void Engine::step_remaining() {
   if (ring_) ring_->end_update(context_);
 }
 
+void Engine::upload_scalars(const StepScalars& scalars) {
+  const auto upload = [&](Stream& stream, StepScalars* to) {
+    stream.upload(bytes_at(to, sizeof(StepScalars), stream.device()), bytes_of(scalars));
+  };
+  upload(stream_, buffers_->scalars);
+  if (host_) upload(host_->stream(), buffers_->on_host->scalars());
+}
+
+Optimizer::Scalars Engine::step_scalars() const {
+  return {buffers_->scalars, buffers_->on_host ? buffers_->on_host->scalars() : nullptr};
+}
+
 void Engine::begin_step() {
-  store_.begin_step(buffers_->scalars);
+  store_.begin_step(buffers_->scalars, step_scalars().host);
   if (!steps_in_backward()) return;
   optimizer_.begin_parts();
   stepped_.clear();
@@ -340,6 +375,7 @@ void Engine::dry_passes() {
   // The first pass of each kind records which values are kept, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
+    if (host_) host_->begin_dry();
     if (options_.training) {
       begin_step();
       run_micro_batch(batch);
@@ -347,8 +383,8 @@ void Engine::dry_passes() {
         store_.continue_step();
         run_micro_batch(batch);
       }
-      optimizer_.measure(context_, buffers_->scalars);
-      optimizer_.update(context_, buffers_->scalars);
+      optimizer_.measure(context_, step_scalars());
+      optimizer_.update(context_, step_scalars());
     }
     run_evaluation(context_, memory_, batch);
   }
@@ -360,6 +396,7 @@ MemoryPlan Engine::plan() {
   MemoryPlan plan;
   plan.activations = static_cast<int64_t>(memory_.bytes());
   plan.host_activations = static_cast<int64_t>(memory_.kept.host_bytes());
+  if (host_) plan.experts_on_host = static_cast<int64_t>(host_->bytes() + buffers_->on_host->bytes());
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size() +
                                     buffers_->dataset_memory.size());
   plan.parameters = store_.bytes(options_.training);
@@ -370,6 +407,7 @@ MemoryPlan Engine::plan() {
 void Engine::reserve() {
   dry_passes();
   memory_.reserve();
+  if (host_) host_->reserve();
   graphs_.clear();
 }
 
@@ -397,12 +435,12 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
     if (steps_in_backward()) {
       options_.optimizer.set_step(scalars, optimizer_step.learning_rate, optimizer_step.index);
     }
-    stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+    upload_scalars(scalars);
     const DeviceBatch batch = upload(micro_batch);
     ranks_&& i + 1 == mine.size() ? reduce_micro_batch(batch, i == 0) : queue_micro_batch(batch, i == 0);
   }
   if (!ranks_) return;
-  store_.zero_unwritten(context_);
+  zero_unwritten();
   ranks_->reduce_rest(context_);
   sum_measurements();
 }
@@ -412,7 +450,7 @@ void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
     first ? begin_step() : store_.continue_step();
     run_micro_batch(batch);
     const ProfileScope scope(context_, OpGroup::kMemoryBound, "zero_gradients");
-    store_.zero_unwritten(context_);
+    zero_unwritten();
   };
   brings_or_reduces() ? work() : graphs_.run(key_of(batch, first), work);
   store_.continue_step();
@@ -426,6 +464,7 @@ DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
     ids.resize(static_cast<size_t>(batch.supervised));  // padding has no weight
     stream_.upload(buffers_->dataset_ids.rows(0, batch.supervised), std::move(ids));
   }
+  if (host_) buffers_->on_host->rows = buffers_->on_host->batch.upload(host_->stream(), micro_batch);
   return batch;
 }
 
@@ -433,9 +472,9 @@ StepResult Engine::measure() {
   if (steps_in_backward()) return read_results();
   StepScalars scalars;
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
-  stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+  upload_scalars(scalars);
   if (ranks_) ranks_->await_sums(context_);
-  optimizer_.measure(context_, buffers_->scalars);
+  optimizer_.measure(context_, step_scalars());
   return read_results();
 }
 
@@ -445,14 +484,14 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
   options_.optimizer.set_step(scalars, optimizer_step.learning_rate, optimizer_step.index);
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(optimizer_step.index));
-  stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+  upload_scalars(scalars);
   const auto measure = [&] {
     const ProfileScope scope(context_, OpGroup::kOptimizer, "grad_norm");
-    optimizer_.measure(context_, buffers_->scalars);
+    optimizer_.measure(context_, step_scalars());
   };
   const auto step = [&] {
     const ProfileScope scope(context_, OpGroup::kOptimizer, options_.optimizer.name());
-    optimizer_.update(context_, buffers_->scalars);
+    optimizer_.update(context_, step_scalars());
   };
   if (ranks_ && ranks_->shards()) {  // collectives cannot be recorded
     if (ring_) ring_->begin_update(context_);
@@ -476,6 +515,7 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
 
 std::vector<uint8_t> Engine::read_step() {
   if (ranks_) ranks_->await_measurements(context_);
+  if (host_) host_->synchronize();  // fails with the cause, whichever side has it
   const Buffer& step = buffers_->step;
   return stream_.download<uint8_t>(step.tensor({static_cast<int64_t>(step.size())}, DType::kU8));
 }
@@ -521,7 +561,7 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
 
 void Engine::run_evaluation(const Context& context, TapeMemory& memory, const DeviceBatch& batch) {
   const Observing observing(decoder_.placement(), *this);
-  Tape tape(context, memory, evaluation_plan_, {});
+  Tape tape(context, memory, evaluation_plan_, {}, host_ ? &*host_ : nullptr);
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses());
 }
@@ -543,7 +583,7 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
     const MicroBatch& micro_batch = *one;
     StepScalars scalars;
     scalars.token_share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(tokens);
-    stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+    upload_scalars(scalars);
     const RoutingBuffers& routing = buffers_->routing;
     if (routing.fractions.defined()) start_load_balancing(context_, routing.measurements);
     const DeviceBatch batch = upload(micro_batch);

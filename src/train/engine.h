@@ -15,6 +15,7 @@
 #include "dist/weight_ring.h"
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
+#include "tape/host_side.h"
 #include "train/device_batch.h"
 #include "train/library_memory.h"
 #include "train/routing_load.h"
@@ -80,11 +81,12 @@ struct MemoryPlan {
   int64_t activations = 0;       ///< arenas of the tape
   int64_t batch = 0;             ///< packed tokens, routing measurements, position tables
   int64_t host_activations = 0;  ///< kept values in host memory
+  int64_t experts_on_host = 0;   ///< host memory for the work of experts there, without their parameters
   ParameterBytes parameters;
   LibraryMemory libraries;  ///< not in total()
 
-  /// Host memory for offloaded values.
-  int64_t host() const { return host_activations + parameters.host; }
+  /// Host memory for offloaded values and for experts on the host.
+  int64_t host() const { return host_activations + experts_on_host + parameters.host; }
   int64_t total() const { return activations + batch + parameters.total(); }
 };
 
@@ -100,6 +102,8 @@ class Engine : private GroupObserver {
   /// Plans and allocates; called before the first step.
   void reserve();
   const EngineOptions& options() const { return options_; }
+  /// The stream of experts on the host; null if they are on the device.
+  Stream* host_stream() { return host_ ? &host_->stream() : nullptr; }
   /// Gathers sharded values after they were read, so that all ranks have the same. Needed before parameters are read.
   void gather_values();
   /// How weights come from other ranks: "peer copies", "all-gathers"; "" before the first pass, and if they do not.
@@ -149,6 +153,10 @@ class Engine : private GroupObserver {
 
   DeviceBatch upload(const MicroBatch& micro_batch);
   void begin_step();
+  /// Queues the upload of a step's scalars to both sides.
+  void upload_scalars(const StepScalars& scalars);
+  Optimizer::Scalars step_scalars() const;
+  void zero_unwritten() { store_.zero_unwritten(context_, host_ ? &host_->context() : nullptr); }
   void start_measurements(int64_t datasets);
   void sum_measurements();
   /// One per pass; null for passes in which this rank has none. With spread experts that is one of no tokens: other
@@ -172,9 +180,9 @@ class Engine : private GroupObserver {
   bool serves(const Context& context) const { return !planning_ && (idle_ || !context.dry()); }
   void acquired(const Context& context, const ParameterGroup& group, Use use) override;
   void released(const Context& context, const ParameterGroup& group, Use use) override;
-  /// Whether a pass starts collectives or copies of its own, which cannot be recorded in a graph.
+  /// Whether a pass starts collectives, copies or work of the host of its own, which cannot be recorded in a graph.
   bool brings_or_reduces() const {
-    return exchange_ || store_.shards_gradients() || store_.brings_values() || options_.offload_activations;
+    return host_ || exchange_ || store_.shards_gradients() || store_.brings_values() || options_.offload_activations;
   }
   void step_written_layers();
   void step_remaining();
@@ -198,6 +206,7 @@ class Engine : private GroupObserver {
   TapeMemory memory_, idle_memory_;
   TapePlan training_plan_, evaluation_plan_;
   Context context_, idle_context_;
+  std::optional<HostSide> host_;  // of experts there
   std::optional<DataParallel> ranks_;
   std::optional<WeightRing> ring_;
   std::optional<ExpertExchange> exchange_;

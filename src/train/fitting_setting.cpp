@@ -78,6 +78,17 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   return changes;
 }
 
+/// Routed experts on the CPU, with what keys beside it allow.
+std::vector<Change> experts_elsewhere(const RunConfig& config) {
+  const bool possible = config.machine.ranks == 1 && config.machine.experts_device == "gpu" &&
+                        !config.optim.optimizer_in_backward && config.machine.cuda_graphs != "true" &&
+                        !offload_of(config.machine.cpu_offload).experts;
+  if (!possible) return {};
+  Change change{config, "experts_device: cpu"};
+  change.config.machine.experts_device = "cpu";
+  return {change};
+}
+
 /// All changes of the configuration but of the batch, the fastest first.
 std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) {
   std::vector<Change> changes = higher_stages(config);
@@ -87,6 +98,7 @@ std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) 
   if (room.host_is_apart) add(other_offloads(config, false));
   add(smaller_bases(config, room.int8_experts));
   if (room.host_is_apart) add(other_offloads(config, true));
+  if (room.host_is_apart && room.experts) add(experts_elsewhere(config));
   return changes;
 }
 

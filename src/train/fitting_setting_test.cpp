@@ -98,5 +98,20 @@ TEST(FittingSetting, IsAtLastAllOfThat) {
   EXPECT_EQ(setting(run("lora", 2), [](const RunConfig&) { return false; }), "");
 }
 
+TEST(FittingSetting, IsThenExpertsOnTheCpuBesideOneGpu) {
+  const auto on_cpu = [](const RunConfig& c) { return c.machine.experts_device == "cpu"; };
+  const auto setting_of = [&](const RunConfig& config, bool experts) {
+    const MemoryRoom room{
+        .host_is_apart = true,
+        .fits = [&](const RunConfig& changed,
+                    const std::string& level) { return level == recompute_levels().back() && on_cpu(changed); },
+        .experts = experts};
+    return fitting_setting(config, room).value_or("");
+  };
+  EXPECT_EQ(setting_of(run("full"), true), "experts_device: cpu" + kRecomputed);
+  EXPECT_EQ(setting_of(run("full"), false), "");
+  EXPECT_EQ(setting_of(run("full", 2), true), "");
+}
+
 }  // namespace
 }  // namespace hone

@@ -176,7 +176,8 @@ void load_weights(const DescribedModel& described, RunContext& context, bool inf
   const WallClock::time_point begin = WallClock::now();
   const auto seed = static_cast<uint64_t>(described.config.machine.seed);
   // Memory is allocated before anything is read.
-  const int64_t host = context.device().kind == DeviceKind::kCuda ? model.store().bytes(!inference).host : 0;
+  const ParameterBytes needed = model.store().bytes(!inference);
+  const int64_t host = context.device().kind == DeviceKind::kCuda ? needed.host - needed.on_host : 0;
   if (host > 0) logger.info("pinning {:.2f} GB of host memory", static_cast<double>(host) / 1e9);
   bool pinned = false;
   model.load(context.device(), context.pool, seed, inference, [&](int64_t bytes) {

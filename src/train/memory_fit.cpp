@@ -55,11 +55,17 @@ FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLi
                           const std::function<MemoryPlan(const RecomputePolicy&)>& plan) {
   HONE_ASSERT(!levels.empty());
   FittingLevel choice;
-  for (const std::string& level : levels) {
-    const bool last = level == levels.back();
-    choice = {level, plan(recompute_policy(level)), false};
-    choice.fits = last ? limit.fits(choice.plan) : limit.fits_comfortably(choice.plan);
-    if (choice.fits) break;
+  for (const bool on_host : {false, true}) {
+    for (const std::string& level : levels) {
+      const bool last = level == levels.back();
+      RecomputePolicy policy = recompute_policy(level);
+      policy.on_host = on_host;
+      choice = {level, plan(policy), false, on_host};
+      choice.fits = last ? limit.fits(choice.plan) : limit.fits_comfortably(choice.plan);
+      if (choice.fits) return choice;
+    }
+    const bool too_much_of_the_host = !limit.host || choice.plan.host() > *limit.host;
+    if (choice.plan.experts_on_host == 0 || !too_much_of_the_host) break;
   }
   return choice;
 }

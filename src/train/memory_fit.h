@@ -60,9 +60,11 @@ struct FittingLevel {
   std::string level;
   MemoryPlan plan;
   bool fits = false;
+  bool on_host = false;  ///< of experts on the host, too (RecomputePolicy)
 };
 
-/// The first level whose plan fits, comfortably unless it is the last; the last level if none fits.
+/// The first level whose plan fits, comfortably unless it is the last; the last level if none fits. What experts on the
+/// host keep is recomputed, too, if it is the host's memory that does not suffice.
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,
                           const std::function<MemoryPlan(const RecomputePolicy&)>& plan);
 /// As above, with plans of an engine, which is left with the policy of the chosen level.

@@ -19,6 +19,13 @@ MemoryPlan plan_of(const RecomputePolicy& policy) {
   return plan;
 }
 
+/// The same with experts on the host, whose values take 500 bytes unless they are recomputed.
+MemoryPlan plan_with_experts_on_host(const RecomputePolicy& policy) {
+  MemoryPlan plan = plan_of(policy);
+  plan.experts_on_host = policy.on_host && policy.level >= RecomputeLevel::kExperts ? 100 : 500;
+  return plan;
+}
+
 FittingLevel choose(const std::string& setting, MemoryLimit limit) {
   return choose_level(allowed_levels(setting), limit, plan_of);
 }
@@ -74,6 +81,21 @@ TEST(MemoryFit, WhatDoesNotFitSaysHowMuchIsMissing) {
   plan.activations = 3'000'000'000;
   const UserError error = does_not_fit("the run", plan, {1'000'000'000, 2'000'000'000}, "less");
   EXPECT_THAT(error.what(), HasSubstr("the run needs 3.00 GB of memory, 2.00 GB are free"));
+}
+
+TEST(MemoryFit, ExpertsOnTheHostAreRecomputedIfItsMemoryIsShort) {
+  const auto choose = [](int64_t device, int64_t host) {
+    return choose_level(allowed_levels("auto"), {.comfortable = device, .most = device, .host = host},
+                        plan_with_experts_on_host);
+  };
+  EXPECT_EQ(choose(1000, 500).level, "none");
+  EXPECT_FALSE(choose(700, 500).on_host);
+  EXPECT_EQ(choose(700, 500).level, "experts");
+  EXPECT_EQ(choose(1000, 200).level, "experts");
+  EXPECT_TRUE(choose(1000, 200).on_host);
+  EXPECT_FALSE(choose(1000, 50).fits);
+  EXPECT_FALSE(choose(50, 500).fits);
+  EXPECT_FALSE(choose(50, 500).on_host) << "recomputing experts on the host frees nothing of the device";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
+#include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/memory_rows.h"
 #include "train/recompute.h"
@@ -139,12 +140,13 @@ class Planning {
   std::string what_fits() const {
     const RunConfig& config = run_.config;
     OtherPlans others(run_, group_.context(), true);
-    const bool on_cpu = group_.context().device().kind == DeviceKind::kCpu;
-    const MemoryRoom room{.host_is_apart = limit_.host.has_value(),
-                          .int8_experts = on_cpu && experts_fit(run_.model->store(), int8_format()),
-                          .fits = [&](const RunConfig& changed, const std::string& level) {
-                            return limit_.fits(others.plan(changed, recompute_policy(level)));
-                          }};
+    const bool experts_on_cpu = experts_device_of(config, group_.context().device()).kind == DeviceKind::kCpu;
+    const MemoryRoom room{
+        .host_is_apart = limit_.host.has_value(),
+        .int8_experts = experts_on_cpu && experts_fit(run_.model->store(), int8_format()),
+        .fits = [&](const RunConfig& changed,
+                    const std::string& level) { return limit_.fits(others.plan(changed, recompute_policy(level))); },
+        .experts = run_.model->decoder().config().num_moe_layers() > 0};
     const std::optional<std::string> setting = fitting_setting(config, room);
     if (setting) return "it fits with " + *setting;
     const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != "3";
@@ -156,7 +158,7 @@ class Planning {
   void report(const FittingLevel& choice) const {
     Logger& logger = group_.context().logger;
     const MemoryPlan& plan = choice.plan;
-    if (!limit_.host && plan.host() > 0) {
+    if (!limit_.host && !run_.config.machine.cpu_offload.empty() && plan.host() > 0) {
       logger.warning("cpu_offload saves nothing on a CPU: the offloaded {} use the same memory",
                      human_bytes(static_cast<double>(plan.host())));
     }
@@ -179,7 +181,42 @@ class Planning {
 
 }  // namespace
 
+namespace {
+
+/// Decides what experts_device: auto is, and describes the run again for it.
+void choose_experts_device(DescribedRun& run, RankGroup& group) {
+  RunContext& context = group.context();
+  RunConfig config = run.config;
+  if (config.machine.experts_device != "auto") return;
+  const DecoderConfig& decoder = run.model->decoder().config();
+  ExpertsChoice choice{ExpertsPlace::kDevice, "the model has no routed experts"};
+  if (context.device().kind == DeviceKind::kCpu) {
+    choice.reason = "the device is the CPU";
+  } else if (decoder.num_moe_layers() > 0) {
+    const MemoryLimit limit = group.least_memory_limit();
+    OtherPlans plans(run, context, true);
+    const std::vector<std::string> levels = allowed_levels(config.model.gradient_checkpointing);
+    choice = choose_experts_place(
+        config, expert_work(run.model->store(), run.loader->capacity().max_tokens, decoder.moe.num_experts_per_tok),
+        expert_rates(context.device(), context.pool, config.model.expert_weight_dtype == "int8", dtype_of(config)),
+        [&](const RunConfig& other) { return limit.fits(plans.plan(other, recompute_policy(levels.back()))); });
+  }
+  config = with_experts_in(std::move(config), choice.place);
+  context.logger.info("experts_device auto: {}{}; {}", config.machine.experts_device,
+                      choice.place == ExpertsPlace::kStreamed ? " with cpu_offload: experts" : "", choice.reason);
+  if (choice.place == ExpertsPlace::kDevice) {
+    run.config = std::move(config);
+    return;
+  }
+  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config));
+  model->set_trainable(trainable_options(config, context.device(), context.ranks.rank));
+  static_cast<DescribedModel&>(run) = describe_model(std::move(config), std::move(model));
+}
+
+}  // namespace
+
 PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
+  choose_experts_device(run, group);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   if (const int64_t size = run.config.machine.expert_parallel_size; size > 1) {
     const int64_t experts = run.model->decoder().config().moe.num_experts;

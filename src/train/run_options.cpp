@@ -144,6 +144,16 @@ RunPrecision precision_of(const RunConfig& config) {
           .ranks = config.machine.shard_size > 0 ? config.machine.shard_size : config.machine.ranks};
 }
 
+bool computes_experts_on_host(const RunConfig& config, Device device) {
+  const std::string& where = config.machine.experts_device;
+  const bool only_there = device.kind == DeviceKind::kCuda && config.model.expert_weight_dtype == "int8";
+  return where == "cpu" || (where == "auto" && only_there);
+}
+
+Device experts_device_of(const RunConfig& config, Device device) {
+  return computes_experts_on_host(config, device) ? Device{} : device;
+}
+
 RankShare rank_share(const RunConfig& config, Device device, int rank) {
   RankShare share = {.rank = rank,
                      .ranks = static_cast<int>(config.machine.ranks),
@@ -151,6 +161,7 @@ RankShare rank_share(const RunConfig& config, Device device, int rank) {
                      .shard_size = static_cast<int>(config.machine.shard_size),
                      .expert_ranks = static_cast<int>(config.machine.expert_parallel_size),
                      .offload = offload_of(config.machine.cpu_offload),
+                     .experts_on_host = computes_experts_on_host(config, device),
                      .least_sharded_elements = config.machine.least_sharded_elements};
   share.mapping_granularity = mapping_granularity_of(share, device);
   return share;

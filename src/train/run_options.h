@@ -22,6 +22,11 @@ RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);
+/// Whether the CPU computes the routed experts beside the run's device: experts_device is cpu, or auto with experts of
+/// 8 bits beside a GPU. What auto means beyond that is chosen by train/experts_device.h, and is the device until then.
+bool computes_experts_on_host(const RunConfig& config, Device device);
+/// The device that holds and computes the routed experts, where the run's is `device`.
+Device experts_device_of(const RunConfig& config, Device device);
 /// How rank `rank` shares a run on `device`.
 RankShare rank_share(const RunConfig& config, Device device, int rank);
 TrainableOptions trainable_options(const RunConfig& config, Device device, int rank = 0);

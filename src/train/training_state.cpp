@@ -175,11 +175,10 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
   SafetensorsFile tensors(directory / kTensors);
   tensors.record_reads(ledger);
   constexpr int64_t kPiece = int64_t{1} << 22;
-  std::optional<PieceWriter> writer;
+  PieceWriter writer(kPiece * sizeof(float));
   size_t used = 0;
   for (Parameter& parameter : store.all()) {
     if (!parameter.trainable()) continue;
-    if (!writer) writer.emplace(parameter.stored().payload.device, kPiece * sizeof(float));
     for (const NamedState& wanted : state_tensors(parameter)) {
       const StateTensor& to = wanted.tensor;
       const SafetensorsEntry* entry = tensors.find(wanted.name);
@@ -194,17 +193,17 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
       const Slice own = parameter.sharded() && !is_sharded(parameter, wanted.part) ? parameter.own() : to.slice;
       for (int64_t in_file = own.begin; in_file < own.end(); in_file += kPiece) {
         const int64_t count = std::min(kPiece, own.end() - in_file);
-        std::byte* elements = writer->open(to.here, in_file - to.slice.begin, count);
+        std::byte* elements = writer.open(to.here, in_file - to.slice.begin, count);
         tensors.read(*entry, static_cast<uint64_t>(in_file * size), elements, static_cast<uint64_t>(count * size));
         if (!to.exact) continue;
         const StoredValue& value = parameter.stored();
-        auto* rounded = reinterpret_cast<BFloat16*>(writer->open(value.payload, in_file - value.slice.begin, count));
+        auto* rounded = reinterpret_cast<BFloat16*>(writer.open(value.payload, in_file - value.slice.begin, count));
         row_math().narrow(reinterpret_cast<const float*>(elements), rounded, count);
       }
       ++used;
     }
   }
-  if (writer) writer->finish();
+  writer.finish();
   if (used != tensors.entries().size()) {
     throw UserError("the training state has parameters or moments that this run does not train or keep",
                     tensors.path().string(), "resume with the same finetuning_type, LoRA, freezing and optim options");

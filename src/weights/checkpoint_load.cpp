@@ -85,7 +85,7 @@ std::counting_semaphore<> large_matrices{4};
 /// What one thread loads with.
 class PieceLoader {
  public:
-  explicit PieceLoader(Device device) : writer_(device, kPiece * sizeof(float)) {}
+  PieceLoader() : writer_(kPiece * sizeof(float)) {}
 
   void load(const Piece& piece) {
     const Source& source = *piece.source;
@@ -251,8 +251,7 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
   std::vector<Piece> pieces;
   for (size_t i = 0; i < sources.size(); ++i) cut(sources[i], sizes[i], pieces);
   if (pieces.empty()) return;
-  std::vector<PieceLoader> loaders;
-  for (int i = 0; i < pool.size(); ++i) loaders.emplace_back(sources.front().parameter->stored().payload.device);
+  std::vector<PieceLoader> loaders(static_cast<size_t>(pool.size()));
   std::mutex mutex;
   int64_t bytes_read = 0;
   pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {

@@ -188,7 +188,7 @@ TEST(TensorPieces, WhatIsWrittenInPiecesIsReadBack) {
   for (const Device device : devices()) {
     const Buffer buffer(device, kCount * sizeof(float));
     const Tensor tensor = buffer.tensor({kCount}, DType::kF32);
-    PieceWriter writer(device, kPiece * sizeof(float));
+    PieceWriter writer(kPiece * sizeof(float));
     for (int64_t begin = 0; begin < kCount; begin += kPiece) {
       const int64_t count = std::min(kPiece, kCount - begin);
       auto* values = reinterpret_cast<float*>(writer.open(tensor, begin, count));

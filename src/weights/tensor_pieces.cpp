@@ -20,6 +20,7 @@ std::byte* address_of(const Tensor& tensor, int64_t element) {
 std::byte* PieceWriter::open(const Tensor& tensor, int64_t first, int64_t count) {
   HONE_ASSERT(first >= 0 && first + count <= tensor.numel());
   if (tensor.device.kind == DeviceKind::kCpu) return address_of(tensor, first);
+  if (chunks_.empty()) device_ = tensor.device;
   HONE_ASSERT(tensor.device == device_);
   const size_t bytes = static_cast<size_t>(count) * size_of(tensor.dtype);
   HONE_ASSERT(bytes <= largest_);

@@ -13,11 +13,11 @@
 
 namespace hone {
 
-/// Writes pieces of tensors on one device or in host memory; one object per thread.
+/// Writes pieces of tensors on one GPU or in host memory; one object per thread.
 class PieceWriter {
  public:
   /// `largest`: maximum bytes of a piece.
-  PieceWriter(Device device, size_t largest) : device_(device), largest_(largest) {}
+  explicit PieceWriter(size_t largest) : largest_(largest) {}
 
   /// Returns the memory into which elements [first, first + count) of `tensor` are to be written. It may be written
   /// until the next call, and read until the one after that.
@@ -28,8 +28,8 @@ class PieceWriter {
  private:
   void commit();
 
-  Device device_;
   size_t largest_;
+  Device device_;                    // the GPU, from the first of its tensors on
   std::vector<PinnedChunk> chunks_;  // double buffering: one is filled while the other is copied
   size_t current_ = 0;
   std::byte* destination_ = nullptr;  // of the piece that is open and not committed

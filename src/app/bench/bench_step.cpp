@@ -71,6 +71,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   if (options.optimizer_in_backward) config.optim.max_grad_norm = 0;
   config.machine.cuda_graphs = options.cuda_graphs;
   config.machine.cpu_offload = options.cpu_offload;
+  config.machine.experts_device = options.experts_device;
   config.machine.weight_fetch = options.weight_fetch;
   config.machine.ranks = ranks;
   if (ranks > 1) {
@@ -142,6 +143,7 @@ class BenchTraining {
   std::string_view weights_fetched_by() const { return engine_->weights_fetched_by(); }
   uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
+  Stream* host_stream() { return engine_->host_stream(); }
   /// Of ranks that train together.
   Control& control() { return communicator_->control(); }
 
@@ -157,6 +159,8 @@ class BenchTraining {
     StepTime time;
     {
       const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", index);
+      std::optional<ProfileScope> on_host;
+      if (Stream* host = host_stream()) on_host.emplace(*host, ProfileKind::kStep, "step", "", index);
       const OptimizerStep optimizer_step{kLearningRate, index};
       engine_->accumulate(data, index, optimizer_step);
       engine_->start_update(optimizer_step);
@@ -206,7 +210,8 @@ class BenchTraining {
   void hold_experts(ParameterStore& store) const {
     constexpr const char* kOption = "--expert-weight-dtype";
     const WeightFormat& experts = parse_expert_format(options_.expert_weight_dtype, kOption);
-    check_expert_format(experts, device(), kOption);
+    check_expert_format(experts, options_.experts_device == "cpu" ? Device{} : device(), kOption,
+                        "give --experts-device cpu, or --device cpu");
     if (!experts.dense()) hold_experts_in(store, experts, kOption);
   }
 
@@ -317,6 +322,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"batch", options.batch},
        {"micro_batches", options.micro_batches},
        {"cpu_offload", options.cpu_offload},
+       {"experts_device", options.experts_device},
        {"weights_fetched_by", training.weights_fetched_by()},
        {"warmup", options.warmup},
        {"steps", options.steps},
@@ -375,8 +381,10 @@ std::string tables(const Json& r, const BenchTraining& training, bool color) {
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const std::vector<MemoryRow> rows =
       memory_rows(training.plan, precision_of(training.described().config), "recompute " + training.recompute);
+  const std::string host = host_memory_line(training.plan, 0);
   return speed.to_string(color) + "\n" + memory_table(rows, 0, color) +
-         fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>()));
+         fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>())) +
+         (host.empty() ? "" : "  " + host + "\n");
 }
 
 }  // namespace
@@ -426,11 +434,21 @@ Json share_of_alone(const Json& alone, double together_ms) {
   return sum / static_cast<double>(alone.size()) / together_ms;
 }
 
+/// The time lines of a few steps.
+struct Profiles {
+  Profile device;
+  std::optional<Profile> host;  ///< of experts there
+};
+
 /// A few steps more; those of all ranks, which take them together.
-Profile profile_steps(const BenchStepOptions& options, BenchTraining& training) {
+Profiles profile_steps(const BenchStepOptions& options, BenchTraining& training) {
   Profiler profiler(training.stream());
+  std::optional<Profiler> on_host;
+  if (Stream* host = training.host_stream()) on_host.emplace(*host);
   for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(options.warmup + options.steps + i);
-  return profiler.take();
+  Profiles profiles{profiler.take(), {}};
+  if (on_host) profiles.host = on_host->take();
+  return profiles;
 }
 
 /// The median step of one rank that trains alone; none where that does not fit.
@@ -457,6 +475,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     config.machine.expert_parallel_size = options.expert_ranks;  // of one rank, too
     check_expert_ranks(config, "--expert-parallel-size");
   }
+  check_experts_device(config_of(options, true, ranks.size), "--experts-device");
   const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)
@@ -466,8 +485,9 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   Json results = results_of(options, training, measured.whole, measured.host);
   const Json alone_ms = together ? alone_on_each(alone, training) : Json(nullptr);
   const bool profiled = together || !options.profile.empty();
-  Profile profile;
-  if (profiled) profile = profile_steps(options, training);
+  Profiles profiles;
+  if (profiled) profiles = profile_steps(options, training);
+  const Profile& profile = profiles.device;
   if (ranks.rank > 0) return 0;
   const ProfileSummary summary = summarise_profile(profile, static_cast<double>(kProfiledSteps * options.tokens()));
   if (together) {
@@ -485,6 +505,13 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     results["profile"] = profile_json(summary);
     TraceFile(options.profile).add(profile);
     if (options.json != "-") print_text("\n" + profile_table(summary, color));
+    if (profiles.host) {
+      const ProfileSummary on_host =
+          summarise_profile(*profiles.host, static_cast<double>(kProfiledSteps * options.tokens()));
+      results["profile_on_host"] = profile_json(on_host);
+      TraceFile(options.profile + ".host").add(*profiles.host);
+      if (options.json != "-") print_text("\nExperts on the CPU:\n" + profile_table(on_host, color));
+    }
   }
   write_bench_json(options.json, results);
   return 0;

@@ -22,12 +22,13 @@ struct BenchStepOptions {
   std::string device = "auto";
   std::string dtype = "bfloat16";
   std::string base_weight_dtype = "dtype";                       ///< of frozen weights, as the key of that name
-  std::string expert_weight_dtype = "auto";                      ///< auto, or int8 with LoRA on a CPU
+  std::string expert_weight_dtype = "auto";                      ///< auto, or int8 with LoRA and experts on a CPU
   std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
   std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8
   bool optimizer_in_backward = false;                            ///< without clipping
   std::string weight_fetch = "auto";                             ///< as the config key
   std::vector<std::string> cpu_offload;                          ///< as the config key
+  std::string experts_device = "gpu";                            ///< gpu (as all else) or cpu, beside the device
   std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";  ///< as the config key
   int zero_stage = 0;                ///< of several ranks
@@ -38,7 +39,7 @@ struct BenchStepOptions {
   int64_t tokens() const { return micro_batches * batch * seq; }  ///< of a step
 
   std::string json;     ///< file for the results; "-": JSON alone on standard output
-  std::string profile;  ///< file for a time line of three further steps
+  std::string profile;  ///< file for a time line of three further steps; with experts on the CPU FILE.host for theirs
 };
 
 /// Trains on random tokens, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not with

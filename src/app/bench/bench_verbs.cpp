@@ -49,7 +49,7 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
   verb->add_option("--base-weight-dtype", options->base_weight_dtype,
                    "of frozen weights: " + fmt::format("{}", fmt::join(base_format_names(), ", ")))
       ->capture_default_str();
-  verb->add_option("--expert-weight-dtype", options->expert_weight_dtype, "auto, or int8 (LoRA on a CPU)")
+  verb->add_option("--expert-weight-dtype", options->expert_weight_dtype, "auto, or int8 (LoRA, with experts on a CPU)")
       ->capture_default_str();
   const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});
   verb->add_option("--grad-dtype", options->grad_dtype, "of gradients")->check(floats)->capture_default_str();
@@ -64,6 +64,10 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
                    "what is in host memory between uses, with commas: optimizer, params, experts, activations")
       ->delimiter(',')
       ->check(CLI::IsMember(offload_names()));
+  verb->add_option("--experts-device", options->experts_device,
+                   "of routed experts: gpu, as all else, or cpu, beside the device")
+      ->check(CLI::IsMember({"gpu", "cpu"}))
+      ->capture_default_str();
   verb->add_option("--weight-fetch", options->weight_fetch,
                    "of weights that ranks shard: auto, peer, collective; as the config key of that name")
       ->check(CLI::IsMember({"auto", "peer", "collective"}))
@@ -90,7 +94,9 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
       ->check(CLI::PositiveNumber);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");
-  verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");
+  verb->add_option(
+      "--profile", options->profile,
+      "file for a time line of three more steps (chrome://tracing); with --experts-device cpu also FILE.host");
   verb->callback([=, &action] { action = [=] { return run_bench_step(*options, launched_ranks()); }; });
   return verb;
 }

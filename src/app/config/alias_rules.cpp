@@ -88,6 +88,13 @@ Rewrite mapped(std::map<std::string, std::string> table) {
   };
 }
 
+Rewrite skips_lora_of_experts() {
+  return [](const ConfigNode& node) {
+    const bool skips = node.kind == Kind::kScalar && lower(node.text).ends_with("_skiplora");
+    return says(node, skips ? "all-experts" : "");
+  };
+}
+
 Rewrite true_means(std::string value) {
   return [=](const ConfigNode& node) {
     bool on = false;

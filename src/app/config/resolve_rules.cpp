@@ -59,6 +59,29 @@ void check_expert_ranks(const RunConfig& run, const std::string& where) {
   }
 }
 
+void check_experts_device(const RunConfig& run, const std::string& where) {
+  const RunConfig::Machine& machine = run.machine;
+  if (machine.experts_device == "gpu") return;
+  const auto refuse = [&](const std::string& why, const std::string& instead) {
+    throw UserError(fmt::format("experts_device is {}, but {}", machine.experts_device, why), where, instead);
+  };
+  if (machine.ranks > 1) {
+    refuse(fmt::format("{} ranks train together, and experts on the CPU are for one in this version", machine.ranks),
+           "train with one rank, or leave it out: zero_stage: 3 shards the experts, cpu_offload: experts has them in "
+           "host memory");
+  }
+  if (run.optim.optimizer_in_backward) {
+    refuse("optimizer_in_backward steps a layer's experts in backward", "leave one of the two out");
+  }
+  const std::vector<std::string>& offload = machine.cpu_offload;
+  if (std::find(offload.begin(), offload.end(), "experts") != offload.end()) {
+    refuse("cpu_offload brings experts from host memory to the device", "leave experts out there, or experts_device");
+  }
+  if (machine.cuda_graphs == "true") {
+    refuse("a CUDA graph has no work of the CPU", "leave cuda_graphs out, which then is false");
+  }
+}
+
 namespace {
 
 void resolve_method(ResolvedConfig& config) {
@@ -176,7 +199,7 @@ void resolve_expert_weights(const ResolvedConfig& config) {
     refuse(fmt::format("experts of 8 bits are frozen, but finetuning_type is {}", model.finetuning_type),
            "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
   }
-  if (config.run.machine.device.starts_with("cuda")) {
+  if (config.run.machine.device.starts_with("cuda") && config.run.machine.experts_device == "gpu") {
     check_expert_format(int8_format(), Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
   }
 }
@@ -463,6 +486,7 @@ void apply_rules(ResolvedConfig& config) {
   resolve_batch(config);
   resolve_ranks(config);
   resolve_offload(config);
+  check_experts_device(config.run, where(config, "experts_device"));
   resolve_optimizer_in_backward(config);
   resolve_rate(config);
   resolve_warmup(config);

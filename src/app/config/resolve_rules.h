@@ -18,6 +18,9 @@ bool says_something(const ResolvedConfig& config, const KeySpec& key);
 /// for the model to say (session/loaded_model.h).
 void check_expert_ranks(const RunConfig& run, const std::string& where);
 
+/// The same for its experts_device. That there are experts is for the model to say.
+void check_experts_device(const RunConfig& run, const std::string& where);
+
 /// Resolves the learning rate, its floor and the other parameters of the schedule.
 void resolve_rate(ResolvedConfig& config);
 /// Resolves the warm-up, which may be stated in several units. Call it after resolve_rate.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "app/config/config_testing.h"
+#include "app/config/resolve_rules.h"
 
 namespace hone {
 namespace {
@@ -203,14 +204,47 @@ TEST(Precision, ExpertsOf8BitsAreFrozenAndOnACpu) {
       "trains adapters beside them, or leave expert_weight_dtype out");
   EXPECT_EQ(
       refusal("lora_r: 8\ndevice: cuda:1\nexpert_weight_dtype: int8"),
-      "experts of 8 bits are for the CPU in this version, but the device is a GPU | run.yaml:3 | choose the device "
-      "cpu, or leave expert_weight_dtype out");
+      "experts of 8 bits are for the CPU in this version, but the device is a GPU | run.yaml:3 | write experts_device: "
+      "cpu, which computes them on the CPU beside the GPU; or leave expert_weight_dtype out");
+  EXPECT_EQ(held("lora_r: 8\ndevice: cuda:1\nexpert_weight_dtype: int8\nexperts_device: cpu"), "int8");
   EXPECT_THAT(refusal("dtype: float32\nexpert_weight_dtype: bf16"), HasSubstr("but dtype is float32"));
   EXPECT_THAT(refusal("lora_r: 8\nkt_backend: AMXINT8\nkt_expert_weight_format: bf16"), HasSubstr("stated twice"));
-  for (const char* later : {"kt_backend: AMXINT4", "kt_backend: AMXINT8_SkipLoRA", "kt_expert_weight_format: fp8"}) {
+  for (const char* later : {"kt_backend: AMXINT4", "kt_backend: AMXINT4_SkipLoRA", "kt_expert_weight_format: fp8"}) {
     EXPECT_THAT(refusal(later), HasSubstr("known, not in this version")) << later;
   }
   EXPECT_THAT(refusal("expert_weight_dtype: int7"), HasSubstr("int7"));
+}
+
+TEST(ExpertsDevice, IsTheCpuWithKTransformersNames) {
+  const auto device = [](const std::string& yaml) { return resolved(yaml).run.machine.experts_device; };
+  EXPECT_EQ(device(""), "gpu");
+  EXPECT_EQ(device("use_kt: true"), "cpu");
+  EXPECT_EQ(device("use_kt: false"), "gpu");
+  EXPECT_EQ(device("experts_device: auto\nkt_num_gpu_experts: 0\nkt_tp_enabled: true"), "auto");
+  EXPECT_EQ(*resolved("use_kt: true\nkt_num_threads: 8").run.machine.threads, 8);
+  const RunConfig skips = resolved("use_kt: true\nlora_r: 8\nkt_backend: AMXINT8_SkipLoRA").run;
+  EXPECT_EQ(skips.model.expert_weight_dtype, "int8");
+  EXPECT_THAT(skips.lora.exclude_modules, ::testing::ElementsAre("all-experts"));
+  EXPECT_THAT(resolved("lora_r: 8\nkt_backend: AMXINT8").run.lora.exclude_modules, ::testing::IsEmpty());
+  EXPECT_EQ(resolved("ACCELERATE_KT_BACKEND: AMXBF16_SkipLoRA\nlora_r: 8").run.model.expert_weight_dtype, "bfloat16");
+  EXPECT_THAT(refusal("kt_num_gpu_experts: 4"), HasSubstr("experts_device: cpu computes all of them there"));
+  EXPECT_THAT(refusal("kt_config: kt.yaml"), HasSubstr("write experts_device: cpu"));
+}
+
+TEST(ExpertsDevice, RefusesWhatItDoesNotGoWith) {
+  for (const std::string where : {"cpu", "auto"}) {
+    const std::string on = "experts_device: " + where + "\n";
+    EXPECT_THAT(refusal(on + "optimizer_in_backward: true\nmax_grad_norm: 0"), HasSubstr("leave one of the two out"));
+    EXPECT_THAT(refusal(on + "cpu_offload: [optimizer, experts]"), HasSubstr("leave experts out there"));
+    EXPECT_THAT(refusal(on + "cuda_graphs: true"), HasSubstr("leave cuda_graphs out"));
+  }
+  EXPECT_EQ(resolved("experts_device: cpu\ncpu_offload: [optimizer, params, activations]").run.machine.experts_device,
+            "cpu");
+  EXPECT_THAT(refusal("experts_device: host"), HasSubstr("gpu"));
+  RunConfig together;
+  together.machine.experts_device = "cpu";
+  together.machine.ranks = 2;
+  EXPECT_THROW(check_experts_device(together, "experts_device"), UserError);
 }
 
 TEST(Precision, TheOptimizerInBackwardNeedsOneMicroBatchAndNoClipping) {

@@ -20,14 +20,16 @@ void add_later(GroupBuilder group) {
 }
 
 void add_placement(GroupBuilder group) {
-  group.no_effect("kt_num_threads", "Only use_kt would read it.")
-      .alias(
-          {"kt_tp_enabled", "kt_threadpool_count", "kt_num_gpu_experts", "kt_share_backward_bb", "kt_share_cache_pool"})
+  group
+      .no_effect("kt_tp_enabled",
+                 "experts_device: cpu spreads threads and weights over NUMA nodes, keeps what backward reads where "
+                 "there is memory, and needs no buffers of stated sizes.")
+      .alias({"kt_threadpool_count", "kt_share_backward_bb", "kt_share_cache_pool"})
       .alias({"kt_max_cache_depth", "kt_model_max_length", "kt_lora_expert_num", "kt_lora_expert_intermediate_size"})
       .alias({"kt_cpu_activation", "kt_activation_policy", "kt_weight_lifecycle", "kt_force_fused_expert_lora"})
       .alias({"kt_full_weight_grad", "kt_wrap_fn", "kt_wrap_kwargs", "cpu_infer", "chunk_size"})
-      .alias({"accelerate_kt_num_threads", "accelerate_kt_tp_enabled", "accelerate_kt_threadpool_count"})
-      .alias({"accelerate_kt_num_gpu_experts", "accelerate_kt_share_backward_bb", "accelerate_kt_share_cache_pool"})
+      .alias({"accelerate_kt_tp_enabled", "accelerate_kt_threadpool_count"})
+      .alias({"accelerate_kt_share_backward_bb", "accelerate_kt_share_cache_pool"})
       .alias({"accelerate_kt_max_cache_depth", "accelerate_kt_model_max_length", "accelerate_kt_lora_expert_num"})
       .alias({"accelerate_kt_lora_expert_intermediate_size", "accelerate_kt_omp_num_threads"})
       .alias({"accelerate_kt_activation_policy", "accelerate_kt_weight_lifecycle", "accelerate_kt_full_weight_grad"})

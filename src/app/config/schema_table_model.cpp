@@ -246,17 +246,23 @@ void add_precision(GroupBuilder group) {
       .alias({"llm_int8_skip_modules"});
   group
       .key("expert_weight_dtype",
-           "Weights of routed experts: auto as dtype; int8, with adapters and on a CPU alone, 8 bits and a scale for "
-           "each row, which are half of bfloat16's memory (docs/precision.md).")
+           "Weights of routed experts: auto as dtype; int8, with adapters and where a CPU computes them "
+           "(experts_device), 8 bits and a scale for each row, which are half of bfloat16's memory "
+           "(docs/precision.md). KTransformers' *_SkipLoRA also says lora_exclude_modules: all-experts.")
       .field(kModel, &Model::expert_weight_dtype)
       .choices({"auto", "bfloat16", "int8"})
-      .later({"int4", "fp8", "amxbf16_skiplora", "amxint8_skiplora", "amxint4_skiplora"})
+      .later({"int4", "fp8"})
       .spelled({{"bf16", "bfloat16"},
                 {"torch.bfloat16", "bfloat16"},
                 {"amxbf16", "bfloat16"},
                 {"amxint8", "int8"},
-                {"amxint4", "int4"}})
-      .alias({"kt_backend", "kt_expert_weight_format", "accelerate_kt_backend", "accelerate_kt_expert_weight_format"});
+                {"amxint4", "int4"},
+                {"amxbf16_skiplora", "bfloat16"},
+                {"amxint8_skiplora", "int8"},
+                {"amxint4_skiplora", "int4"}})
+      .alias({"kt_expert_weight_format", "accelerate_kt_expert_weight_format"})
+      .alias("kt_backend", mapped({}), {{"lora_exclude_modules", skips_lora_of_experts()}})
+      .alias("accelerate_kt_backend", mapped({}), {{"lora_exclude_modules", skips_lora_of_experts()}});
   group
       .key("grad_dtype",
            "Gradients of trained weights; those of norms, biases and adapters stay float32. What further micro-batches "
@@ -397,11 +403,21 @@ void add_parallel(GroupBuilder group) {
       .at_least(1)
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})
       .alias("fast_moe", mapped({{"true", ""}, {"false", ""}}));
-  group.later("use_kt", KeyType::kBool, "Experts on the CPU beside a GPU, with KTransformers' names.")
-      .instead(
-          "remove it: `hone estimate run.yaml` says what fits on one device; device: cpu with expert_weight_dtype: "
-          "int8 holds the largest experts")
-      .alias({"kt_config", "kt_optimize_rule"});
+  group
+      .key("experts_device",
+           "What computes the routed experts: gpu, the run's device, as all else; cpu, the CPU beside it, in whose "
+           "memory they then are with their adapters, gradients and optimizer's state (docs/memory.md); "
+           "auto, what is fastest of the device, cpu_offload: experts and the CPU, among those that fit. For one rank.")
+      .field(kMachine, &Machine::experts_device)
+      .choices({"gpu", "cpu", "auto"})
+      .alias("use_kt", when_true("cpu"));
+  group.later("kt_num_gpu_experts", KeyType::kInteger, "Some experts of each layer on the GPU, the others on the CPU.")
+      .neutral(0)
+      .instead("write 0: experts_device: cpu computes all of them there")
+      .alias({"accelerate_kt_num_gpu_experts"});
+  group.later("kt_optimize_rule", KeyType::kString, "A file of rules that place modules.")
+      .instead("write experts_device: cpu, which is what the rules for experts do")
+      .alias({"kt_config"});
 }
 
 }  // namespace

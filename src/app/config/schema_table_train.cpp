@@ -218,7 +218,7 @@ void add_machine(GroupBuilder group) {
       .at_most(4096)
       .unset({"auto", "all"})
       .default_note("all cores")
-      .alias({"num_threads"});
+      .alias({"num_threads", "kt_num_threads", "accelerate_kt_num_threads"});
   group.key("seed", "Fixes everything that is random.")
       .field(kMachine, &Machine::seed)
       .at_least(0)

@@ -25,6 +25,7 @@
 #include "report/terminal.h"
 #include "session/device_facts.h"
 #include "session/gpu_models.h"
+#include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/memory_fit.h"
 #include "train/planned_run.h"
@@ -205,6 +206,29 @@ Variant configured(const RunConfig& config, Target& target) {
   return {with_level(name, choice.level), config, choice.level, choice.plan};
 }
 
+/// Replaces experts_device: auto by what a run would choose, and says what and why; "" if it is stated.
+std::string choose_experts_device(RunConfig& config, const DecoderConfig& decoder, Target& target) {
+  if (config.machine.experts_device != "auto") return "";
+  ExpertsChoice choice{ExpertsPlace::kDevice, "the model has no routed experts"};
+  if (target.device.kind == DeviceKind::kCpu) {
+    choice.reason = "the device is the CPU";
+  } else if (decoder.num_moe_layers() > 0) {
+    const auto planned =
+        planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+    planned->set_trainable(trainable_options(config, target.device));
+    const int64_t tokens = config.schedule.per_device_train_batch_size * *config.data.max_length;
+    const std::string level = allowed_levels(config.model.gradient_checkpointing).back();
+    ThreadPool pool(rank_threads(static_cast<int>(config.machine.threads.value_or(0)), 1));
+    choice = choose_experts_place(
+        config, expert_work(planned->store(), tokens, decoder.moe.num_experts_per_tok),
+        expert_rates(target.device, pool, config.model.expert_weight_dtype == "int8", dtype_of(config)),
+        [&](const RunConfig& other) { return target.fits(plan_level(other, level, target.stream)); });
+  }
+  config = with_experts_in(std::move(config), choice.place);
+  return fmt::format("experts_device auto: {}{}; {}", config.machine.experts_device,
+                     choice.place == ExpertsPlace::kStreamed ? " with cpu_offload: experts" : "", choice.reason);
+}
+
 /// The longest max_length, by halving, with which the run fits; none if not even a short one does.
 std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
   config.schedule.per_device_train_batch_size = 1;
@@ -227,17 +251,18 @@ std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
   return std::nullopt;
 }
 
-/// What makes the run fit, in the order of what it costs. `experts_fit`: in 8 bits.
-std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, Target& target) {
+/// What makes the run fit, in the order of what it costs. `experts_fit`: in 8 bits; `sparse`: the model has experts.
+std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, bool sparse,
+                   Target& target) {
   if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
   if (target.fits(chosen.plan)) return "It fits.";
   // On a CPU 8 bits are multiplied as they are, and faster.
-  const bool int8_experts =
-      experts_fit && target.device.kind == DeviceKind::kCpu && chosen.config.machine.expert_parallel_size == 1;
+  const bool int8_experts = experts_fit && experts_device_of(chosen.config, target.device).kind == DeviceKind::kCpu &&
+                            chosen.config.machine.expert_parallel_size == 1;
   const auto fits = [&](const RunConfig& config, const std::string& level) {
     return target.fits(plan_level(config, level, target.stream));
   };
-  const auto setting = fitting_setting(chosen.config, {target.limit.host.has_value(), int8_experts, fits});
+  const auto setting = fitting_setting(chosen.config, {target.limit.host.has_value(), int8_experts, fits, sparse});
   if (setting) return fmt::format("It fits with {}.", *setting);
   const Variant& smallest = variants[kSmallLora];
   if (int8_experts && !target.fits(smallest.plan)) {
@@ -309,6 +334,7 @@ Json json_of(const Variant& variant) {
           {"ranks", variant.config.machine.ranks},
           {"shard_size", precision_of(variant.config).ranks},
           {"expert_parallel_size", variant.config.machine.expert_parallel_size},
+          {"experts_device", variant.config.machine.experts_device},
           {"weights", bytes.weights},
           {"master", bytes.master},
           {"gradients", bytes.gradients},
@@ -323,7 +349,7 @@ Json json_of(const Variant& variant) {
 }  // namespace
 
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
-  check_expert_format(expert_format_of(config), stream.device(), "device");
+  check_expert_format(expert_format_of(config), experts_device_of(config, stream.device()), "device");
   optimizer_options(config).require(stream.device(), "optim");
   auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
   planned->set_trainable(trainable_options(config, stream.device()));
@@ -381,9 +407,11 @@ int run_estimate(const EstimateOptions& asked) {
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
   Target target(gpu ? planned_gpu() : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
-  const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
+  const bool sparse = decoder.num_moe_layers() > 0;
+  const std::string experts = choose_experts_device(config, decoder, target);
+  const std::vector<Variant> variants = variants_of(config, sparse, target.stream);
   const Variant chosen = configured(config, target);
-  const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), target);
+  const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), sparse, target);
   if (options.json) {
     Json json = {{"configured", json_of(chosen)},
                  {"variants", Json::array()},
@@ -408,6 +436,7 @@ int run_estimate(const EstimateOptions& asked) {
   print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),
                          config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));
+  if (!experts.empty()) print_text(experts + "\n");
   print_text(chosen_table(chosen, target, color) + "\n" + variants_table(variants, target, color) + "\n");
   const std::string where = gpu                                       ? gpu_text(*gpu)
                             : is_planned(target.device)               ? "A GPU"

@@ -9,6 +9,7 @@
 #include "data/sample_store.h"
 #include "dist/bucket_parts.h"
 #include "infer/generator.h"
+#include "tape/host_side.h"
 #include "weights/adapter_layout.h"
 #include "weights/tensor_dims.h"
 
@@ -64,6 +65,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   if (options.map_values) trainable.ranks.mapping_granularity = mapping_granularity(stream.device());
   trainable.ranks.least_sharded_elements = options.least_sharded_elements;
   trainable.ranks.offload = options.offload;
+  trainable.ranks.experts_on_host = options.experts_on_host;
   trainable.optimizer_in_backward = options.optimizer_in_backward;
   model_.set_trainable(trainable);
   model_.load(stream.device(), stream.pool(), 0);
@@ -111,15 +113,21 @@ std::vector<float> Replay::logits(const MicroBatch& host, ExpertChoices* choices
   TapeMemory memory(device);
   TapePlan plan;
   const Context context(stream_, memory.scratch);
+  std::optional<HostSide> of_experts;
+  if (store().experts_on_host()) of_experts.emplace(stream_);
+  HostSide* const beside = of_experts ? &*of_experts : nullptr;
   // Two dry passes: the first records which values are kept, the second measures memory. Then the real pass.
   for (int pass = 0; pass < 2; ++pass) {
     memory.begin_dry();
-    Tape tape(context, memory, plan, {});
+    if (beside) beside->begin_dry();
+    Tape tape(context, memory, plan, {}, beside);
     model_.decoder().logits(tape, forward, rows);
   }
   memory.reserve();
-  Tape tape(context, memory, plan, {});
+  if (beside) beside->reserve();
+  Tape tape(context, memory, plan, {}, beside);
   const Tensor logits = tape.data(model_.decoder().logits(tape, forward, rows));
+  if (beside) beside->synchronize();
   std::vector<float> result;
   dispatch_float(logits.dtype, [&](auto element) {
     const auto values = stream_.download<decltype(element)>(logits);
@@ -183,9 +191,17 @@ HostTensors Replay::collect(const std::function<std::vector<float>(const Paramet
   return result;
 }
 
+std::vector<float> Replay::downloaded(const Tensor& tensor) const {
+  stream_.synchronize();
+  std::vector<float> values(static_cast<size_t>(tensor.numel()));
+  HONE_ASSERT(tensor.dtype == DType::kF32);
+  copy_to_host(values.data(), tensor);
+  return values;
+}
+
 HostTensors Replay::values() const {
   return collect([this](const Parameter& p) {
-    if (!p.shards_values() && !p.spread()) return stream_.download<float>(p.master());
+    if (!p.shards_values() && !p.spread()) return downloaded(p.master());
     const std::vector<std::byte> bytes = whole_value(p);
     std::vector<float> values(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -194,7 +210,7 @@ HostTensors Replay::values() const {
 }
 
 HostTensors Replay::gradients() const {
-  return collect([this](const Parameter& p) { return stream_.download<float>(p.gradient()); });
+  return collect([this](const Parameter& p) { return downloaded(p.gradient()); });
 }
 
 std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {

@@ -37,6 +37,7 @@ struct ReplayOptions {
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
+  bool experts_on_host = false;  ///< as in RankShare
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;  ///< of values that ranks shard: as on a GPU, on a CPU too
@@ -74,6 +75,8 @@ class Replay {
   const RankMesh* mesh() const { return mesh_ ? &*mesh_ : nullptr; }
 
  private:
+  /// The elements of a float32 tensor on the device or on the host.
+  std::vector<float> downloaded(const Tensor& tensor) const;
   HostTensors collect(const std::function<std::vector<float>(const Parameter&)>& values_of) const;
 
   Stream& stream_;

@@ -76,7 +76,7 @@ class Verification {
   /// The rows of several ranks, and of data in host memory: gradients of several micro-batches, and the training runs.
   std::vector<Check> training_rows() {
     {
-      Replay replay(model_path(), stream_, capacity_, {.ranks = ranks_});
+      Replay replay(model_path(), stream_, capacity_, {.ranks = ranks_, .experts_on_host = on_host()});
       expect_tokens_of(replay.config());
       check_accumulation(replay, *replay.make_engine(0.0));
     }
@@ -121,6 +121,7 @@ class Verification {
             .shard_size = options_.shard_size,
             .expert_ranks = options_.expert_ranks,
             .offload = offload_of(options_.cpu_offload),
+            .experts_on_host = on_host(),
             .offload_activations = offloads_activations(options_.cpu_offload)};
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
@@ -128,8 +129,10 @@ class Verification {
     return {.adapter = std::move(adapter),
             .ranks = ranks_,
             .stage = std::min(static_cast<ZeroStage>(options_.zero_stage), ZeroStage::kState),
-            .expert_ranks = options_.expert_ranks};
+            .expert_ranks = options_.expert_ranks,
+            .experts_on_host = on_host()};
   }
+  bool on_host() const { return options_.experts_device == "cpu"; }
   bool shards_more() const { return ranks_ != nullptr && options_.zero_stage > 1; }
   void check_all_bits();
   void check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter);
@@ -177,7 +180,7 @@ void Verification::expect_tokens_of(const DecoderConfig& config) const {
 }
 
 void Verification::check_model() {
-  Replay replay(model_path(), stream_, capacity_, {});
+  Replay replay(model_path(), stream_, capacity_, {.experts_on_host = on_host()});
   expect_tokens_of(replay.config());
   check_batch(replay);
   {
@@ -370,7 +373,7 @@ void Verification::check_all_bits() {
 
 void Verification::check_split_adapter() {
   const std::filesystem::path file = path("split_adapter") / "expected.safetensors";
-  Replay replay(model_path(), stream_, capacity_, {.adapter = path("split_adapter")});
+  Replay replay(model_path(), stream_, capacity_, {.adapter = path("split_adapter"), .experts_on_host = on_host()});
   check_logits("split adapter, logits", replay.logits(batches_[0]), file);
   const std::unique_ptr<Engine> engine = replay.make_engine(0.0);
   engine->accumulate(step_of({batches_[0]}), 0);
@@ -398,7 +401,7 @@ std::vector<Check> Verification::bfloat16_rows() {
     expect_tokens_of(float32.config());
     float32.logits(batches_[0], &choices);
   }
-  Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .adapter = {}});
+  Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .experts_on_host = on_host()});
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->force_experts(choices.ids);
   engine->accumulate(step_of({batches_[0]}), 0);
@@ -472,6 +475,10 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   require_shard_size(options.shard_size, count, "--shard-size");
   require_expert_ranks(options.expert_ranks, options.shard_size > 0 ? options.shard_size : count,
                        "--expert-parallel-size");
+  if (options.experts_device == "cpu" && count > 1) {
+    throw UserError("experts on the CPU beside the device are for one rank in this version", "--experts-device",
+                    "leave it out, or --ranks");
+  }
   if (options.ranks > 1 && !together) return verify_ranks(options);
   if (trains_only && options.dtype != "float32") {
     throw UserError("the runs of several ranks, and with data in host memory, are compared in float32", "--dtype",

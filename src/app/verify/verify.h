@@ -22,6 +22,7 @@ struct VerifyOptions {
   int ranks = 1;                         ///< more than 1: the training runs only, by as many threads as ranks
   int zero_stage = 0;                    ///< their ZeRO stage (params/bucket.h)
   std::vector<std::string> cpu_offload;  ///< as the key; the training runs only
+  std::string experts_device = "gpu";    ///< gpu: the device; cpu: the host beside it, even if that is a CPU
   int shard_size = 0;                    ///< how many of them shard together; 0: all
   int expert_ranks = 1;                  ///< over how many of them experts are spread
   /// Changes the optimizer, for tests with planted errors.

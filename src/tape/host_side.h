@@ -1,0 +1,76 @@
+// HostSide: a CPU beside the device of a tape, on which some nodes run (Tape::on_host): a stream with threads of its
+// own, the memory of its values, and the way between the two memories.
+//
+// Values cross through memory that the device's copies reach (pinned for a GPU): the device's stream copies to or from
+// it, the host's stream copies between it and the host's values. Each of the two streams therefore touches its own
+// arenas only, in the order of its own work, and waits for the other where values cross. Work is queued ahead of both,
+// by a few crossings. The device may be a CPU, too: then two streams of one machine work beside each other.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "core/host_buffer.h"
+#include "core/stream_link.h"
+#include "core/thread_pool.h"
+#include "tape/tape.h"
+
+namespace hone {
+
+class HostSide {
+ public:
+  /// For tapes on `device`, which must outlive this; with as many threads as its pool has.
+  explicit HostSide(Stream& device);
+  /// Waits for both streams.
+  ~HostSide();
+  HostSide(const HostSide&) = delete;
+  HostSide& operator=(const HostSide&) = delete;
+
+  const Context& context() const { return context_; }
+  Stream& stream() { return stream_; }
+  TapeMemory& memory() { return memory_; }
+
+  /// Values on their way: `to` and `from` have equal sizes.
+  struct Crossing {
+    Tensor to, from;
+  };
+  /// Queues the copies of values to the host or to the device, on both streams: work queued later on the side of `to`
+  /// reads them. In a dry pass they are counted. Waits if the host's stream is kAhead crossings behind.
+  void to_host(const std::vector<Crossing>& values) { cross(Side::kHost, values); }
+  void to_device(const std::vector<Crossing>& values) { cross(Side::kDevice, values); }
+
+  /// As TapeMemory's; call them together with those of the tape's memory.
+  void begin_dry();
+  void reserve();
+  /// Bytes of host memory (dry: high-water marks).
+  size_t bytes() const;
+
+  /// Waits for both streams. Throws the first exception of their work: the cause, if one stopped because of the other.
+  void synchronize();
+
+ private:
+  /// The memory through which values go to one side.
+  struct Way {
+    HostBuffer memory;
+    size_t high_water = 0;
+    int64_t left = 0;  ///< the mark after which the side has taken the last values
+  };
+
+  /// The queue of a GPU is finite: a thread that fills it would wait with a busy core, which the experts need.
+  static constexpr size_t kAhead = 8;
+
+  void cross(Side to, const std::vector<Crossing>& values);
+  /// Queues a copy in host memory on the host's stream.
+  void copy_on_host(Tensor to, Tensor from);
+
+  Stream& device_;
+  Way to_host_, to_device_;
+  std::deque<int64_t> crossed_;  // the host's marks after the last crossings
+  TapeMemory memory_;
+  ThreadPool pool_;
+  Stream stream_;
+  Context context_;
+  std::unique_ptr<StreamLink> link_;  // null for a planned GPU
+};
+
+}  // namespace hone

@@ -1,0 +1,54 @@
+// experts_device: auto. Where the routed experts of a run are, and what computes them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/dtype.h"
+#include "core/thread_pool.h"
+#include "params/parameter_store.h"
+#include "session/run_config.h"
+
+namespace hone {
+
+/// The places of routed experts, the fastest first where there is memory for it.
+enum class ExpertsPlace {
+  kDevice,    ///< on the device, which computes them
+  kStreamed,  ///< in host memory; the device computes them, layer by layer (cpu_offload: experts)
+  kHost,      ///< in host memory; the CPU computes them beside the device (experts_device: cpu)
+};
+
+/// The run's configuration with its experts in a place: experts_device and cpu_offload.
+RunConfig with_experts_in(RunConfig config, ExpertsPlace place);
+
+/// What a micro-batch asks of the experts of all layers.
+struct ExpertWork {
+  double flops = 0;  ///< of forward and backward
+  double bytes = 0;  ///< of their weights, as they are stored
+};
+ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token);
+
+/// Rates of experts' products, FLOP/s, and of copies from host memory to the device, bytes/s.
+struct ExpertRates {
+  double device = 0, host = 0, link = 0;
+};
+/// The shares of peak rates that products of experts reach; the CPU's peak and the link are measured, the GPU's is of
+/// its data sheet. `pool`: of the CPU that would compute them; `int8`: they are held in 8 bits. Takes some 0.1 s; not
+/// during a step.
+ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype);
+
+/// Seconds of a micro-batch's experts in a place. Weights are streamed twice, beside the products.
+double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates& rates);
+
+/// The place for a run: the fastest of those that fit, and why. `fits`: whether a run of this configuration fits. If
+/// none does, that which needs least of the device.
+struct ExpertsChoice {
+  ExpertsPlace place = ExpertsPlace::kDevice;
+  std::string reason;
+};
+ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work, const ExpertRates& rates,
+                                   const std::function<bool(const RunConfig&)>& fits);
+
+}  // namespace hone

@@ -1,0 +1,90 @@
+// Experts on the CPU beside the device, through the command line: training, resuming, evaluation, samples and merging.
+// Without a GPU, a second CPU stream computes them.
+#include <cmath>
+
+#include "device_main.h"
+#include "program.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ExpertsOnTheCpu : public ::testing::Test {
+ protected:
+  ExpertsOnTheCpu()
+      : model_(make_model(folder_, tiny_config())), data_(folder_.write("data.jsonl", progressions(40))) {}
+
+  Outcome train(const std::string& output, std::vector<std::string> more) const {
+    more.insert(more.begin(), {"finetuning_type=lora", "lora_r=4", "lora_target_modules=[attention,all-experts]"});
+    return run_hone(train_arguments(model_, data_, folder_ / output, more));
+  }
+  static std::string done(const Outcome& outcome) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  }
+  double eval_loss(const std::string& model, std::vector<std::string> more) const {
+    more.insert(more.begin(), {"eval", "model=" + model, "datasets=" + data_, "max_length=64", "--json",
+                               "device=" + test_run().device, "dtype=float32"});
+    const std::string printed = done(run_hone(more));
+    return printed.empty() ? NAN : Json::parse(printed)["eval_loss"].get<double>();
+  }
+  std::string adapter_of(const std::string& run) const {
+    return read_file(folder_ / run / "adapter_model.safetensors");
+  }
+
+  Folder folder_;
+  std::string model_, data_;
+};
+
+TEST_F(ExpertsOnTheCpu, AStoppedRunGoesOnToTheSameBits) {
+  const auto with = [](std::vector<std::string> options) {
+    options.insert(options.end(), {"use_kt=true", "lora_dropout=0.1", "save_steps=3"});
+    return options;
+  };
+  done(train("whole", with({"max_steps=6"})));
+  done(train("parts", with({"max_steps=3"})));
+  done(train("parts", with({"max_steps=6", "resume=auto"})));
+  EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
+}
+
+TEST_F(ExpertsOnTheCpu, LearnWhatThoseOnTheDeviceLearn) {
+  const std::vector<std::string> options = {"max_steps=8", "learning_rate=1e-2", "dtype=float32"};
+  const auto trained = [&](const std::string& where) {
+    std::vector<std::string> all = options;
+    all.push_back("experts_device=" + where);
+    done(train(where, all));
+    return eval_loss(model_, {"--checkpoint", (folder_ / where).string()});
+  };
+  const double gpu = trained("gpu"), cpu = trained("cpu"), untrained = eval_loss(model_, {});
+  EXPECT_LT(gpu, untrained - 0.1);
+  EXPECT_NEAR(cpu, gpu, 1e-3);
+  // The adapter does not depend on the place, nor does evaluation.
+  EXPECT_NEAR(eval_loss(model_, {"--checkpoint", (folder_ / "gpu").string(), "experts_device=cpu"}), gpu, 1e-4);
+  done(run_hone({"merge", "--model", model_, "--adapter", (folder_ / "cpu").string(), "--output",
+                 (folder_ / "merged").string()}));
+  EXPECT_NEAR(eval_loss((folder_ / "merged").string(), {}), cpu, 1e-4);
+}
+
+TEST_F(ExpertsOnTheCpu, TrainInEveryWay) {
+  done(train("packed", {"max_steps=2", "experts_device=cpu", "base_weight_dtype=nf4"}));
+  done(train("skipped", {"max_steps=2", "use_kt=true", "kt_backend=AMXBF16_SkipLoRA"}));
+  done(run_hone(train_arguments(model_, data_, folder_ / "full", {"max_steps=2", "experts_device=cpu"})));
+  done(train("chosen", {"max_steps=2", "experts_device=auto"}));
+  const std::string log = read_file(folder_ / "chosen" / "run.log");
+  EXPECT_NE(log.find("experts_device auto: gpu; "), std::string::npos) << log;
+}
+
+TEST_F(ExpertsOnTheCpu, IsRefusedWhereItDoesNotGo) {
+  const auto expect_refused = [](const Outcome& outcome, const std::string& reason) {
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(reason), std::string::npos) << outcome.err;
+  };
+  expect_refused(train("a", {"experts_device=cpu", "cuda_graphs=true"}), "leave cuda_graphs out");
+  expect_refused(run_hone({"bench", "step", "--model", "qwen3-8b", "--layers", "1", "--seq", "8", "--batch", "1",
+                           "--device", test_run().device, "--experts-device", "cpu"}),
+                 "the model has no routed experts");
+}
+
+}  // namespace
+}  // namespace hone
