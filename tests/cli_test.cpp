@@ -623,14 +623,17 @@ TEST_F(AfterTraining, AdaptersAreWrittenForServersAndComeBack) {
   const double expected = evaluated({"--adapter", split})["eval_loss"];
   for (const std::string layout : {"kt", "sglang", "target_parameters"}) {
     const std::string written = train_adapter(layout, {"adapter_layout=" + layout});
-    // The layout of the files does not change the numbers.
-    EXPECT_NEAR(evaluated({"--adapter", written})["eval_loss"].get<double>(), expected, 1e-5) << layout;
+    // The layout of the files does not change the numbers, but kt has experts' adapters in bfloat16: A and B move by
+    // at most 1 / 256 of themselves, and the loss by less than the adapter moved it times 2 / 256.
+    const double bound = layout == "kt" ? 1e-3 : 1e-5;
+    EXPECT_NEAR(evaluated({"--adapter", written})["eval_loss"].get<double>(), expected, bound) << layout;
     const std::string back = (folder_ / ("back_from_" + layout)).string();
     const Outcome outcome = run_hone({"convert", written, back, "--to", "split"});
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_NEAR(evaluated({"--adapter", back})["eval_loss"].get<double>(), expected, 1e-5) << layout;
+    EXPECT_NEAR(evaluated({"--adapter", back})["eval_loss"].get<double>(), expected, bound) << layout;
   }
   EXPECT_TRUE(fs::exists(folder_ / "kt/fused_expert_lora.safetensors"));
+  EXPECT_TRUE(fs::exists(folder_ / "kt/kt_adapter_manifest.json"));
   EXPECT_TRUE(SafetensorsFile(folder_ / "sglang/adapter_model.safetensors")
                   .find("model.layers.0.mlp.experts.1.gate_proj.lora_A.weight"));
 }

@@ -15,6 +15,7 @@
 #include "params/adapter_kind.h"
 #include "weights/adapter_config.h"
 #include "weights/adapter_layout.h"
+#include "weights/kt_manifest.h"
 #include "weights/model_folder.h"
 #include "weights/safetensors.h"
 
@@ -55,9 +56,7 @@ class AdapterFolder {
     main_.record_reads(ledger);
     if (std::filesystem::exists(directory / kKtFile)) kt_.emplace(directory / kKtFile).record_reads(ledger);
     for (const SafetensorsEntry& entry : main_.entries()) {
-      // Files for servers have no prefix.
-      const bool prefixed = entry.name.starts_with(kAdapterKeyPrefix);
-      by_key_[prefixed ? entry.name : kAdapterKeyPrefix + entry.name] = &entry;
+      by_key_[key_of(entry.name)] = &entry;
     }
   }
 
@@ -92,6 +91,13 @@ class AdapterFolder {
   static const std::filesystem::path& finished(const std::filesystem::path& directory) {
     require_finished(directory);
     return directory;
+  }
+
+  /// PEFT's key. Files for servers have no prefix, and the modules that KTransformers replaced are in an orig_module.
+  static std::string key_of(std::string name) {
+    constexpr std::string_view kReplaced = ".orig_module";
+    for (size_t at = 0; (at = name.find(kReplaced, at)) != std::string::npos;) name.erase(at, kReplaced.size());
+    return name.starts_with(kAdapterKeyPrefix) ? name : kAdapterKeyPrefix + name;
   }
 
   SafetensorsFile main_;
@@ -150,6 +156,7 @@ std::map<std::string, ParameterKind> kinds_of_whole(const ParameterStore& store)
 struct ExpertNames {
   std::string file_prefix, file_leaf;  // "….block_sparse_moe.experts.", ".w1"
   std::string own_prefix, own_leaf;    // "….mlp.experts.", ".gate_proj"
+  std::string serving_prefix;          // "model.layers.3.mlp.experts."
   std::string kt_keys[2];              // "layers.3.experts.gate_lora_a", …_b
 
   std::string glob() const { return file_prefix + "*" + file_leaf; }
@@ -160,7 +167,8 @@ struct ExpertNames {
     return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
   }
   bool have(const std::string& module) const {
-    return is_expert(module, file_prefix, file_leaf) || is_expert(module, own_prefix, own_leaf);
+    return is_expert(module, file_prefix, file_leaf) || is_expert(module, own_prefix, own_leaf) ||
+           is_expert(module, serving_prefix, own_leaf);
   }
 };
 
@@ -177,6 +185,7 @@ std::vector<ExpertNames> expert_names(const ParameterStore& store) {
                        file_name.substr(leaf),
                        experts_module(p) + ".",
                        "." + part.name,
+                       fmt::format("model.layers.{}.mlp.experts.", p.layer()),
                        {kt_key(p, part.name, true), kt_key(p, part.name, false)}});
     }
   }
@@ -226,6 +235,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   const std::filesystem::path config_path = directory / "adapter_config.json";
   const Json config = read_adapter_config(config_path);
   refuse_unsupported(config, config_path);
+  check_kt_manifest(directory);
   const AdapterFolder files(directory);
   const SafetensorsFile& file = files.main();
   const auto number = [&](const char* key, double fallback) {
@@ -345,10 +355,14 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
   const SafetensorsFile& file = files.main();
   std::set<std::string> used;  // names of used tensors in their files
   const std::vector<AdapterTensor> as_files = adapter_tensors(store, ExpertNaming::kFile),
-                                   canonical = adapter_tensors(store, ExpertNaming::kCanonical);
+                                   canonical = adapter_tensors(store, ExpertNaming::kCanonical),
+                                   serving = adapter_tensors(store, ExpertNaming::kServing);
   for (size_t i = 0; i < as_files.size(); ++i) {
-    const AdapterTensor& tensor = files.find(as_files[i].key) ? as_files[i] : canonical[i];
-    const SafetensorsEntry* entry = files.find(tensor.key);
+    const AdapterTensor& tensor = as_files[i];
+    const SafetensorsEntry* entry = nullptr;
+    for (const std::string& key : {tensor.key, canonical[i].key, kAdapterKeyPrefix + serving[i].key}) {
+      if (entry == nullptr) entry = files.find(key);
+    }
     if (!entry) {
       if (load_from_kt(files.kt(), tensor, used)) continue;
       // A router that the run trains but the adapter does not contain keeps the base model's values.

@@ -52,9 +52,11 @@ std::string ExpertKeys::module(int64_t expert, int64_t out_begin) const {
     HONE_ASSERT(found != names_.end(), experts_.name());
     return prefix_of(naming_) + found->second;
   }
+  const std::string experts = naming_ == ExpertNaming::kServing
+                                  ? fmt::format("model.layers.{}.mlp.experts", experts_.layer())
+                                  : prefix_of(naming_) + experts_module(experts_);
   for (const ExpertPart& part : parts_of(experts_)) {
-    if (part.out_begin != out_begin) continue;
-    return fmt::format("{}{}.{}.{}", prefix_of(naming_), experts_module(experts_), expert, part.name);
+    if (part.out_begin == out_begin) return fmt::format("{}.{}.{}", experts, expert, part.name);
   }
   HONE_ASSERT(false, experts_.name());
 }
@@ -236,7 +238,7 @@ void fused(const Source& source, std::vector<AdapterTensor>& tensors) {
 }
 
 /// KTransformers' tensors of all experts of a projection, [E, r, in] and [E, out, r]; zeros for experts without an
-/// adapter.
+/// adapter. KTransformers loads a file only if it has the tensors of every layer's experts.
 void stacked(const Source& source, std::vector<AdapterTensor>& tensors) {
   const Parameter& weight = source.weight;
   const int64_t experts = weight.shape()[0], in = weight.shape()[2], r = source.rank;
@@ -411,12 +413,11 @@ std::vector<AdapterTensor> AdapterFiles::experts() const {
   const LayoutRow& row = row_of(layout_);
   std::vector<AdapterTensor> tensors;
   if (row.split_experts != stacked) return tensors;
-  std::set<std::string> adapted;  // modules with experts
+  const bool some = std::any_of(store_.all().begin(), store_.all().end(),
+                                [](const Parameter& p) { return is_experts(p) && !p.adapters().empty(); });
+  if (!some) return tensors;
   for (const Parameter& p : store_.all()) {
-    if (is_experts(p) && !p.adapters().empty()) adapted.insert(experts_module(p));
-  }
-  for (const Parameter& p : store_.all()) {
-    if (is_experts(p) && adapted.contains(experts_module(p))) row.cell(p)({store_, p, row.names, lora_.r}, tensors);
+    if (is_experts(p)) row.cell(p)({store_, p, row.names, lora_.r}, tensors);
   }
   return tensors;
 }

@@ -24,7 +24,7 @@ inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
 enum class ExpertNaming {
   kFile,       ///< as in the model's files: "base_model.model.….block_sparse_moe.experts.3.w1"
   kCanonical,  ///< by the module in memory: "base_model.model.….mlp.experts.3.gate_proj"
-  kServing,    ///< as kCanonical, but no key has "base_model.model.": SGLang
+  kServing,    ///< "model.layers.L.mlp.experts.3.gate_proj", and no key has "base_model.model.": SGLang
 };
 
 /// Prefix of all keys.

@@ -24,7 +24,8 @@ constexpr const char* kMainFile = "adapter_model.safetensors";
 /// A tensor that is gathered from blocks of parameters, which are in host memory as a whole meanwhile.
 class BlocksSource : public TensorSource {
  public:
-  BlocksSource(AdapterTensor tensor, bool finite) : tensor_(std::move(tensor)), finite_(finite) {}
+  BlocksSource(AdapterTensor tensor, DType dtype, bool finite)
+      : tensor_(std::move(tensor)), dtype_(dtype), finite_(finite) {}
 
   int64_t unit() const override { return tensor_.numel(); }
   std::vector<StateRange> state_of(Slice) const override {
@@ -55,24 +56,25 @@ class BlocksSource : public TensorSource {
     const std::span<const float> made = gather(
         tensor_, [&](const Parameter& parameter) { return whole.at(&parameter).data(); }, scratch);
     if (finite_) require_finite(tensor_.key, DType::kF32, std::as_bytes(made).data(), tensor_.numel());
-    put(std::as_bytes(made));
+    put_converted(dtype_, std::as_bytes(made).data(), DType::kF32, tensor_.numel(), put);
   }
 
  private:
   AdapterTensor tensor_;
+  DType dtype_;
   bool finite_;
 };
 
-TensorFile file_of(const char* name, const std::vector<AdapterTensor>& tensors, bool finite) {
+TensorFile file_of(const char* name, const std::vector<AdapterTensor>& tensors, DType dtype, bool finite) {
   TensorFile file{name, {}};
   for (const AdapterTensor& tensor : tensors) {
-    SafetensorsWriter::Announced announced{tensor.key, DType::kF32, tensor.dims};
+    SafetensorsWriter::Announced announced{tensor.key, dtype, tensor.dims};
     if (tensor.is_run()) {
       const Slice run{tensor.blocks.front().in_parameter.begin, tensor.numel()};
       file.tensors.push_back(
           run_of(std::move(announced), {&tensor.parameter(), StatePart::kValue, run}, finite ? tensor.key : ""));
     } else {
-      file.tensors.push_back({std::move(announced), std::make_shared<const BlocksSource>(tensor, finite)});
+      file.tensors.push_back({std::move(announced), std::make_shared<const BlocksSource>(tensor, dtype, finite)});
     }
   }
   return file;
@@ -83,9 +85,9 @@ TensorFile file_of(const char* name, const std::vector<AdapterTensor>& tensors, 
 std::vector<TensorFile> adapter_files(const ParameterStore& store, const AdapterSaveOptions& options) {
   require_layout(store, options.layout);
   const AdapterFiles layout(store, options.lora, options.layout);
-  std::vector<TensorFile> files = {file_of(kMainFile, layout.main(), options.finite)};
+  std::vector<TensorFile> files = {file_of(kMainFile, layout.main(), DType::kF32, options.finite)};
   if (const std::vector<AdapterTensor> experts = layout.experts(); !experts.empty()) {
-    files.push_back(file_of(kKtFile, experts, options.finite));
+    files.push_back(file_of(kKtFile, experts, DType::kBF16, options.finite));  // KTransformers reads no other dtype
   }
   return files;
 }

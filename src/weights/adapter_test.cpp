@@ -14,6 +14,8 @@
 #include "weights/adapter.h"
 #include "weights/adapter_layout.h"
 #include "weights/checkpoint.h"
+#include "weights/kt_manifest.h"
+#include "weights/model_folder.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -30,6 +32,15 @@ LoraOptions lora_of(ExpertLora experts) {
           .expert_lora = experts,
           .target_modules = {"attention", "all-experts"},
           .target_parameters = {}};
+}
+
+/// Rounds the adapters to bfloat16, which kt's experts have in files.
+void round_adapters(ParameterStore& store) {
+  for (Parameter& p : store.all()) {
+    if (p.kind() != ParameterKind::kLora) continue;
+    float* values = p.value().as<float>();
+    for (int64_t i = 0; i < p.shape().numel(); ++i) values[i] = static_cast<float>(BFloat16(values[i]));
+  }
 }
 
 class Adapters : public ::testing::Test {
@@ -88,6 +99,7 @@ TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
       SCOPED_TRACE(::testing::Message() << static_cast<int>(trained) << " " << static_cast<int>(layout));
       ParameterStore store;
       make(store, lora_of(trained));
+      if (layout == AdapterLayout::kKt) round_adapters(store);
       save_adapter(directory_, store, {.lora = lora_of(trained), .layout = layout, .base_model = "base"});
       const std::vector<float> loaded = merged_after_loading(), expected = merged(store);
       // Added zeros and a copied A do not change sums; the scalings 6/2 and 12/4 are equal: bitwise equal results.
@@ -145,6 +157,7 @@ TEST_F(Adapters, SplitAndSharedAdaptersOfOneModelAreWrittenInEveryLayout) {
       lora.target_parameters = {std::string("*") + shared};
       ParameterStore store;
       make(store, lora);
+      if (layout == AdapterLayout::kKt) round_adapters(store);
       save_adapter(directory_, store, {.lora = lora, .layout = layout, .base_model = ""});
       EXPECT_EQ(merged_after_loading(), merged(store));
     }
@@ -191,9 +204,11 @@ TEST_F(Adapters, KtHasAllExpertsOfAProjectionInOneTensor) {
   lora.target_modules = {"attention", "down_proj"};
   ParameterStore store;
   make(store, lora);
+  round_adapters(store);
   save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kKt, .base_model = ""});
   const SafetensorsFile file(directory_ / "fused_expert_lora.safetensors");
   ASSERT_EQ(file.entries().size(), 6u);
+  for (const SafetensorsEntry& entry : file.entries()) EXPECT_EQ(entry.dtype, DType::kBF16) << entry.name;
   EXPECT_EQ(file.at("layers.0.experts.gate_lora_a").shape, (std::vector<int64_t>{3, 2, 4}));
   EXPECT_EQ(file.at("layers.0.experts.down_lora_a").shape, (std::vector<int64_t>{3, 2, 5}));
   EXPECT_EQ(file.at("layers.0.experts.down_lora_b").shape, (std::vector<int64_t>{3, 4, 2}));
@@ -207,6 +222,178 @@ TEST_F(Adapters, KtHasAllExpertsOfAProjectionInOneTensor) {
   // Saving in another layout removes its files.
   save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kSplit, .base_model = ""});
   EXPECT_FALSE(fs::exists(directory_ / "fused_expert_lora.safetensors"));
+}
+
+TEST_F(Adapters, KtHasTheExpertsOfEveryLayer) {
+  const LoraOptions lora{.r = 2, .alpha = 6, .target_modules = {"all-experts"}, .target_parameters = {}, .layers = {1}};
+  const auto two_layers = [&](ParameterStore& store, const LoraOptions& options) {
+    testing::add_model(store, sizes_);
+    testing::add_experts(store, sizes_, 1);
+    attach_lora(store, options);
+    store.allocate(Device{});
+    testing::fill(store, 3);
+  };
+  ParameterStore store, again;
+  two_layers(store, lora);
+  round_adapters(store);
+  save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kKt, .base_model = ""});
+  const SafetensorsFile file(directory_ / "fused_expert_lora.safetensors");
+  ASSERT_EQ(file.entries().size(), 12u);
+  for (const float value : file.read_floats("layers.0.experts.up_lora_a")) EXPECT_EQ(value, 0.0f);
+  two_layers(again, [&] {
+    ParameterStore model;
+    testing::add_model(model, sizes_);
+    testing::add_experts(model, sizes_, 1);
+    return describe_adapter(directory_, model).lora;
+  }());
+  load_adapter(directory_, again);
+  EXPECT_EQ(merged(again), merged(store));
+}
+
+/// An adapter in KTransformers' layout, in `folder` with its manifest.
+class KtManifest : public Adapters {
+ protected:
+  void SetUp() override {
+    Adapters::SetUp();
+    folder_ = directory_ / "kt";
+    write(AdapterLayout::kKt);
+  }
+  void write(AdapterLayout layout) const {
+    ParameterStore store;
+    make(store, lora_of(ExpertLora::kSplit));
+    write_directory(folder_, [&](const fs::path& temporary, FileChecksums&) {
+      save_adapter(temporary, store, {.lora = lora_of(ExpertLora::kSplit), .layout = layout, .base_model = "base"});
+    });
+  }
+  Json manifest() const { return read_json(folder_ / kKtManifestName); }
+  /// The error of reading the folder, after `edit` of its manifest.
+  std::string error_after(const std::function<void(Json&)>& edit) const {
+    Json json = manifest();
+    const std::string before = json.dump();
+    edit(json);
+    write_text_file(folder_ / kKtManifestName, json.dump());
+    const std::string error = this->error();
+    write_text_file(folder_ / kKtManifestName, before);
+    return error;
+  }
+  std::string error() const {
+    ParameterStore store;
+    testing::add_model(store, {});
+    return testing::user_error([&] { describe_adapter(folder_, store); });
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(KtManifest, StatesWhatKTransformersCompares) {
+  const Json json = manifest();
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["status"], "ready");
+  EXPECT_EQ(json["expert_weight_format"], "bf16");
+  EXPECT_EQ(json["base"], (Json{{"model_name_or_path", "base"}}));
+  EXPECT_EQ(json["lora"], (Json{{"rank", 2}, {"alpha", 6.0}}));
+  ASSERT_EQ(json["artifacts"].size(), 3u);
+  for (const auto& [name, record] : json["artifacts"].items()) {
+    EXPECT_EQ(record["size"], fs::file_size(folder_ / name)) << name;
+    EXPECT_EQ(record["sha256"].get<std::string>().size(), 64u) << name;
+  }
+  const Json& experts = json["artifacts"]["fused_expert_lora.safetensors"];
+  EXPECT_EQ(experts["tensor_count"], 6);
+  EXPECT_EQ(experts["tensors"]["layers.0.experts.down_lora_b"], (Json{{"shape", {3, 4, 2}}, {"dtype", "BF16"}}));
+}
+
+/// FIPS 180-4's digest of "abc".
+TEST_F(KtManifest, DigestsAreSha256) {
+  write_text_file(folder_ / "abc", "abc");
+  const auto record = [](const char* digest) { return Json{{"size", 3}, {"sha256", digest}}; };
+  const std::string right = error_after([&](Json& json) {
+    json["artifacts"]["abc"] = record("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  });
+  EXPECT_THAT(right, ::testing::Not(HasSubstr("abc")));
+  const std::string wrong = error_after([&](Json& json) {
+    json["artifacts"]["abc"] = record("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ae");
+  });
+  EXPECT_THAT(wrong, HasSubstr("abc has the SHA-256 ba7816bf"));
+}
+
+TEST_F(KtManifest, DamageIsNamed) {
+  EXPECT_EQ(error(), "");
+  const auto of_experts = [](Json& json) -> Json& { return json["artifacts"]["fused_expert_lora.safetensors"]; };
+  EXPECT_THAT(error_after([&](Json& json) { of_experts(json)["sha256"] = std::string(64, '0'); }),
+              HasSubstr("fused_expert_lora.safetensors has the SHA-256"));
+  EXPECT_THAT(error_after([&](Json& json) { of_experts(json)["size"] = 5; }), HasSubstr("bytes, not 5"));
+  EXPECT_THAT(error_after([&](Json& json) { of_experts(json).erase("sha256"); }), HasSubstr("no size and sha256"));
+  EXPECT_THAT(error_after([&](Json& json) { json["artifacts"].erase("adapter_config.json"); }),
+              HasSubstr("does not list adapter_config.json"));
+  EXPECT_THAT(error_after([&](Json& json) { json["artifacts"]["../base"] = of_experts(json); }),
+              HasSubstr("which is not in this folder"));
+  EXPECT_THAT(error_after([](Json& json) { json["status"] = "writing"; }), HasSubstr("status \"writing\""));
+  EXPECT_THAT(error_after([](Json& json) { json["version"] = 2; }), HasSubstr("version 2"));
+  EXPECT_THAT(error_after([](Json& json) { json = Json::array(); }), HasSubstr("not a JSON object"));
+  fs::remove(folder_ / "fused_expert_lora.safetensors");
+  EXPECT_THAT(error(), HasSubstr("fused_expert_lora.safetensors is missing"));
+}
+
+TEST_F(KtManifest, IsOfKtOnly) {
+  write(AdapterLayout::kSglang);
+  EXPECT_FALSE(fs::exists(folder_ / kKtManifestName));
+  EXPECT_EQ(error(), "");
+}
+
+/// KTransformers and its converter for SGLang name layers so whatever the model's files call them.
+TEST_F(Adapters, ServersNamesAreReadWithoutTheModelsPrefix) {
+  ParameterStore store, again;
+  const auto add = [](ParameterStore& to) {
+    FileLayout gate_up, down;
+    for (int64_t e = 0; e < 2; ++e) {
+      const std::string file = fmt::format("model.language_model.layers.3.mlp.experts.{}.", e);
+      gate_up.push_back({file + "gate_proj.weight", {5, 4}, 2 * e * 20});
+      gate_up.push_back({file + "up_proj.weight", {5, 4}, (2 * e + 1) * 20});
+      down.push_back({file + "down_proj.weight", {4, 5}, e * 20});
+    }
+    const std::string own = "model.language_model.layers.3.mlp.experts.";
+    to.add({own + "gate_up_proj", {2, 10, 4}, ParameterKind::kExpertsGateUp, 3, {gate_up}}, DType::kF32);
+    to.add({own + "down_proj", {2, 4, 5}, ParameterKind::kExpertsDown, 3, {down}}, DType::kF32);
+  };
+  const auto fill = [](ParameterStore& of, const LoraOptions& lora) {
+    attach_lora(of, lora);
+    of.allocate(Device{});
+    testing::fill(of, 3);
+  };
+  const LoraOptions lora{.r = 2, .alpha = 6, .target_modules = {"all-experts"}, .target_parameters = {}};
+  add(store);
+  fill(store, lora);
+  save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kSglang, .base_model = ""});
+  EXPECT_TRUE(SafetensorsFile(directory_ / "adapter_model.safetensors")
+                  .find("model.layers.3.mlp.experts.1.up_proj.lora_B.weight"));
+  add(again);
+  fill(again, describe_adapter(directory_, again).lora);
+  load_adapter(directory_, again);
+  EXPECT_EQ(merged(again), merged(store));
+}
+
+/// KTransformers' injected modules keep what they replaced in orig_module, which PEFT's names then hold.
+TEST_F(Adapters, NamesOfReplacedModulesAreReadAsTheirOwn) {
+  const LoraOptions lora{.r = 2, .alpha = 6, .target_modules = {"attention"}, .target_parameters = {}};
+  ParameterStore store;
+  make(store, lora);
+  save_adapter(directory_, store, {.lora = lora, .base_model = ""});
+  const fs::path path = directory_ / "adapter_model.safetensors";
+  std::vector<SafetensorsWriter::Announced> announced;
+  std::vector<std::vector<float>> values;
+  {
+    const SafetensorsFile file(path);
+    for (const SafetensorsEntry& entry : file.entries()) {
+      std::string name = entry.name;
+      name.insert(name.find(".lora_"), ".orig_module");
+      announced.push_back({name, DType::kF32, entry.shape});
+      values.push_back(file.read_floats(entry.name));
+    }
+  }
+  SafetensorsWriter writer(path, announced);
+  for (const std::vector<float>& tensor : values) writer.write(tensor.data(), tensor.size() * sizeof(float));
+  writer.finish();
+  EXPECT_EQ(merged_after_loading(), merged(store));
 }
 
 TEST_F(Adapters, SglangNamesExpertsAloneAndWithoutAPrefix) {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
+#include "weights/kt_manifest.h"
 #include "weights/manifest.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
@@ -189,7 +190,8 @@ void copy_model_files(const std::filesystem::path& from, const std::filesystem::
     const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
                       extension == ".py" || name == "LICENSE";
     static const std::set<std::string> kOfRuns = {"trainer_state.json", "adapter_config.json", "training_state.json",
-                                                  "training_info.json", "mlflow_run.json",     kManifestName};
+                                                  "training_info.json", "mlflow_run.json",     kManifestName,
+                                                  kKtManifestName};
     const bool ours = name.ends_with(".index.json") || kOfRuns.contains(name);
     if (!text || ours || !entry.is_regular_file() || entry.file_size() > kLargest) continue;
     copy_durably(path, to / name);

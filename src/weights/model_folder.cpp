@@ -9,6 +9,8 @@
 #include "core/error.h"
 #include "core/folder_lock.h"
 #include "core/untrusted_json.h"
+#include "weights/adapter_layout.h"
+#include "weights/kt_manifest.h"
 
 namespace hone {
 
@@ -39,7 +41,8 @@ bool is_shard(std::string_view name) {
 }
 
 bool is_weights(const std::string& name) {
-  return is_entry(name) || is_shard(name) || name == "adapter_config.json" || name == "fused_expert_lora.safetensors";
+  return is_entry(name) || is_shard(name) || name == "adapter_config.json" || name == kKtFile ||
+         name == kKtManifestName;
 }
 
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
@@ -151,6 +154,7 @@ void fill_and_sync(const TemporaryFolder& temporary, const fs::path& directory, 
   try {
     FileChecksums checksums;
     fill(temporary.path(), checksums);
+    write_kt_manifest(temporary.path());
     Manifest::of(temporary.path(), checksums).write(temporary.path());
     sync_tree(temporary.path());
   } catch (const fs::filesystem_error& failure) {

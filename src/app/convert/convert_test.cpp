@@ -150,7 +150,7 @@ TEST_F(WeightConversion, AdaptersAreTheSameInEveryLayout) {
   for (const char* adapter :
        {"qwen3_moe/split_adapter", "qwen3_moe/lora_experts_final", "mixtral/lora_experts_final"}) {
     const fs::path original = goldens / adapter, model = original.parent_path() / "model";
-    const std::vector<float> expected = logits_of(model, original);
+    std::vector<float> expected = logits_of(model, original);
     fs::path last = original;
     for (const char* layout : {"kt", "sglang", "split", "target_parameters", "kt", "target_parameters", "sglang"}) {
       WeightConversionOptions one;
@@ -159,9 +159,12 @@ TEST_F(WeightConversion, AdaptersAreTheSameInEveryLayout) {
       one.to = layout;
       one.output = (folder_ / std::to_string(std::distance(fs::directory_iterator(folder_), {}))).string();
       ASSERT_EQ(run_convert(one), 0);
+      const bool rounds = last == original;  // kt, the first, has experts' adapters in bfloat16
       last = one.output;
-      // Added zeros may change the order of sums.
-      EXPECT_LT(relative_difference(logits_of(model, last), expected), 1e-6) << adapter << " as " << layout;
+      const std::vector<float> logits = logits_of(model, last);
+      // Added zeros may change the order of sums; A and B in bfloat16 move their product by at most 2 / 256.
+      EXPECT_LT(relative_difference(logits, expected), rounds ? 2.0 / 256 : 1e-6) << adapter << " as " << layout;
+      if (rounds) expected = logits;
     }
   }
 }

@@ -161,7 +161,8 @@ lora_target_modules: [all-linear]
           ""};
 }
 
-/// KTransformers' fine-tuning: LLaMA-Factory's YAML with use_kt and kt_ keys. Its adapters are on every expert.
+/// KTransformers' fine-tuning: LLaMA-Factory's YAML with use_kt and kt_ keys, which kt_config may hold, too. Its
+/// adapters are on every expert, except with the backends called …_SkipLoRA.
 ToolText kt_text() {
   return {"kt",
           "KTransformers",
@@ -171,18 +172,24 @@ ToolText kt_text() {
            "kt_lora_rank", "kt_use_lora_experts", "kt_config", "kt_optimize_rule", "kt_expert_checkpoint_path",
            "kt_cpu_activation"},
           R"(
-use_kt - experts on the CPU beside a GPU; `hone estimate` says what fits on one of them
-kt_optimize_rule, cpu_infer, chunk_size, mode - experts on the CPU beside a GPU; `hone estimate` says what fits on one of them
-kt_backend, kt_config.kt_backend, kt_expert_weight_format, kt_config.kt_expert_weight_format = expert_weight_dtype
-kt_weight_path, kt_expert_checkpoint_path, kt_non_expert_weight_path, kt_skip_expert_loading, kt_checkpoint_files, kt_sharded_metadata ~ weights are read from the model's folder
-kt_lora_rank, kt_config.kt_lora_rank = lora_r
-kt_lora_alpha, kt_config.kt_lora_alpha = lora_alpha
-kt_lora_dropout, kt_config.kt_lora_dropout = lora_dropout
-kt_train_mode, kt_config.kt_train_mode = finetuning_type
-kt_use_lora_experts, kt_config.kt_use_lora_experts ! small MLPs beside the experts are not in this version
-kt_num_threads, kt_config.kt_num_threads = threads
-kt_config.* ~ it says how the experts are placed
-kt_* ~ it says how the experts are placed
+use_kt, kt_config.enabled - experts on the CPU beside a GPU; `hone estimate` says what fits on one of them
+kt_optimize_rule, chunk_size, mode ~ it says how the experts are placed
+kt_backend, kt_expert_weight_format = expert_weight_dtype
+kt_weight_path, kt_expert_checkpoint_path ? experts are read from model_name_or_path, and rounded by the same rule: this folder was made of that model
+kt_non_expert_weight_path ~ the weights that it was made of are read from model_name_or_path
+kt_skip_expert_loading, kt_checkpoint_files, kt_sharded_metadata, kt_wrap_fn, kt_wrap_kwargs ~ weights are read straight into place
+kt_lora_rank = lora_r
+kt_lora_alpha = lora_alpha
+kt_lora_dropout = lora_dropout
+kt_train_mode = finetuning_type
+kt_full_weight_grad ~ kt_train_mode says it
+kt_use_lora_experts ! small MLPs beside the experts are not in this version
+kt_lora_expert_num, kt_lora_expert_intermediate_size ~ only kt_use_lora_experts would read it
+kt_num_threads, cpu_infer = threads
+kt_num_gpu_experts - the routed experts of a layer are all in one place
+kt_tp_enabled, kt_threadpool_count ~ threads and memory are spread over the memory nodes of the machine
+kt_cpu_activation, kt_activation_policy, kt_share_backward_bb, kt_share_cache_pool, kt_max_cache_depth, kt_model_max_length, kt_weight_lifecycle ~ memory is planned before the run
+kt_force_fused_expert_lora ~ adapter_layout says how adapters are written
 lora_target = lora_target_modules {all: "all-linear,all-experts"}
 )",
           "",

@@ -19,6 +19,9 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
+/// The end of KTransformers' backends whose experts have no adapters.
+constexpr std::string_view kSkipsLora = "_skiplora";
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
@@ -89,11 +92,12 @@ class Translator {
     const Remark remark{said(raw, value), value.where, rule.why};
     if (value.kind == Kind::kNull) return result_.no_effect.push_back({raw, value.where, "it is empty"});
     if (value.kind == Kind::kScalar && value.text == "auto" && rule.kind != ToolRule::Kind::kNoEffect) {
-      return result_.no_effect.push_back({remark.said, remark.where, "the trainer's arguments say it"});
+      return result_.no_effect.push_back({remark.said, remark.where, "other settings say it"});
     }
     if (rule.kind == ToolRule::Kind::kMeans) {
       if (rule.name == "enable_thinking") state({&key_spec("learn_empty_thinking"), nullptr}, raw, value);
       if (rule.name == "use_muon" && value.text == "true") return step_by_muon(raw, value);
+      if (rule.name == "kt_backend" && lower(value.text).ends_with(kSkipsLora)) return freeze_experts(raw, value);
       return state({rule.key, &rule.alias}, raw, value);
     }
     if (rule.kind == ToolRule::Kind::kNoEffect) return result_.no_effect.push_back(remark);
@@ -122,11 +126,17 @@ class Translator {
                             "LLaMA-Factory steps routers by Muon, too, and stacked experts (transformers 5) by AdamW"});
   }
 
+  /// KTransformers' AMXBF16_SkipLoRA and alike: the experts' adapters get no gradient, so they stay zero.
+  void freeze_experts(const std::string& raw, const ConfigNode& value) {
+    state_as("expert_weight_dtype", value.text.substr(0, value.text.size() - kSkipsLora.size()).c_str(), raw, value);
+    state_as("lora_exclude_modules", "all-experts", raw, value);
+  }
+
   /// States a key of Hone for a statement `raw` of the source.
   void state_as(const char* key, const char* text, const std::string& raw, const ConfigNode& value) {
     ConfigNode node = value;
     node.text = text;
-    state({&key_spec(key), nullptr}, raw, node);
+    state({&key_spec(key), nullptr}, raw, node, false, &value);
   }
 
   std::vector<Remark>& remarks_of(ToolRule::Kind kind) {
@@ -173,8 +183,9 @@ class Translator {
   }
 
   /// States what `value` means for the key, and for the other keys that an alias is about. `beside`: it is one of
-  /// these.
-  void state(const FoundKey& found, const std::string& raw, const ConfigNode& value, bool beside = false) {
+  /// these. `written`: what the source says, if it is not `value`.
+  void state(const FoundKey& found, const std::string& raw, const ConfigNode& value, bool beside = false,
+             const ConfigNode* written = nullptr) {
     const KeySpec& key = *found.key;
     for (const AlsoStates& also : found.alias ? found.alias->also : std::vector<AlsoStates>{}) {
       const Alias meaning{found.alias->name, also.rewrite};
@@ -191,7 +202,7 @@ class Translator {
       std::optional<Statement> statement = read_statement(
           found, raw, data ? dataset_entries({tool_, source_.root, source_.folder}, value, result_) : value);
       if (statement) {
-        statement->said = said(raw, value);
+        statement->said = said(raw, written ? *written : value);
         statements_[statement->key->name].push_back(std::move(*statement));
       } else if (value.kind != Kind::kNull && !beside) {
         result_.no_effect.push_back({said(raw, value), value.where, "it says nothing, or that something is off"});
@@ -208,11 +219,11 @@ class Translator {
     return value.kind == Kind::kScalar && !value.text.empty() && value.text.find('{') == std::string::npos && !file;
   }
 
-  /// Combines statements about one key that the tool permits: targets of adapters are combined, and one of two switches
+  /// Combines statements about one key that the tool permits: adapters' modules are combined, and one of two switches
   /// enables recomputation.
   static std::vector<Statement> agreed(const KeySpec& key, std::vector<Statement> all) {
     if (all.size() < 2) return all;
-    if (key.name == "lora_target_modules") {
+    if (key.name == "lora_target_modules" || key.name == "lora_exclude_modules") {
       Statement& first = all.front();
       for (size_t i = 1; i < all.size(); ++i) {
         first.said += ", " + all[i].said;
