@@ -153,6 +153,7 @@ TEST_F(KTransformersConfigs, Qwen3MoeIsValid) {
   EXPECT_EQ(config_.run.lora.target_modules, (std::vector<std::string>{"all-linear", "all-experts"}));
   EXPECT_EQ(config_.run.lora.r, 8);
   EXPECT_EQ(config_.run.lora.alpha, 16.0) << "twice the rank";
+  EXPECT_THAT(text_, HasSubstr("experts_device: cpu"));
   EXPECT_EQ(config_.run.model.expert_weight_dtype, "auto");
   EXPECT_EQ(config_.run.data.datasets.size(), 2u);
   EXPECT_THAT(validated(run, model(shape("qwen3-235b-a22b"))), HasSubstr("valid: nothing was written"));
@@ -238,6 +239,7 @@ TEST_F(KTransformersConfigs, EveryKeyIsUnderstood) {
     EXPECT_EQ(config.run.lora.alpha, 8.0);
     EXPECT_EQ(config.run.lora.dropout, 0.1);
     EXPECT_EQ(config.run.machine.threads, 8);
+    EXPECT_THAT(text_, HasSubstr("experts_device: cpu"));
   }
   EXPECT_FALSE(refused(write("unknown.yaml", head + "kt_config: {kt_cache_depth: 2}\n")).empty());
   EXPECT_THAT(printed_, HasSubstr("no key of KTransformers"));

@@ -172,7 +172,7 @@ ToolText kt_text() {
            "kt_lora_rank", "kt_use_lora_experts", "kt_config", "kt_optimize_rule", "kt_expert_checkpoint_path",
            "kt_cpu_activation"},
           R"(
-use_kt, kt_config.enabled - experts on the CPU beside a GPU; `hone estimate` says what fits on one of them
+use_kt, kt_config.enabled = experts_device: cpu
 kt_optimize_rule, chunk_size, mode ~ it says how the experts are placed
 kt_backend, kt_expert_weight_format = expert_weight_dtype
 kt_weight_path, kt_expert_checkpoint_path ? experts are read from model_name_or_path, and rounded by the same rule: this folder was made of that model
