@@ -261,8 +261,8 @@ void add_precision(GroupBuilder group) {
                 {"amxint8_skiplora", "int8"},
                 {"amxint4_skiplora", "int4"}})
       .alias({"kt_expert_weight_format", "accelerate_kt_expert_weight_format"})
-      .alias("kt_backend", mapped({}), {{"lora_exclude_modules", skips_lora_of_experts()}})
-      .alias("accelerate_kt_backend", mapped({}), {{"lora_exclude_modules", skips_lora_of_experts()}});
+      .alias("kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}})
+      .alias("accelerate_kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}});
   group
       .key("grad_dtype",
            "Gradients of trained weights; those of norms, biases and adapters stay float32. What further micro-batches "
