@@ -24,6 +24,7 @@
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
+#include "dist/guarded.h"
 #include "dist/peer_memory.h"
 #include "dist/rendezvous.h"
 #include "ops/linear/linear.h"
@@ -58,6 +59,7 @@ class Checks {
 
   template <class T>
   void type(const char* name) {
+    begin(fmt::format("collectives of {} on {} ranks", name, ranks_.size()));
     for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{7}, int64_t{4099}, int64_t{3000001}}) {
       all_reduce<T>(name, count);
       parts<T>(name, count, even_parts(count, ranks_.size()), "even parts");
@@ -70,6 +72,7 @@ class Checks {
 
   /// Sums with rounding have the same bits on all ranks and in every run.
   void determinism() {
+    begin("the same bits");
     std::string first;
     for (int run = 0; run < 3; ++run) {
       std::vector<float> values(1 << 20);
@@ -87,6 +90,7 @@ class Checks {
 
   /// Collectives see work queued on the compute stream before fork(); work queued after join() sees the sums.
   void order() {
+    begin("order");
     const int64_t count = 1 << 22;
     std::vector<float> ones(static_cast<size_t>(count), 1), twos(static_cast<size_t>(count), 2);
     Buffer memory(stream_.device(), static_cast<size_t>(count) * sizeof(float));
@@ -106,6 +110,7 @@ class Checks {
 
   /// Gathers and reductions of two lanes at once, as of weights and gradients.
   void lanes(Communicator& other) {
+    begin("two lanes");
     const int64_t each = 1 << 20, count = each * ranks_.size();
     const std::vector<Part> parts = even_parts(count, ranks_.size());
     const std::vector<float> ones(static_cast<size_t>(count), 1);
@@ -357,6 +362,13 @@ class Checks {
     return parts;
   }
 
+  /// Says what is checked next, so that a check that does not end has a name.
+  void begin(const std::string& what) const {
+    if (ranks_.control().rank() > 0) return;
+    fmt::print("{}\n", what);
+    std::fflush(stdout);
+  }
+
   Communicator& ranks_;
   Stream& stream_;
   int failures_ = 0;
@@ -422,23 +434,25 @@ int run(const std::vector<std::string>& arguments) {
   const std::unique_ptr<Communicator> ranks = connect_ranks(std::move(control), environment, stream);
   if (ranks->rank() == 0) fmt::print("connected in {:.2f} s\n", seconds_since(begin));
   if (!fault.empty()) return run_fault(fault, *ranks, stream);
-  Checks checks(*ranks, stream);
-  checks.types();
-  checks.determinism();
-  checks.order();
-  bool groups_held = true;
-  checks.lanes(*ranks->split(0));
-  for (const bool neighbours : {false, true}) {  // every second rank, or two neighbours
-    const auto group = ranks->split(neighbours ? ranks->rank() / 2 : ranks->rank() % 2);
-    Checks of_group(*group, stream);
-    of_group.type<float>("f32");
-    groups_held &= of_group.all_held();
-  }
-  if (bandwidth) checks.bandwidth(device == "cuda" ? int64_t{1} << 30 : int64_t{1} << 26);
-  if (bandwidth && device == "cuda") checks.beside_products(int64_t{1} << 30);
-  const bool held = !ranks->control().any(!checks.all_held() || !groups_held);
-  if (ranks->rank() == 0) fmt::print("{}\n", held ? "all collectives held" : "collectives FAILED");
-  return held ? 0 : 1;
+  return guarded(&ranks->control(), [&] {
+    Checks checks(*ranks, stream);
+    checks.types();
+    checks.determinism();
+    checks.order();
+    bool groups_held = true;
+    checks.lanes(*ranks->split(0));
+    for (const bool neighbours : {false, true}) {  // every second rank, or two neighbours
+      const auto group = ranks->split(neighbours ? ranks->rank() / 2 : ranks->rank() % 2);
+      Checks of_group(*group, stream);
+      of_group.type<float>("f32");
+      groups_held &= of_group.all_held();
+    }
+    if (bandwidth) checks.bandwidth(device == "cuda" ? int64_t{1} << 30 : int64_t{1} << 26);
+    if (bandwidth && device == "cuda") checks.beside_products(int64_t{1} << 30);
+    const bool held = !ranks->control().any(!checks.all_held() || !groups_held);
+    if (ranks->rank() == 0) fmt::print("{}\n", held ? "all collectives held" : "collectives FAILED");
+    return held ? 0 : 1;
+  });
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
   s.multiprocessors = info.multiprocessors;
   s.compute_capability = 10 * info.major + info.minor;
   s.shared_memory = info.shared_memory;
+  cuda::check(cudaSetDevice(device), "selecting a GPU");  // for the stream, its events and pinned memory
   cuda::check(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking), "creating a stream");
   for (State::Staging& half : s.staging) {
     half.memory = cuda::allocate_pinned(kStagingBytes + 256);
