@@ -117,7 +117,7 @@ TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {
   refused(train("out", {int8, R"(trainable_parameters=["*.experts.down_proj"])"}),
           "would be trained beside the adapters");
   refused(train("out", {"expert_weight_dtype=int4"}), "known, not in this version");
-  refused(train("out", {"kt_backend=AMXINT8_SkipLoRA"}), "known, not in this version");
+  refused(train("out", {"kt_backend=AMXINT4"}), "known, not in this version");
   refused(train("out", {"expert_weight_dtype=bfloat16", "dtype=float32"}), "but dtype is float32");
   const Folder odd;
   refused(run_hone(train_arguments(make_model(odd), data_, folder_ / "out", {int8, "finetuning_type=lora"})),

@@ -158,9 +158,9 @@ OpResult run_reference(const OpCase& op_case, DType dtype);
 /// expect_narrow_gradients().
 void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
 
-/// On a GPU whose tier has tensor cores: runs the op in bfloat16, and expects that it notes kernels by these names, all
-/// of them of tier sm80 or sm90, and none of tier general by any name, so that nothing falls back silently. Prints
-/// them.
+/// On a GPU whose tier has tensor cores: runs the op in bfloat16, and expects that it notes kernels of tier sm80 or
+/// sm90 by these names (cuBLASLt may have some of the products), and none of tier general by any name, so that nothing
+/// falls back silently. Prints them.
 void expect_tensor_cores(const OpCase& op_case, const std::vector<std::string>& names, const std::string& what);
 
 /// Expects that bfloat16 gradients, for weights that allow them, equal the float32 ones after rounding and adding to
