@@ -48,6 +48,24 @@ TEST_F(ExpertsOnTheCpu, AStoppedRunGoesOnToTheSameBits) {
   EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
 }
 
+TEST_F(ExpertsOnTheCpu, AutoOfAResumedRunIsThePlaceOfTheStoppedOne) {
+  const std::string log = (folder_ / "parts" / "run.log").string();
+  done(train("parts", {"max_steps=2", "save_steps=2", "experts_device=cpu"}));
+  done(train("parts", {"max_steps=4", "save_steps=2", "experts_device=auto", "resume=auto"}));
+  EXPECT_NE(read_file(log).find("experts_device auto: cpu; as in the run that this one continues"), std::string::npos);
+  done(train("whole", {"max_steps=4", "save_steps=2", "experts_device=cpu"}));
+  EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
+  fs::remove(folder_ / "parts" / "config.resolved.yaml");
+  done(train("parts", {"max_steps=6", "save_steps=2", "experts_device=auto", "resume=auto"}));
+  EXPECT_NE(read_file(log).find("experts_device auto is chosen anew"), std::string::npos);
+}
+
+TEST_F(ExpertsOnTheCpu, EvaluationChoosesTheirPlace) {
+  const Outcome outcome = run_hone({"eval", "model=" + model_, "datasets=" + data_, "max_length=64",
+                                    "device=" + test_run().device, "experts_device=auto"});
+  EXPECT_NE((done(outcome) + outcome.err).find("experts_device auto: gpu; "), std::string::npos) << outcome.err;
+}
+
 TEST_F(ExpertsOnTheCpu, LearnWhatThoseOnTheDeviceLearn) {
   const std::vector<std::string> options = {"max_steps=8", "learning_rate=1e-2", "dtype=float32"};
   const auto trained = [&](const std::string& where) {

@@ -5,6 +5,9 @@
 // it, the host's stream copies between it and the host's values. Each of the two streams therefore touches its own
 // arenas only, in the order of its own work, and waits for the other where values cross. Work is queued ahead of both,
 // by a few crossings. The device may be a CPU, too: then two streams of one machine work beside each other.
+//
+// Who waits for queued work calls HostSide::synchronize() before any other wait: it throws the cause of a failure, not
+// that the other side has stopped.
 #pragma once
 
 #include <deque>

@@ -105,6 +105,7 @@ Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptio
 }
 
 Tape::~Tape() {
+  if (host_ != nullptr) host_->stream().set_kernel_notes(nullptr);  // which may end before the host's stream
   if (recording_plan_) plan_.recorded = true;
 }
 

@@ -74,14 +74,19 @@ struct Engine::Buffers {
   /// What experts on the host read: dropout draws from the rows of a micro-batch.
   struct OnHost {
     explicit OnHost(const BatchCapacity& capacity)
-        : batch(Device{}, capacity), rows(batch.largest()), memory(Device{}, sizeof(StepScalars)) {}
+        : memory(Device{}, kRows + static_cast<size_t>(capacity.max_tokens) * (sizeof(int64_t) + sizeof(int32_t))),
+          most(capacity.max_tokens),
+          tokens(most) {}
 
     StepScalars* scalars() const { return reinterpret_cast<StepScalars*>(memory.data()); }
-    size_t bytes() const { return batch.bytes() + memory.size(); }
+    Tensor sample_ids() const { return memory.tensor({tokens}, DType::kI64, kRows); }
+    Tensor positions() const {
+      return memory.tensor({tokens}, DType::kI32, kRows + static_cast<size_t>(most) * sizeof(int64_t));
+    }
 
-    DeviceBatchMemory batch;
-    DeviceBatch rows;  // of the micro-batch that runs
+    static constexpr size_t kRows = 128;
     Buffer memory;
+    int64_t most, tokens;  // of any micro-batch, and of that which runs
   };
   std::optional<OnHost> on_host;
 };
@@ -181,9 +186,8 @@ Forward Engine::forward_of(const DeviceBatch& batch) {
   forward.methods = options_.methods;
   forward.routing = &buffers_->routing;
   if (buffers_->on_host) {
-    const DeviceBatch& rows = buffers_->on_host->rows;
-    forward.on_host = {
-        .scalars = buffers_->on_host->scalars(), .sample_ids = rows.sample_ids, .positions = rows.positions};
+    const Buffers::OnHost& rows = *buffers_->on_host;
+    forward.on_host = {.scalars = rows.scalars(), .sample_ids = rows.sample_ids(), .positions = rows.positions()};
   }
   forward.exchange = exchange_ ? &*exchange_ : nullptr;
   forward.forced_expert_ids = forced_experts_;
@@ -396,7 +400,7 @@ MemoryPlan Engine::plan() {
   MemoryPlan plan;
   plan.activations = static_cast<int64_t>(memory_.bytes());
   plan.host_activations = static_cast<int64_t>(memory_.kept.host_bytes());
-  if (host_) plan.experts_on_host = static_cast<int64_t>(host_->bytes() + buffers_->on_host->bytes());
+  if (host_) plan.experts_on_host = static_cast<int64_t>(host_->bytes() + buffers_->on_host->memory.size());
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size() +
                                     buffers_->dataset_memory.size());
   plan.parameters = store_.bytes(options_.training);
@@ -464,7 +468,12 @@ DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
     ids.resize(static_cast<size_t>(batch.supervised));  // padding has no weight
     stream_.upload(buffers_->dataset_ids.rows(0, batch.supervised), std::move(ids));
   }
-  if (host_) buffers_->on_host->rows = buffers_->on_host->batch.upload(host_->stream(), micro_batch);
+  if (host_) {
+    Buffers::OnHost& rows = *buffers_->on_host;
+    rows.tokens = micro_batch.tokens();
+    host_->stream().upload(rows.sample_ids(), micro_batch.sample_ids);
+    host_->stream().upload(rows.positions(), micro_batch.positions);
+  }
   return batch;
 }
 

@@ -113,6 +113,8 @@ class Engine : private GroupObserver {
   /// Changes what backward recomputes; called before reserve().
   void set_recompute(RecomputePolicy policy) { options_.recompute = policy; }
 
+  /// After an exception from here to finish_update() the weights are undefined: some may have been stepped.
+  ///
   /// Forward and backward of all micro-batches; accumulates gradients in the store. If the layers of the store share
   /// their gradient memory, there must be one micro-batch, and each parameter is stepped here as soon as its gradient
   /// is final, with `optimizer_step`. In that case gradients are not clipped, and a gradient that is not finite skips

@@ -22,6 +22,7 @@ DescribedRun describe_evaluation(RunConfig config, RunContext& context, std::opt
 }
 
 EvaluationRun load_evaluation(DescribedRun run, RankGroup& group) {
+  choose_experts_device(run, group, RunUse::kEvaluation);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   require_evaluation_fits(run, group);
   load_weights(run, group.context(), true);

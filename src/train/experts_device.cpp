@@ -12,6 +12,7 @@
 #include "core/planned_device.h"
 #include "params/frozen_weights.h"
 #include "train/model_flops.h"
+#include "train/run_options.h"
 
 namespace hone {
 
@@ -48,15 +49,23 @@ RunConfig with_experts_in(RunConfig config, ExpertsPlace place) {
   return config;
 }
 
-ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token) {
+ExpertsPlace experts_place_of(const RunConfig& config) {
+  if (config.machine.experts_device == "cpu") return ExpertsPlace::kHost;
+  const auto& offloaded = config.machine.cpu_offload;
+  const bool streams = std::find(offloaded.begin(), offloaded.end(), "experts") != offloaded.end();
+  return streams ? ExpertsPlace::kStreamed : ExpertsPlace::kDevice;
+}
+
+ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training) {
   ExpertWork work;
   for (const Parameter& p : store.all()) {
     if (!is_routed_expert(p)) continue;
     const int64_t of_an_expert = p.shape().numel() / p.shape()[0];
     const double of_a_token = 2.0 * static_cast<double>(of_an_expert) * static_cast<double>(experts_per_token);
     // Backward has the products of forward once for its input, and once for trained weights.
-    work.flops += of_a_token * static_cast<double>(tokens) * (p.trainable() ? 3 : 2);
-    work.bytes += static_cast<double>(ParameterStore::bytes_of(p).weights);
+    const int products = !training ? 1 : p.trainable() ? 3 : 2;
+    work.flops += of_a_token * static_cast<double>(tokens) * products;
+    work.bytes += static_cast<double>(ParameterStore::bytes_of(p).weights) * (training ? 2 : 1);
   }
   return work;
 }
@@ -74,7 +83,7 @@ double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates&
     case ExpertsPlace::kDevice:
       return work.flops / rates.device;
     case ExpertsPlace::kStreamed:
-      return std::max(work.flops / rates.device, 2 * work.bytes / rates.link);
+      return std::max(work.flops / rates.device, work.bytes / rates.link);
     case ExpertsPlace::kHost:
       return work.flops / rates.host;
   }
@@ -96,6 +105,28 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& wo
   if (fits(with_experts_in(config, faster))) return {faster, not_there + times};
   if (fits(with_experts_in(config, slower))) return {slower, not_there + times + ", where the run does not fit"};
   return {ExpertsPlace::kHost, "nothing fits"};
+}
+
+ExpertsDevice choose_experts_device(const RunConfig& config, const ExpertsQuestion& question) {
+  const auto& [model, device, pool, tokens, training, fits] = question;
+  const DecoderConfig& decoder = model.decoder().config();
+  if (decoder.num_moe_layers() == 0) {
+    return experts_device_in(config, ExpertsPlace::kDevice, "the model has no routed experts");
+  }
+  if (device.kind == DeviceKind::kCpu) {
+    return experts_device_in(config, ExpertsPlace::kDevice, "the device is the CPU");
+  }
+  const ExpertsChoice choice = choose_experts_place(
+      config, expert_work(model.store(), tokens, decoder.moe.num_experts_per_tok, training),
+      expert_rates(device, pool, config.model.expert_weight_dtype == "int8", dtype_of(config)), fits);
+  return experts_device_in(config, choice.place, choice.reason);
+}
+
+ExpertsDevice experts_device_in(const RunConfig& config, ExpertsPlace place, const std::string& reason) {
+  RunConfig chosen = with_experts_in(config, place);
+  const std::string line = fmt::format("experts_device auto: {}{}; {}", chosen.machine.experts_device,
+                                       place == ExpertsPlace::kStreamed ? " with cpu_offload: experts" : "", reason);
+  return {std::move(chosen), place, line};
 }
 
 }  // namespace hone

@@ -8,7 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/thread_pool.h"
-#include "params/parameter_store.h"
+#include "session/loaded_model.h"
 #include "session/run_config.h"
 
 namespace hone {
@@ -22,13 +22,15 @@ enum class ExpertsPlace {
 
 /// The run's configuration with its experts in a place: experts_device and cpu_offload.
 RunConfig with_experts_in(RunConfig config, ExpertsPlace place);
+/// The place of a configuration whose experts_device is gpu or cpu.
+ExpertsPlace experts_place_of(const RunConfig& config);
 
 /// What a micro-batch asks of the experts of all layers.
 struct ExpertWork {
-  double flops = 0;  ///< of forward and backward
-  double bytes = 0;  ///< of their weights, as they are stored
+  double flops = 0;  ///< of forward and, in training, backward
+  double bytes = 0;  ///< of their weights, as they are stored, once for each of these
 };
-ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token);
+ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training);
 
 /// Rates of experts' products, FLOP/s, and of copies from host memory to the device, bytes/s.
 struct ExpertRates {
@@ -39,7 +41,7 @@ struct ExpertRates {
 /// during a step.
 ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype);
 
-/// Seconds of a micro-batch's experts in a place. Weights are streamed twice, beside the products.
+/// Seconds of a micro-batch's experts in a place. Weights are streamed beside the products.
 double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates& rates);
 
 /// The place for a run: the fastest of those that fit, and why. `fits`: whether a run of this configuration fits. If
@@ -50,5 +52,28 @@ struct ExpertsChoice {
 };
 ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work, const ExpertRates& rates,
                                    const std::function<bool(const RunConfig&)>& fits);
+
+/// What experts_device: auto is for a run.
+struct ExpertsDevice {
+  RunConfig config;  ///< with the place
+  ExpertsPlace place = ExpertsPlace::kDevice;
+  std::string line;  ///< for the user: "experts_device auto: gpu; they fit on the GPU"
+};
+
+/// What a choice depends on.
+struct ExpertsQuestion {
+  LoadedModel& model;  ///< with its trainable parameters, as auto has them on the device
+  Device device;
+  ThreadPool& pool;    ///< of the CPU that would compute them
+  int64_t tokens = 0;  ///< of the largest micro-batch
+  bool training = true;
+  /// Whether a run of this configuration fits: at the level of recomputation that needs least, and with experts on the
+  /// host recomputed there if that makes it fit (fits_at).
+  std::function<bool(const RunConfig&)> fits;
+};
+/// Chooses for a configuration whose experts_device is auto.
+ExpertsDevice choose_experts_device(const RunConfig& config, const ExpertsQuestion& question);
+/// The same configuration with a place that is known. `reason`: of the choice.
+ExpertsDevice experts_device_in(const RunConfig& config, ExpertsPlace place, const std::string& reason);
 
 }  // namespace hone

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "core/planned_device.h"
 #include "core/thread_pool.h"
 #include "params/store_testing.h"
 
@@ -13,8 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Ten TFLOP in 100 GB of weights.
-constexpr ExpertWork kWork{.flops = 1e13, .bytes = 1e11};
+/// Ten TFLOP in 100 GB of weights, which are used twice.
+constexpr ExpertWork kWork{.flops = 1e13, .bytes = 2e11};
 
 bool streams(const RunConfig& config) {
   const auto& names = config.machine.cpu_offload;
@@ -59,16 +61,44 @@ TEST(ExpertsDevice, ARunWithItsExpertsInAPlaceSaysSo) {
   const RunConfig streamed = with_experts_in(config, ExpertsPlace::kStreamed);
   EXPECT_EQ(streamed.machine.experts_device, "gpu");
   EXPECT_THAT(streamed.machine.cpu_offload, ::testing::ElementsAre("activations", "experts"));
+  for (const ExpertsPlace place : {ExpertsPlace::kDevice, ExpertsPlace::kStreamed, ExpertsPlace::kHost}) {
+    EXPECT_EQ(experts_place_of(with_experts_in(config, place)), place);
+  }
+  EXPECT_EQ(experts_device_in(config, ExpertsPlace::kStreamed, "why").line,
+            "experts_device auto: gpu with cpu_offload: experts; why");
 }
 
 TEST(ExpertsDevice, WorkCountsTheChosenExpertsAndAllBytes) {
   ParameterStore store;
   Parameter& gate_up = store.add({"layer.gate_up", {4, 6, 8}, ParameterKind::kExpertsGateUp, 0, {}}, DType::kBF16);
   store.add({"layer.norm", {8}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
-  EXPECT_EQ(expert_work(store, 10, 2).flops, 2.0 * 6 * 8 * 2 * 10 * 3);
+  EXPECT_EQ(expert_work(store, 10, 2, true).flops, 2.0 * 6 * 8 * 2 * 10 * 3);
   gate_up.set_trainable(false);
-  EXPECT_EQ(expert_work(store, 10, 2).flops, 2.0 * 6 * 8 * 2 * 10 * 2);
-  EXPECT_EQ(expert_work(store, 10, 2).bytes, 4 * 6 * 8 * 2);
+  EXPECT_EQ(expert_work(store, 10, 2, true).flops, 2.0 * 6 * 8 * 2 * 10 * 2);
+  EXPECT_EQ(expert_work(store, 10, 2, true).bytes, 2 * 4 * 6 * 8 * 2);
+  EXPECT_EQ(expert_work(store, 10, 2, false).flops, 2.0 * 6 * 8 * 2 * 10);
+  EXPECT_EQ(expert_work(store, 10, 2, false).bytes, 4 * 6 * 8 * 2);
+}
+
+TEST(ExpertsDevice, IsChosenForAModelOnADevice) {
+  ThreadPool pool(1);
+  RunConfig config;
+  config.machine.experts_device = "auto";
+  const auto chosen = [&](const char* name, Device device, bool fits_on_device) {
+    LoadedModel model(std::filesystem::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens" / name / "model", DType::kF32);
+    model.set_trainable({});
+    return choose_experts_device(
+        config, {.model = model, .device = device, .pool = pool, .tokens = 64, .fits = [&](const RunConfig& c) {
+                   return fits_on_device || on_cpu(c);
+                 }});
+  };
+  EXPECT_EQ(chosen("llama", kPlannedGpu, true).line, "experts_device auto: gpu; the model has no routed experts");
+  EXPECT_EQ(chosen("qwen3_moe", Device{}, true).line, "experts_device auto: gpu; the device is the CPU");
+  EXPECT_EQ(chosen("qwen3_moe", kPlannedGpu, true).line, "experts_device auto: gpu; they fit on the GPU");
+  const ExpertsDevice host = chosen("qwen3_moe", kPlannedGpu, false);
+  EXPECT_EQ(host.place, ExpertsPlace::kHost);
+  EXPECT_TRUE(on_cpu(host.config));
+  EXPECT_THAT(host.line, HasSubstr("experts_device auto: cpu; they do not fit on the GPU; "));
 }
 
 TEST(ExpertsDevice, RatesAreMeasured) {

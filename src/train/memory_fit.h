@@ -22,6 +22,8 @@ struct MemoryLimit {
   int64_t most = 0;         ///< above this size the run does not start
   /// Limit of host memory for offloading; none: the device is the host, and both share one memory.
   std::optional<int64_t> host = std::numeric_limits<int64_t>::max();
+  /// Of `host`, what a run with experts there leaves to the host's other programs, unless it needs it to start.
+  int64_t host_margin = 0;
   /// Whether CUDA's context and the communicators exist, so that of their memory only the rest counts.
   bool initialised = true;
 
@@ -33,13 +35,14 @@ struct MemoryLimit {
   int64_t available(const MemoryPlan& plan) const {
     return most + (initialised ? plan.libraries.all - plan.libraries.later : 0);
   }
-  bool fits(const MemoryPlan& plan) const { return holds(plan, most); }
-  bool fits_comfortably(const MemoryPlan& plan) const { return holds(plan, comfortable); }
+  bool fits(const MemoryPlan& plan) const { return needs(plan) <= most && host_suffices(plan, 0); }
+  bool fits_device_comfortably(const MemoryPlan& plan) const { return needs(plan) <= comfortable; }
+  bool fits_host_comfortably(const MemoryPlan& plan) const {
+    return host_suffices(plan, plan.experts_on_host > 0 ? host_margin : 0);
+  }
 
  private:
-  bool holds(const MemoryPlan& plan, int64_t bytes) const {
-    return needs(plan) <= bytes && (!host || plan.host() <= *host);
-  }
+  bool host_suffices(const MemoryPlan& plan, int64_t margin) const { return !host || plan.host() <= *host - margin; }
 };
 
 /// Limits from the memory that is free now. On a GPU, CUDA's context already exists.
@@ -64,11 +67,19 @@ struct FittingLevel {
 };
 
 /// The first level whose plan fits, comfortably unless it is the last; the last level if none fits. What experts on the
-/// host keep is recomputed, too, if it is the host's memory that does not suffice.
+/// host keep is recomputed, too, if it is the host's memory that does not suffice comfortably, at the levels that
+/// recompute experts.
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,
                           const std::function<MemoryPlan(const RecomputePolicy&)>& plan);
 /// As above, with plans of an engine, which is left with the policy of the chosen level.
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit, Engine& engine);
+
+/// Whether a run fits at a level, with or without recomputation of experts on the host.
+bool fits_at(const std::string& level, const MemoryLimit& limit,
+             const std::function<MemoryPlan(const RecomputePolicy&)>& plan);
+
+/// What is recomputed, for the memory table: "kept", "recomputed in backward, experts on the CPU too".
+std::string level_note(const std::string& level, bool on_host);
 
 /// Error: `what` does not fit in memory, with advice.
 UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const MemoryLimit& limit,

@@ -98,5 +98,62 @@ TEST(MemoryFit, ExpertsOnTheHostAreRecomputedIfItsMemoryIsShort) {
   EXPECT_FALSE(choose(50, 500).on_host) << "recomputing experts on the host frees nothing of the device";
 }
 
+TEST(MemoryFit, ExpertsOnTheHostAreRecomputedThereOnlyAtTheLevelsOfExperts) {
+  int plans = 0;
+  const auto counted = [&](const RecomputePolicy& policy) {
+    ++plans;
+    EXPECT_TRUE(!policy.on_host || policy.level >= RecomputeLevel::kExperts);
+    return plan_with_experts_on_host(policy);
+  };
+  const MemoryLimit limit{.comfortable = 1000, .most = 1000, .host = 200};
+  EXPECT_TRUE(choose_level(allowed_levels("auto"), limit, counted).fits);
+  EXPECT_EQ(plans, 6);
+  EXPECT_TRUE(fits_at("everything", limit, counted));
+  EXPECT_TRUE(fits_at("experts", limit, counted));
+  EXPECT_FALSE(fits_at("norms", limit, counted));
+  EXPECT_FALSE(fits_at("none", limit, counted));
+  EXPECT_FALSE(choose_level({"norms"}, limit, counted).on_host);
+}
+
+TEST(MemoryFit, ExpertsOnTheHostLeaveAMarginThereUnlessTheyNeedIt) {
+  const auto choose = [](const std::string& setting, MemoryLimit limit) {
+    limit.comfortable = limit.most = 1000;
+    return choose_level(allowed_levels(setting), limit, plan_with_experts_on_host);
+  };
+  EXPECT_EQ(choose("auto", {.host = 550, .host_margin = 50}).level, "none");
+  const FittingLevel close = choose("auto", {.host = 550, .host_margin = 51});
+  EXPECT_EQ(close.level, "experts");
+  EXPECT_TRUE(close.on_host);
+  EXPECT_TRUE(close.fits);
+  EXPECT_TRUE(choose("true", {.host = 550, .host_margin = 51}).on_host);
+  EXPECT_TRUE(choose("true", {.host = 100, .host_margin = 10}).fits) << "nothing needs less";
+  EXPECT_TRUE(choose("norms", {.host = 500, .host_margin = 50}).fits) << "this level recomputes no experts";
+  MemoryPlan offloaded;
+  offloaded.host_activations = 500;
+  EXPECT_TRUE(
+      (MemoryLimit{.comfortable = 1, .most = 1, .host = 500, .host_margin = 50}.fits_host_comfortably(offloaded)));
+}
+
+TEST(MemoryFit, WhatIsRecomputedSaysOnWhichSide) {
+  EXPECT_EQ(level_note("none", false), "kept");
+  EXPECT_EQ(level_note("experts", false), "kept, experts recomputed");
+  EXPECT_EQ(level_note("everything", true), "recomputed in backward, experts on the CPU too");
+}
+
+TEST(MemoryFit, AdviceOnHostMemoryNamesWhatIsThere) {
+  const MemoryLimit limit{.comfortable = 1000, .most = 1000, .host = 400};
+  MemoryPlan plan;
+  plan.experts_on_host = 100;
+  plan.parameters.host = plan.parameters.on_host = 400;
+  const auto fix = [&] { return does_not_fit("the run", plan, limit, "less").fix(); };
+  EXPECT_EQ(fix(),
+            "hold the experts in 8 bits (expert_weight_dtype: int8, with adapters) or on the device (experts_device: "
+            "gpu); less");
+  plan.host_activations = 10;
+  EXPECT_THAT(fix(), AllOf(HasSubstr("offload less (cpu_offload); "), HasSubstr("experts_device: gpu")));
+  plan.experts_on_host = plan.parameters.on_host = 0;
+  EXPECT_EQ(fix(), "offload less (cpu_offload); less");
+}
+
 }  // namespace
 }  // namespace hone

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "core/error.h"
@@ -17,12 +18,6 @@
 namespace hone {
 
 namespace {
-
-/// The note on activations in the memory table.
-std::string level_note(const std::string& level) {
-  if (level == recompute_levels().front()) return "kept";
-  return level == recompute_levels().back() ? "recomputed in backward" : fmt::format("kept, {} recomputed", level);
-}
 
 /// Adds the capacity for evaluations of the run's data with this configuration.
 BatchCapacity with_evaluation(BatchCapacity capacity, const DescribedRun& run, const RunConfig& config) {
@@ -78,6 +73,10 @@ class OtherPlans {
     options.recompute = recompute;
     return make_engine(described, options, context_.stream)->plan();
   }
+  /// The plans of a configuration by what is recomputed.
+  std::function<MemoryPlan(const RecomputePolicy&)> of(const RunConfig& config) {
+    return [this, &config](const RecomputePolicy& recompute) { return plan(config, recompute); };
+  }
 
  private:
   const BatchCapacity& capacity(const RunConfig& config) {
@@ -125,6 +124,11 @@ class Planning {
       logger.info("gradient_checkpointing {}: keeping more of the forward pass would not fit in memory",
                   level_setting(choice.level));
     }
+    if (choice.on_host) {
+      logger.info(
+          "the CPU recomputes its experts in backward, too: keeping their forward pass would not fit in the host's "
+          "memory");
+    }
     return {group_, run_, std::move(engine_), choice.plan};
   }
 
@@ -141,12 +145,11 @@ class Planning {
     const RunConfig& config = run_.config;
     OtherPlans others(run_, group_.context(), true);
     const bool experts_on_cpu = experts_device_of(config, group_.context().device()).kind == DeviceKind::kCpu;
-    const MemoryRoom room{
-        .host_is_apart = limit_.host.has_value(),
-        .int8_experts = experts_on_cpu && experts_fit(run_.model->store(), int8_format()),
-        .fits = [&](const RunConfig& changed,
-                    const std::string& level) { return limit_.fits(others.plan(changed, recompute_policy(level))); },
-        .experts = run_.model->decoder().config().num_moe_layers() > 0};
+    const MemoryRoom room{.host_is_apart = limit_.host.has_value(),
+                          .int8_experts = experts_on_cpu && experts_fit(run_.model->store(), int8_format()),
+                          .fits = [&](const RunConfig& changed,
+                                      const std::string& level) { return fits_at(level, limit_, others.of(changed)); },
+                          .experts = run_.model->decoder().config().num_moe_layers() > 0};
     const std::optional<std::string> setting = fitting_setting(config, room);
     if (setting) return "it fits with " + *setting;
     const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != "3";
@@ -162,7 +165,8 @@ class Planning {
       logger.warning("cpu_offload saves nothing on a CPU: the offloaded {} use the same memory",
                      human_bytes(static_cast<double>(plan.host())));
     }
-    const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(run_.config), level_note(choice.level));
+    const std::vector<MemoryRow> rows =
+        memory_rows(plan, precision_of(run_.config), level_note(choice.level, choice.on_host));
     const auto available = static_cast<uint64_t>(std::max<int64_t>(limit_.available(plan), 0));
     const std::string table = memory_table(rows, available, logger.console().color());
     if (const std::string host = host_memory_line(plan, limit_.host.value_or(0)); !host.empty()) {
@@ -183,40 +187,63 @@ class Planning {
 
 namespace {
 
-/// Decides what experts_device: auto is, and describes the run again for it.
-void choose_experts_device(DescribedRun& run, RankGroup& group) {
-  RunContext& context = group.context();
-  RunConfig config = run.config;
-  if (config.machine.experts_device != "auto") return;
-  const DecoderConfig& decoder = run.model->decoder().config();
-  ExpertsChoice choice{ExpertsPlace::kDevice, "the model has no routed experts"};
-  if (context.device().kind == DeviceKind::kCpu) {
-    choice.reason = "the device is the CPU";
-  } else if (decoder.num_moe_layers() > 0) {
-    const MemoryLimit limit = group.least_memory_limit();
-    OtherPlans plans(run, context, true);
-    const std::vector<std::string> levels = allowed_levels(config.model.gradient_checkpointing);
-    choice = choose_experts_place(
-        config, expert_work(run.model->store(), run.loader->capacity().max_tokens, decoder.moe.num_experts_per_tok),
-        expert_rates(context.device(), context.pool, config.model.expert_weight_dtype == "int8", dtype_of(config)),
-        [&](const RunConfig& other) { return limit.fits(plans.plan(other, recompute_policy(levels.back()))); });
+/// The place of the experts in the run that wrote a checkpoint, whose bits depend on it; warns if it is not known.
+std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint, const RunContext& context) {
+  const std::filesystem::path file = checkpoint.parent_path() / "config.resolved.yaml";
+  std::string problem = "the file is not there";
+  if (std::filesystem::exists(file) && context.config_writer.read) {
+    try {
+      const RunConfig before = context.config_writer.read(file);
+      if (before.machine.experts_device != "auto") return experts_place_of(before);
+      problem = "it states auto, too";
+    } catch (const UserError& error) {
+      problem = error.message();
+    }
   }
-  config = with_experts_in(std::move(config), choice.place);
-  context.logger.info("experts_device auto: {}{}; {}", config.machine.experts_device,
-                      choice.place == ExpertsPlace::kStreamed ? " with cpu_offload: experts" : "", choice.reason);
-  if (choice.place == ExpertsPlace::kDevice) {
-    run.config = std::move(config);
-    return;
-  }
-  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config));
-  model->set_trainable(trainable_options(config, context.device(), context.ranks.rank));
-  static_cast<DescribedModel&>(run) = describe_model(std::move(config), std::move(model));
+  context.logger.warning(
+      "experts_device auto is chosen anew, since {} does not say where the experts of the stopped run were ({}): "
+      "elsewhere, sums are rounded differently, and losses differ from what that run would have had in their last bits",
+      file.string(), problem);
+  return std::nullopt;
 }
 
 }  // namespace
 
-PlannedRun plan_run(DescribedRun& run, RankGroup& group) {
-  choose_experts_device(run, group);
+void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
+                           const std::optional<std::filesystem::path>& checkpoint) {
+  if (run.config.machine.experts_device != "auto") return;
+  RunContext& context = group.context();
+  const bool training = use == RunUse::kTraining;
+  const MemoryLimit limit = group.least_memory_limit();
+  OtherPlans plans(run, context, training);
+  // An evaluation recomputes nothing.
+  const std::string level =
+      training ? allowed_levels(run.config.model.gradient_checkpointing).back() : recompute_levels().front();
+  const BatchCapacity capacity = training ? run.loader->capacity() : with_evaluation({}, run, run.config);
+  const bool asks_before = checkpoint && !computes_experts_on_host(run.config, context.device());  // 8 bits: the CPU
+  const std::optional<ExpertsPlace> before = asks_before ? place_before(*checkpoint, context) : std::nullopt;
+  ExpertsDevice chosen = before ? experts_device_in(run.config, *before, "as in the run that this one continues")
+                                : choose_experts_device(run.config, {.model = *run.model,
+                                                                     .device = context.device(),
+                                                                     .pool = context.pool,
+                                                                     .tokens = capacity.max_tokens,
+                                                                     .training = training,
+                                                                     .fits = [&](const RunConfig& other) {
+                                                                       return fits_at(level, limit, plans.of(other));
+                                                                     }});
+  context.logger.info("{}", chosen.line);
+  if (chosen.place == ExpertsPlace::kDevice) {
+    run.config = std::move(chosen.config);
+    return;
+  }
+  auto model =
+      std::make_unique<LoadedModel>(run.model->directory(), dtype_of(chosen.config), expert_format_of(chosen.config));
+  model->set_trainable(trainable_options(chosen.config, context.device(), context.ranks.rank));
+  static_cast<DescribedModel&>(run) = describe_model(std::move(chosen.config), std::move(model));
+}
+
+PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
+  choose_experts_device(run, group, RunUse::kTraining, checkpoint);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   if (const int64_t size = run.config.machine.expert_parallel_size; size > 1) {
     const int64_t experts = run.model->decoder().config().moe.num_experts;

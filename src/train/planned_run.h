@@ -2,7 +2,9 @@
 // Parameters have addresses but no memory yet.
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "train/described_run.h"
 #include "train/engine.h"
@@ -17,10 +19,18 @@ struct PlannedRun {
   MemoryPlan memory;
 };
 
-/// Chooses recomputation within gradient_checkpointing; with auto_find_batch_size a run that does not fit is described
-/// again with half the batch. Logs devices, memory and the choices. UserError if the run does not fit: it contains the
-/// cheapest setting that makes the run fit, found by further dry passes. Both arguments must outlive the plan.
-PlannedRun plan_run(DescribedRun& run, RankGroup& group);
+enum class RunUse { kTraining, kEvaluation };
+
+/// Decides what experts_device: auto is, logs it, and describes the run's model again for it. A run that continues from
+/// `checkpoint` has the place of the run that wrote it. Does nothing if the key is not auto.
+void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
+                           const std::optional<std::filesystem::path>& checkpoint = {});
+
+/// Chooses the experts' place and recomputation within gradient_checkpointing; with auto_find_batch_size a run that
+/// does not fit is described again with half the batch. Logs devices, memory and the choices. UserError if the run does
+/// not fit: it contains the cheapest setting that makes the run fit, found by further dry passes. Run and group must
+/// outlive the plan. `checkpoint`: from which the run continues.
+PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint = {});
 
 /// An engine for evaluations of the model in its current state, with or without adapters; plan() has not been called.
 std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, const RankGroup& group);

@@ -1,6 +1,7 @@
 // RunContext: resources that all phases of a run share: logger, ranks, threads and stream.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <utility>
@@ -15,12 +16,14 @@
 
 namespace hone {
 
-/// Functions that write the configuration; an empty function writes nothing.
+/// Functions that write the configuration, and read what was written; an empty function does nothing.
 struct ConfigWriter {
   std::function<std::string(const RunConfig&)> yaml;                                        ///< config.resolved.yaml
   std::function<std::vector<std::pair<std::string, std::string>>(const RunConfig&)> pairs;  ///< for trackers
   /// Defaults to log once the configuration has been accepted; "": none.
   std::function<std::string(const RunConfig&)> defaults;
+  /// Reads the config.resolved.yaml of an earlier run. UserError: it cannot be read.
+  std::function<RunConfig(const std::filesystem::path& file)> read = {};
 };
 
 struct RunContext {

@@ -68,7 +68,7 @@ ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
     if (!folder) return open_logs(run.config, context);
     CheckpointFolder(directory).require_free_names(run.schedule.total_steps);
   });
-  PlannedRun planned = group.guarded([&] { return plan_run(run, group); });
+  PlannedRun planned = group.guarded([&] { return plan_run(run, group, checkpoint); });
   LoadedRun loaded = group.guarded([&] { return load_planned(planned, checkpoint); });
   const StopSignal stop;  // before this line a signal ends the program without any change
   group.guarded([&] {

@@ -112,26 +112,32 @@ void check_names(const ConfigNode& file, const ConfigNode& overrides) {
 
 namespace {
 
+/// Whether a name is one of KTransformers' keys, which mean nothing without use_kt.
+bool is_of_kt(const std::string& name) { return name.starts_with("kt_") || name.starts_with("accelerate_kt_"); }
+
+/// The last statement of use_kt in a tree; null if there is none.
+const ConfigNode* use_kt_of(const ConfigNode& mapping) {
+  const ConfigNode* last = nullptr;
+  for (const auto& [raw, value] : mapping.members) {
+    const std::string name = config_name(raw);
+    if (name == "use_kt" && value.kind != Kind::kNull) last = &value;
+    if (!is_section(name) || value.kind != Kind::kMapping) continue;
+    if (const ConfigNode* inside = use_kt_of(value)) last = inside;
+  }
+  return last;
+}
+
 /// Collects the statements about each key from both trees, the command line first: lines of the file about its keys are
 /// not read.
 class Collector {
  public:
-  void walk(const ConfigNode& mapping, const std::string& section, bool from_command_line) {
-    for (const auto& [raw, value] : mapping.members) {
-      const std::string name = config_name(raw);
-      const FoundKey found = find_key(schema(), section, name);
-      const bool mapped_key = found.key && takes_mapping(*found.key, value);
-      if (is_section(name) && value.kind == Kind::kMapping && !mapped_key) {
-        walk(value, name, from_command_line);
-      } else if (found.key) {
-        state(found, name, value, from_command_line);
-        if (found.alias == nullptr) continue;
-        for (const AlsoStates& also : found.alias->also) {
-          const Alias meaning{found.alias->name, also.rewrite};
-          state({&key_spec(also.key), &meaning}, name, value, from_command_line);
-        }
-      }
-    }
+  Collector(const ConfigNode& file, const ConfigNode& overrides) {
+    const ConfigNode* use_kt = use_kt_of(overrides);
+    if (use_kt == nullptr) use_kt = use_kt_of(file);
+    bool on = true;
+    if (use_kt != nullptr && parse_bool(use_kt->text, on) && !on) kt_is_off_ = use_kt->where;
+    walk(overrides, "", true);
+    walk(file, "", false);
   }
 
   /// Selects one statement per key, in the order of the schema.
@@ -149,6 +155,30 @@ class Collector {
   }
 
  private:
+  void walk(const ConfigNode& mapping, const std::string& section, bool from_command_line) {
+    for (const auto& [raw, value] : mapping.members) {
+      const std::string name = config_name(raw);
+      if (!kt_is_off_.empty() && is_of_kt(name)) {
+        if (value.kind == Kind::kNull) continue;
+        note(fmt::format("{} has no effect: use_kt is false at {} ({})", name, kt_is_off_, value.where),
+             from_command_line);
+        continue;
+      }
+      const FoundKey found = find_key(schema(), section, name);
+      const bool mapped_key = found.key && takes_mapping(*found.key, value);
+      if (is_section(name) && value.kind == Kind::kMapping && !mapped_key) {
+        walk(value, name, from_command_line);
+      } else if (found.key) {
+        state(found, name, value, from_command_line);
+        if (found.alias == nullptr) continue;
+        for (const AlsoStates& also : found.alias->also) {
+          const Alias meaning{found.alias->name, also.rewrite};
+          state({&key_spec(also.key), &meaning}, name, value, from_command_line);
+        }
+      }
+    }
+  }
+
   void note(std::string line, bool of_command_line = false) {
     if (noted_.insert(line).second) (of_command_line ? command_line_notes_ : config_.notes).push_back(std::move(line));
   }
@@ -236,16 +266,14 @@ class Collector {
   std::set<std::string> taken_back_;         ///< keys, or "KEY as NAME"
   std::vector<std::string> command_line_notes_;
   std::set<std::string> noted_;
+  std::string kt_is_off_;  ///< where use_kt is false; "": nowhere
 };
 
 }  // namespace
 
 ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks) {
   check_names(file, overrides);
-  Collector collector;
-  collector.walk(overrides, "", true);
-  collector.walk(file, "", false);
-  ResolvedConfig config = collector.finish();
+  ResolvedConfig config = Collector(file, overrides).finish();
   config.run.machine.ranks = ranks.all;
   config.run.machine.ranks_of_host = ranks.of_host.value_or(ranks.all);
   apply_rules(config);

@@ -231,6 +231,25 @@ TEST(ExpertsDevice, IsTheCpuWithKTransformersNames) {
   EXPECT_THAT(refusal("kt_config: kt.yaml"), HasSubstr("write experts_device: cpu"));
 }
 
+TEST(ExpertsDevice, KTransformersKeysMeanNothingWhereItIsOff) {
+  const std::string keys =
+      "\nlora_r: 8\nkt_num_threads: 3\nkt_backend: AMXINT8_SkipLoRA\nkt_num_gpu_experts: 4\nkt_tp_enabled: true";
+  const ResolvedConfig off = resolved("use_kt: false" + keys);
+  EXPECT_FALSE(off.run.machine.threads);
+  EXPECT_EQ(off.run.model.expert_weight_dtype, "auto");
+  EXPECT_THAT(off.run.lora.exclude_modules, ::testing::IsEmpty());
+  EXPECT_THAT(off.notes,
+              ::testing::Contains("kt_num_threads has no effect: use_kt is false at run.yaml:1 (run.yaml:3)"));
+  EXPECT_THAT(off.notes, ::testing::Contains("kt_backend has no effect: use_kt is false at run.yaml:1 (run.yaml:4)"));
+  EXPECT_EQ(resolved("use_kt: false\nthreads: 2").run.machine.threads, 2);
+  EXPECT_EQ(resolved("use_kt: null\nkt_num_threads: 3").run.machine.threads, 3);
+  // The command line has the last word on use_kt, too.
+  const std::string on = "use_kt: true\nkt_num_threads: 3";
+  EXPECT_EQ(resolved(on).run.machine.threads, 3);
+  EXPECT_FALSE(resolved(on, {"use_kt=false"}).run.machine.threads);
+  EXPECT_EQ(resolved("use_kt: false\nkt_num_threads: 3", {"use_kt=true"}).run.machine.threads, 3);
+}
+
 TEST(ExpertsDevice, RefusesWhatItDoesNotGoWith) {
   for (const std::string where : {"cpu", "auto"}) {
     const std::string on = "experts_device: " + where + "\n";

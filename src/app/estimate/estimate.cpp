@@ -98,12 +98,19 @@ struct Target {
 struct Variant {
   std::string name;
   RunConfig config;
-  std::string level;  ///< of recomputation
-  MemoryPlan plan;
+  FittingLevel recomputed;
+
+  const MemoryPlan& plan() const { return recomputed.plan; }
 };
 
-MemoryPlan plan_level(const RunConfig& config, const std::string& level, Stream& stream) {
-  return plan_memory(config, recompute_policy(level), stream);
+/// The plan of the first of these levels that fits, as training takes it.
+FittingLevel plan_levels(const RunConfig& config, const std::vector<std::string>& levels, Target& target) {
+  return choose_level(levels, target.limit,
+                      [&](const RecomputePolicy& policy) { return plan_memory(config, policy, target.stream); });
+}
+
+bool fits_at(const RunConfig& config, const std::string& level, Target& target) {
+  return plan_levels(config, {level}, target).fits;
 }
 
 std::string bytes_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
@@ -184,14 +191,14 @@ RunConfig with_nf4(RunConfig config) {
 constexpr size_t kSmallLora = 3;
 
 /// Full fine-tuning, LoRA and LoRA of a base in nf4, each with and without checkpointing.
-std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Stream& stream) {
+std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Target& target) {
   const RunConfig full = as_full(config), lora = as_lora(config, sparse);
   std::vector<Variant> variants;
   for (const auto& [name, run] : {std::pair{std::string("full"), full},
                                   {lora_name(lora), lora},
                                   {lora_name(lora) + ", base nf4", with_nf4(lora)}}) {
     for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
-      variants.push_back({with_level(name, level), run, level, plan_level(run, level, stream)});
+      variants.push_back({with_level(name, level), run, plan_levels(run, {level}, target)});
     }
   }
   return variants;
@@ -199,34 +206,28 @@ std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Stream& s
 
 /// What training would run: with gradient_checkpointing auto, the first level that fits.
 Variant configured(const RunConfig& config, Target& target) {
-  const FittingLevel choice =
-      choose_level(allowed_levels(config.model.gradient_checkpointing), target.limit,
-                   [&](const RecomputePolicy& policy) { return plan_memory(config, policy, target.stream); });
+  FittingLevel choice = plan_levels(config, allowed_levels(config.model.gradient_checkpointing), target);
   const std::string name = config.model.finetuning_type == "full" ? "full" : lora_name(config);
-  return {with_level(name, choice.level), config, choice.level, choice.plan};
+  return {with_level(name, choice.level), config, std::move(choice)};
 }
 
-/// Replaces experts_device: auto by what a run would choose, and says what and why; "" if it is stated.
-std::string choose_experts_device(RunConfig& config, const DecoderConfig& decoder, Target& target) {
+/// Replaces experts_device: auto by what a run of the longest samples would choose, and says what and why; "" if it is
+/// stated.
+std::string choose_experts_place(RunConfig& config, Target& target) {
   if (config.machine.experts_device != "auto") return "";
-  ExpertsChoice choice{ExpertsPlace::kDevice, "the model has no routed experts"};
-  if (target.device.kind == DeviceKind::kCpu) {
-    choice.reason = "the device is the CPU";
-  } else if (decoder.num_moe_layers() > 0) {
-    const auto planned =
-        planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
-    planned->set_trainable(trainable_options(config, target.device));
-    const int64_t tokens = config.schedule.per_device_train_batch_size * *config.data.max_length;
-    const std::string level = allowed_levels(config.model.gradient_checkpointing).back();
-    ThreadPool pool(rank_threads(static_cast<int>(config.machine.threads.value_or(0)), 1));
-    choice = choose_experts_place(
-        config, expert_work(planned->store(), tokens, decoder.moe.num_experts_per_tok),
-        expert_rates(target.device, pool, config.model.expert_weight_dtype == "int8", dtype_of(config)),
-        [&](const RunConfig& other) { return target.fits(plan_level(other, level, target.stream)); });
-  }
-  config = with_experts_in(std::move(config), choice.place);
-  return fmt::format("experts_device auto: {}{}; {}", config.machine.experts_device,
-                     choice.place == ExpertsPlace::kStreamed ? " with cpu_offload: experts" : "", choice.reason);
+  const auto planned =
+      planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  planned->set_trainable(trainable_options(config, target.device));
+  const std::string level = allowed_levels(config.model.gradient_checkpointing).back();
+  ThreadPool pool(rank_threads(static_cast<int>(config.machine.threads.value_or(0)), 1));
+  ExpertsDevice chosen =
+      choose_experts_device(config, {.model = *planned,
+                                     .device = target.device,
+                                     .pool = pool,
+                                     .tokens = config.schedule.per_device_train_batch_size * *config.data.max_length,
+                                     .fits = [&](const RunConfig& other) { return fits_at(other, level, target); }});
+  config = std::move(chosen.config);
+  return chosen.line;
 }
 
 /// The longest max_length, by halving, with which the run fits; none if not even a short one does.
@@ -234,7 +235,7 @@ std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
   config.schedule.per_device_train_batch_size = 1;
   for (int64_t length = *config.data.max_length; length >= kShortestLength; length /= 2) {
     config.data.max_length = length;
-    if (target.fits(plan_level(config, smallest_level(), target.stream))) return length;
+    if (fits_at(config, smallest_level(), target)) return length;
   }
   return std::nullopt;
 }
@@ -246,7 +247,7 @@ std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
     return std::nullopt;
   config.machine.zero_stage = "3";
   for (config.machine.ranks = 2; config.machine.ranks <= kMost; config.machine.ranks *= 2) {
-    if (target.fits(plan_level(config, smallest_level(), target.stream))) return config.machine.ranks;
+    if (fits_at(config, smallest_level(), target)) return config.machine.ranks;
   }
   return std::nullopt;
 }
@@ -255,20 +256,18 @@ std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
 std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, bool sparse,
                    Target& target) {
   if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
-  if (target.fits(chosen.plan)) return "It fits.";
+  if (target.fits(chosen.plan())) return "It fits.";
   // On a CPU 8 bits are multiplied as they are, and faster.
   const bool int8_experts = experts_fit && experts_device_of(chosen.config, target.device).kind == DeviceKind::kCpu &&
                             chosen.config.machine.expert_parallel_size == 1;
-  const auto fits = [&](const RunConfig& config, const std::string& level) {
-    return target.fits(plan_level(config, level, target.stream));
-  };
+  const auto fits = [&](const RunConfig& config, const std::string& level) { return fits_at(config, level, target); };
   const auto setting = fitting_setting(chosen.config, {target.limit.host.has_value(), int8_experts, fits, sparse});
   if (setting) return fmt::format("It fits with {}.", *setting);
   const Variant& smallest = variants[kSmallLora];
-  if (int8_experts && !target.fits(smallest.plan)) {
+  if (int8_experts && !target.fits(smallest.plan())) {
     RunConfig run = smallest.config;
     run.model.expert_weight_dtype = "int8";
-    if (target.fits(plan_level(run, smallest_level(), target.stream))) {
+    if (fits_at(run, smallest_level(), target)) {
       return "It fits with finetuning_type: lora, expert_weight_dtype: int8 and gradient_checkpointing: true.";
     }
   }
@@ -281,8 +280,8 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     return fmt::format("It fits with max_length: {}, per_device_train_batch_size: 1 and gradient_checkpointing: true.",
                        *shorter);
   }
-  if (target.fits(smallest.plan)) return "It fits with finetuning_type: lora and gradient_checkpointing: true.";
-  if (target.fits(variants.back().plan)) {
+  if (target.fits(smallest.plan())) return "It fits with finetuning_type: lora and gradient_checkpointing: true.";
+  if (target.fits(variants.back().plan())) {
     return "It fits with finetuning_type: lora, base_weight_dtype: nf4 and gradient_checkpointing: true.";
   }
   if (const auto shorter = length_that_fits(smallest.config, target)) {
@@ -296,7 +295,8 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     several = fmt::format(" {} such GPUs hold it with zero_stage: 3 and gradient_checkpointing: true.", *gpus);
   }
   return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.{}",
-                     bytes_text(target.whole(smallest.plan)), bytes_text(smallest.plan.parameters.weights), several);
+                     bytes_text(target.whole(smallest.plan())), bytes_text(smallest.plan().parameters.weights),
+                     several);
 }
 
 std::string variants_table(const std::vector<Variant>& variants, const Target& target, bool color) {
@@ -309,27 +309,27 @@ std::string variants_table(const std::vector<Variant>& variants, const Target& t
                {"total", Align::kRight},
                {""}});
   for (const Variant& variant : variants) {
-    const ParameterBytes& bytes = variant.plan.parameters;
+    const ParameterBytes& bytes = variant.plan().parameters;
     table.add_row({variant.name, bytes_text(bytes.weights), bytes_text(bytes.master), bytes_text(bytes.gradients),
-                   bytes_text(bytes.moments), bytes_text(variant.plan.activations + variant.plan.batch),
-                   bytes_text(target.whole(variant.plan)),
-                   !target.known               ? ""
-                   : target.fits(variant.plan) ? "fits"
-                                               : "too large"});
+                   bytes_text(bytes.moments), bytes_text(variant.plan().activations + variant.plan().batch),
+                   bytes_text(target.whole(variant.plan())),
+                   !target.known                 ? ""
+                   : target.fits(variant.plan()) ? "fits"
+                                                 : "too large"});
   }
   return table.to_string(color, 2, Terminal::of(1).table_width());
 }
 
 std::string chosen_table(const Variant& chosen, const Target& target, bool color) {
-  const std::vector<MemoryRow> rows = memory_rows(chosen.plan, precision_of(chosen.config),
-                                                  chosen.level == smallest_level() ? "recomputed in backward" : "kept");
-  const std::string host = host_memory_line(chosen.plan, target.host_available());
-  return memory_table(rows, static_cast<uint64_t>(target.available(chosen.plan)), color) +
+  const std::vector<MemoryRow> rows = memory_rows(chosen.plan(), precision_of(chosen.config),
+                                                  level_note(chosen.recomputed.level, chosen.recomputed.on_host));
+  const std::string host = host_memory_line(chosen.plan(), target.host_available());
+  return memory_table(rows, static_cast<uint64_t>(target.available(chosen.plan())), color) +
          (host.empty() ? "" : "  " + host + "\n");
 }
 
 Json json_of(const Variant& variant) {
-  const ParameterBytes& bytes = variant.plan.parameters;
+  const ParameterBytes& bytes = variant.plan().parameters;
   return {{"name", variant.name},
           {"ranks", variant.config.machine.ranks},
           {"shard_size", precision_of(variant.config).ranks},
@@ -339,11 +339,11 @@ Json json_of(const Variant& variant) {
           {"master", bytes.master},
           {"gradients", bytes.gradients},
           {"optimizer", bytes.moments},
-          {"activations", variant.plan.activations},
-          {"batch", variant.plan.batch},
-          {"libraries", variant.plan.libraries.all},
-          {"host", variant.plan.host()},
-          {"total", variant.plan.total() + variant.plan.libraries.all}};
+          {"activations", variant.plan().activations},
+          {"batch", variant.plan().batch},
+          {"libraries", variant.plan().libraries.all},
+          {"host", variant.plan().host()},
+          {"total", variant.plan().total() + variant.plan().libraries.all}};
 }
 
 }  // namespace
@@ -408,14 +408,14 @@ int run_estimate(const EstimateOptions& asked) {
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
   Target target(gpu ? planned_gpu() : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
   const bool sparse = decoder.num_moe_layers() > 0;
-  const std::string experts = choose_experts_device(config, decoder, target);
-  const std::vector<Variant> variants = variants_of(config, sparse, target.stream);
+  const std::string experts = choose_experts_place(config, target);
+  const std::vector<Variant> variants = variants_of(config, sparse, target);
   const Variant chosen = configured(config, target);
   const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), sparse, target);
   if (options.json) {
     Json json = {{"configured", json_of(chosen)},
                  {"variants", Json::array()},
-                 {"available", target.known ? Json(target.available(chosen.plan)) : Json(nullptr)},
+                 {"available", target.known ? Json(target.available(chosen.plan())) : Json(nullptr)},
                  {"host_available", target.host_available() > 0 ? Json(target.host_available()) : Json(nullptr)},
                  {"verdict", verdict}};
     for (const Variant& variant : variants) json["variants"].push_back(json_of(variant));
@@ -443,8 +443,8 @@ int run_estimate(const EstimateOptions& asked) {
                             : target.device.kind == DeviceKind::kCuda ? device_text(target.device)
                                                                       : "This machine";
   if (target.known) {
-    print_text(
-        fmt::format("{}, {}{}. ", where, bytes_text(target.available(chosen.plan)), options.memory > 0 ? "" : " free"));
+    print_text(fmt::format("{}, {}{}. ", where, bytes_text(target.available(chosen.plan())),
+                           options.memory > 0 ? "" : " free"));
   }
   print_text(verdict + "\n");
   return 0;

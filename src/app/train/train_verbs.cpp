@@ -109,7 +109,8 @@ int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launche
   };
   const std::optional<MergeOptions> merge = tries ? std::nullopt : merge_of(config.run);
   {
-    RunContext context(config.run.machine, logger, {resolved_yaml, resolved_pairs, defaults}, ranks);
+    const auto read = [](const std::filesystem::path& file) { return load_config(file.string(), {}).run; };
+    RunContext context(config.run.machine, logger, {resolved_yaml, resolved_pairs, defaults, read}, ranks);
     if (tries) {
       dry_run(config.run, context);
       return 0;
