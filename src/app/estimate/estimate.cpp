@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "app/config/resolve.h"
+#include "app/estimate/spread_advice.h"
 #include "app/model_source.h"
 #include "app/output.h"
 #include "core/cuda_device.h"
@@ -447,6 +448,9 @@ int run_estimate(const EstimateOptions& asked) {
                            options.memory > 0 ? "" : " free"));
   }
   print_text(verdict + "\n");
+  if (target.device.kind == DeviceKind::kCuda) {
+    if (const std::string line = spread_advice(config, decoder); !line.empty()) print_text(line + "\n");
+  }
   return 0;
 }
 
