@@ -93,6 +93,7 @@ class Connection {
     }
   }
   ~Connection() {
+    if (ending_.joinable()) ending_.join();
     const std::lock_guard lock(mutex_);
     if (!communicator_) return;
     try {
@@ -127,6 +128,10 @@ class Connection {
     if (communicator_) nccl_.abort(communicator_);
     communicator_ = nullptr;
   }
+
+  /// Aborts on a thread of its own; called once. NCCL frees memory while it aborts, for which the driver waits until the
+  /// GPU is idle: also for kernels of other communicators, which wait for the lost rank until these are aborted, too.
+  void end() { ending_ = quiet_thread([this] { abort(); }); }
 
   /// Throws if a queued collective has failed.
   void check_async() {
@@ -186,6 +191,7 @@ class Connection {
   const int rank_, size_;
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;
+  std::thread ending_;
 };
 
 /// Reports to the control channel which collectives have ended. A thread looks at the last one of each communicator: it
@@ -291,7 +297,7 @@ class NcclCommunicator : public Communicator {
       cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
     }
     control_.on_end([connection = std::weak_ptr(connection_)] {
-      if (const auto alive = connection.lock()) alive->abort();
+      if (const auto alive = connection.lock()) alive->end();
     });
   }
   ~NcclCommunicator() override {
