@@ -129,9 +129,12 @@ class Connection {
     communicator_ = nullptr;
   }
 
-  /// Aborts on a thread of its own; called once. NCCL frees memory while it aborts, for which the driver waits until the
-  /// GPU is idle: also for kernels of other communicators, which wait for the lost rank until these are aborted, too.
-  void end() { ending_ = quiet_thread([this] { abort(); }); }
+  /// Aborts on a thread of its own; called once. NCCL frees memory while it aborts, for which the driver waits until
+  /// the GPU is idle: also for kernels of other communicators, which wait for the lost rank until these are aborted,
+  /// too.
+  void end() {
+    ending_ = quiet_thread([this] { abort(); });
+  }
 
   /// Throws if a queued collective has failed.
   void check_async() {
