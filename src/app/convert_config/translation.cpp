@@ -186,6 +186,7 @@ class Translator {
   /// these. `written`: what the source says, if it is not `value`.
   void state(const FoundKey& found, const std::string& raw, const ConfigNode& value, bool beside = false,
              const ConfigNode* written = nullptr) {
+    HONE_ASSERT(found.key != nullptr);
     const KeySpec& key = *found.key;
     for (const AlsoStates& also : found.alias ? found.alias->also : std::vector<AlsoStates>{}) {
       const Alias meaning{found.alias->name, also.rewrite};

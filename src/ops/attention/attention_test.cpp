@@ -10,7 +10,6 @@ namespace hone {
 namespace {
 
 using testing::test_device;
-using testing::TestStream;
 
 using testing::OpCase;
 using testing::OpResult;
