@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <ranges>
 
 #include "core/kernel_notes.h"
 #include "core/profiler.h"
@@ -161,7 +160,7 @@ bool RunningRun::stops_early() const {
 }
 
 void RunningRun::end(const RunEnd& end) const {
-  for (const auto& observer : std::views::reverse(observers_)) observer->ended(end);
+  for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->ended(end);
 }
 
 }  // namespace hone

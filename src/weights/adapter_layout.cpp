@@ -55,10 +55,11 @@ std::string ExpertKeys::module(int64_t expert, int64_t out_begin) const {
   const std::string experts = naming_ == ExpertNaming::kServing
                                   ? fmt::format("model.layers.{}.mlp.experts", experts_.layer())
                                   : prefix_of(naming_) + experts_module(experts_);
-  for (const ExpertPart& part : parts_of(experts_)) {
-    if (part.out_begin == out_begin) return fmt::format("{}.{}.{}", experts, expert, part.name);
-  }
-  HONE_ASSERT(false, experts_.name());
+  const auto parts = parts_of(experts_);
+  const auto part = std::find_if(parts.begin(), parts.end(),
+                                 [&](const ExpertPart& candidate) { return candidate.out_begin == out_begin; });
+  HONE_ASSERT(part != parts.end(), experts_.name());
+  return fmt::format("{}.{}.{}", experts, expert, part->name);
 }
 
 std::string ExpertKeys::leaf(int64_t out_begin) const {

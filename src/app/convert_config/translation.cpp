@@ -186,9 +186,10 @@ class Translator {
   /// these. `written`: what the source says, if it is not `value`.
   void state(const FoundKey& found, const std::string& raw, const ConfigNode& value, bool beside = false,
              const ConfigNode* written = nullptr) {
-    HONE_ASSERT(found.key != nullptr);
     const KeySpec& key = *found.key;
-    for (const AlsoStates& also : found.alias ? found.alias->also : std::vector<AlsoStates>{}) {
+    const size_t others = found.alias ? found.alias->also.size() : 0;
+    for (size_t i = 0; i < others; ++i) {
+      const AlsoStates& also = found.alias->also[i];
       const Alias meaning{found.alias->name, also.rewrite};
       state({&key_spec(also.key), &meaning}, raw, value, true);
     }
