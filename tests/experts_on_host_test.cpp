@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "all_cases.h"
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
-#include "models/registry.h"
 #include "rank_jobs.h"
 #include "session/loaded_model.h"
 
@@ -49,13 +49,7 @@ TEST_P(CaseOfExpertsOnHost, EveryRowHolds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, CaseOfExpertsOnHost, ::testing::ValuesIn([] {
-                           std::vector<std::string> names;
-                           for (const Architecture& architecture : architectures()) {
-                             names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
-                           }
-                           return names;
-                         }()),
+INSTANTIATE_TEST_SUITE_P(Cases, CaseOfExpertsOnHost, ::testing::ValuesIn(all_cases()),
                          [](const auto& test) { return test.param; });
 
 TEST(ExpertsOnHost, TrainAsOnTheDevice) {

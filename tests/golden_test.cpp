@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "all_cases.h"
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
 #include "core/thread_pool.h"
@@ -30,15 +31,6 @@ VerifyReport verify(const std::string& name, const std::string& dtype) {
   options.device = test_run().device;
   options.dtype = dtype;
   return verify_case(options);
-}
-
-/// The cases of every architecture.
-std::vector<std::string> all_cases() {
-  std::vector<std::string> names;
-  for (const Architecture& architecture : architectures()) {
-    names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
-  }
-  return names;
 }
 
 class Golden : public ::testing::TestWithParam<std::string> {};

@@ -5,13 +5,13 @@
 #include <cmath>
 #include <filesystem>
 
+#include "all_cases.h"
 #include "app/verify/golden_case.h"
 #include "app/verify/replay.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "core/untrusted_json.h"
 #include "device_main.h"
-#include "models/registry.h"
 #include "session/device_facts.h"
 
 namespace hone {
@@ -249,13 +249,6 @@ TEST_P(PackedGolden, GradientsOfAdaptersAreThoseOfTheRoundedWeights) {
       expect_near(run->gradients(), dense.gradients());
     }
   }
-}
-
-std::vector<std::string> all_cases() {
-  std::vector<std::string> names;
-  for (const Architecture& architecture : architectures())
-    names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
-  return names;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PackedGolden, ::testing::ValuesIn(all_cases()),

@@ -11,12 +11,12 @@
 #include <span>
 #include <utility>
 
+#include "all_cases.h"
 #include "app/verify/replay.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
 #include "dist/bucket_parts.h"
 #include "dist/thread_ranks.h"
-#include "models/registry.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
 #include "rank_jobs.h"
@@ -205,13 +205,7 @@ TEST_P(CaseOnRanks, TakesTheSameStepsInAllStages) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, CaseOnRanks, ::testing::ValuesIn([] {
-                           std::vector<std::string> names;
-                           for (const Architecture& architecture : architectures()) {
-                             names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
-                           }
-                           return names;
-                         }()),
+INSTANTIATE_TEST_SUITE_P(Cases, CaseOnRanks, ::testing::ValuesIn(all_cases()),
                          [](const auto& test) { return test.param; });
 
 TEST(Ranks, MaySumSmallBucketsTogether) {

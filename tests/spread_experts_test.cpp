@@ -10,12 +10,12 @@
 #include <optional>
 #include <utility>
 
+#include "all_cases.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
 #include "dist/expert_exchange.h"
 #include "dist/thread_ranks.h"
-#include "models/registry.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/start_gradient.h"
 #include "optim/muon_rule.h"
@@ -86,13 +86,7 @@ TEST_P(CaseOfSpreadExperts, TrainsAsOneRankDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, CaseOfSpreadExperts, ::testing::ValuesIn([] {
-                           std::vector<std::string> names;
-                           for (const Architecture& architecture : architectures()) {
-                             names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
-                           }
-                           return names;
-                         }()),
+INSTANTIATE_TEST_SUITE_P(Cases, CaseOfSpreadExperts, ::testing::ValuesIn(all_cases()),
                          [](const auto& test) { return test.param; });
 
 TEST(SpreadExperts, GiveTheSameBitsAgain) {

@@ -164,27 +164,32 @@ TEST_F(Adapters, SplitAndSharedAdaptersOfOneModelAreWrittenInEveryLayout) {
   }
 }
 
+/// Writes the tensors of a file again, in a dtype and under other names.
+template <class Rename>
+void rewrite(const fs::path& path, DType dtype, const Rename& rename) {
+  std::vector<SafetensorsWriter::Announced> announced;
+  std::vector<std::vector<float>> values;
+  {
+    const SafetensorsFile file(path);
+    for (const SafetensorsEntry& entry : file.entries()) {
+      announced.push_back({rename(entry.name), dtype, entry.shape});
+      values.push_back(file.read_floats(entry.name));
+    }
+  }
+  SafetensorsWriter writer(path, announced);
+  for (const std::vector<float>& tensor : values) {
+    writer.write_floats(dtype, tensor.data(), static_cast<int64_t>(tensor.size()));
+  }
+  writer.finish();
+}
+
 TEST_F(Adapters, FilesMayHoldThemInSixteenBits) {
   const LoraOptions lora = lora_of(ExpertLora::kSplit);
   ParameterStore store;
   make(store, lora);
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     save_adapter(directory_, store, {.lora = lora, .base_model = ""});
-    const fs::path path = directory_ / "adapter_model.safetensors";
-    std::vector<SafetensorsWriter::Announced> announced;
-    std::vector<std::vector<float>> values;
-    {
-      const SafetensorsFile file(path);
-      for (const SafetensorsEntry& entry : file.entries()) {
-        announced.push_back({entry.name, dtype, entry.shape});
-        values.push_back(file.read_floats(entry.name));
-      }
-    }
-    SafetensorsWriter writer(path, announced);
-    for (const std::vector<float>& tensor : values) {
-      writer.write_floats(dtype, tensor.data(), static_cast<int64_t>(tensor.size()));
-    }
-    writer.finish();
+    rewrite(directory_ / "adapter_model.safetensors", dtype, [](const std::string& name) { return name; });
     ParameterStore loaded;
     make(loaded, lora);
     load_adapter(directory_, loaded);
@@ -378,21 +383,8 @@ TEST_F(Adapters, NamesOfReplacedModulesAreReadAsTheirOwn) {
   ParameterStore store;
   make(store, lora);
   save_adapter(directory_, store, {.lora = lora, .base_model = ""});
-  const fs::path path = directory_ / "adapter_model.safetensors";
-  std::vector<SafetensorsWriter::Announced> announced;
-  std::vector<std::vector<float>> values;
-  {
-    const SafetensorsFile file(path);
-    for (const SafetensorsEntry& entry : file.entries()) {
-      std::string name = entry.name;
-      name.insert(name.find(".lora_"), ".orig_module");
-      announced.push_back({name, DType::kF32, entry.shape});
-      values.push_back(file.read_floats(entry.name));
-    }
-  }
-  SafetensorsWriter writer(path, announced);
-  for (const std::vector<float>& tensor : values) writer.write(tensor.data(), tensor.size() * sizeof(float));
-  writer.finish();
+  rewrite(directory_ / "adapter_model.safetensors", DType::kF32,
+          [](std::string name) { return name.insert(name.find(".lora_"), ".orig_module"); });
   EXPECT_EQ(merged_after_loading(), merged(store));
 }
 
