@@ -125,10 +125,10 @@ void Optimizer::measure_on_host(const std::vector<Parameter*>& parameters, const
   const auto bytes = [](StepScalars* of, Device device) {
     return Tensor{reinterpret_cast<std::byte*>(of), DType::kU8, {sizeof(StepScalars)}, device};
   };
-  host_->to_host({{all(host_results_), all(results_)}});
+  host_->cross(Side::kHost, {{all(host_results_), all(results_)}});
   add_squares(context, host_results_, parameters);
   finish_grad_norm(context, {.sum_of_squares = host_results_.tensor({1}, DType::kF64), .scalars = scalars.host});
-  host_->to_device({{bytes(scalars.device, results_.device()), bytes(scalars.host, Device{})}});
+  host_->cross(Side::kDevice, {{bytes(scalars.device, results_.device()), bytes(scalars.host, Device{})}});
 }
 
 /// The parameters that this rank measures, so that all ranks together measure each element once: the first group alone

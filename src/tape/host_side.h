@@ -37,10 +37,9 @@ class HostSide {
   struct Crossing {
     Tensor to, from;
   };
-  /// Queues the copies of values to the host or to the device, on both streams: work queued later on the side of `to`
-  /// reads them. In a dry pass they are counted. Waits if the host's stream is kAhead crossings behind.
-  void to_host(const std::vector<Crossing>& values) { cross(Side::kHost, values); }
-  void to_device(const std::vector<Crossing>& values) { cross(Side::kDevice, values); }
+  /// Queues the copies of values to a side, on both streams: work queued later on that side reads them. In a dry pass
+  /// they are counted. Waits if the host's stream is kAhead crossings behind.
+  void cross(Side to, const std::vector<Crossing>& values);
 
   /// As TapeMemory's; call them together with those of the tape's memory.
   void begin_dry();
@@ -62,7 +61,6 @@ class HostSide {
   /// The queue of a GPU is finite: a thread that fills it would wait with a busy core, which the experts need.
   static constexpr size_t kAhead = 8;
 
-  void cross(Side to, const std::vector<Crossing>& values);
   /// Queues a copy in host memory on the host's stream.
   void copy_on_host(Tensor to, Tensor from);
 

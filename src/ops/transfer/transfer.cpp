@@ -24,7 +24,7 @@ struct TransferNode : Node {
   void forward(Tape& tape) override {
     std::vector<HostSide::Crossing> values;
     for (size_t i = 0; i < inputs.size(); ++i) values.push_back({tape.data(outputs[i]), tape.data(inputs[i])});
-    cross(tape, to, values);
+    tape.host().cross(to, values);
   }
 
   void backward(Tape& tape) override {
@@ -41,13 +41,8 @@ struct TransferNode : Node {
       if (dx.beta != 0) added.emplace_back(dx, arrived = scratch.take(dx.dst.shape, dx.dst.dtype));
       gradients.push_back({arrived, dy});
     }
-    if (!gradients.empty()) cross(tape, back, gradients);
+    if (!gradients.empty()) tape.host().cross(back, gradients);
     for (const auto& [dx, arrived] : added) add(context, {.a = arrived, .b = {}, .y = dx.dst, .beta = dx.beta});
-  }
-
- private:
-  static void cross(Tape& tape, Side to, const std::vector<HostSide::Crossing>& values) {
-    to == Side::kHost ? tape.host().to_host(values) : tape.host().to_device(values);
   }
 };
 
