@@ -174,7 +174,7 @@ ToolText kt_text() {
           R"(
 use_kt, kt_config.enabled = experts_device: cpu
 kt_optimize_rule, chunk_size, mode ~ it says how the experts are placed
-kt_backend, kt_expert_weight_format = expert_weight_dtype
+kt_expert_weight_format = expert_weight_dtype
 kt_weight_path, kt_expert_checkpoint_path ? experts are read from model_name_or_path, and rounded by the same rule: this folder was made of that model
 kt_non_expert_weight_path ~ the weights that it was made of are read from model_name_or_path
 kt_skip_expert_loading, kt_checkpoint_files, kt_sharded_metadata, kt_wrap_fn, kt_wrap_kwargs ~ weights are read straight into place

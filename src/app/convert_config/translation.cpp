@@ -19,9 +19,6 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-/// The end of KTransformers' backends whose experts have no adapters.
-constexpr std::string_view kSkipsLora = "_skiplora";
-
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
@@ -97,7 +94,6 @@ class Translator {
     if (rule.kind == ToolRule::Kind::kMeans) {
       if (rule.name == "enable_thinking") state({&key_spec("learn_empty_thinking"), nullptr}, raw, value);
       if (rule.name == "use_muon" && value.text == "true") return step_by_muon(raw, value);
-      if (rule.name == "kt_backend" && lower(value.text).ends_with(kSkipsLora)) return freeze_experts(raw, value);
       return state({rule.key, &rule.alias}, raw, value);
     }
     if (rule.kind == ToolRule::Kind::kNoEffect) return result_.no_effect.push_back(remark);
@@ -124,12 +120,6 @@ class Translator {
     state_as("decay_norms_and_biases", "true", raw, value);
     result_.look.push_back({said(raw, value), value.where,
                             "LLaMA-Factory steps routers by Muon, too, and stacked experts (transformers 5) by AdamW"});
-  }
-
-  /// KTransformers' AMXBF16_SkipLoRA and alike: the experts' adapters get no gradient, so they stay zero.
-  void freeze_experts(const std::string& raw, const ConfigNode& value) {
-    state_as("expert_weight_dtype", value.text.substr(0, value.text.size() - kSkipsLora.size()).c_str(), raw, value);
-    state_as("lora_exclude_modules", "all-experts", raw, value);
   }
 
   /// States a key of Hone for a statement `raw` of the source.
