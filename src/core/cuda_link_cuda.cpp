@@ -78,7 +78,7 @@ std::function<void()> CudaLink::mark() {
 }
 
 // A host function, not a wait for a value in memory (cuStreamWaitValue32): its end cannot be missed, and the driver of
-// every platform has it. It costs some 20 us of the GPU's time, beside products of experts that take the host 100 ms.
+// every platform has it. It costs the GPU the time in which a thread of the driver starts.
 void CudaLink::hold(std::function<void()> wait) {
   auto argument = std::make_unique<std::function<void()>>(std::move(wait));
   cuda::check(cudaLaunchHostFunc(state_->stream, &call, argument.get()), "queuing a wait");

@@ -96,7 +96,7 @@ class Optimizer {
   /// `results`: of this step so far, in the memory of the context.
   void add_squares(const Context& context, Buffer& results, const std::vector<Parameter*>& parameters);
   void finish_norm(const Context& context, StepScalars* scalars);
-  /// Continues the measurement of what is on the device with what is on the host, and finishes it there.
+  /// Adds the squares of these parameters, which are on the host, to those of the device, and finishes the norm there.
   void measure_on_host(const std::vector<Parameter*>& parameters, const Scalars& scalars);
   void update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
   std::vector<Parameter*> measured_here(const std::vector<Parameter*>& parameters) const;

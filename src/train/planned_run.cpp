@@ -183,10 +183,6 @@ class Planning {
   MemoryLimit limit_;
 };
 
-}  // namespace
-
-namespace {
-
 /// The place of the experts in the run that wrote a checkpoint, whose bits depend on it; warns if it is not known.
 std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint, const RunContext& context) {
   const std::filesystem::path file = checkpoint.parent_path() / "config.resolved.yaml";

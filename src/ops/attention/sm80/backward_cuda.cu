@@ -21,7 +21,7 @@
 // Measured on one H200 limited to this tier, 2026-11-24, by a program of its own, causal, model TFLOP/s: 4 x 4096, 32/4
 // heads of 128: 253 (205 with the 99 KB of Ada; two barriers of the CTA per step, all warps at the same product: 197
 // and 138); heads of 64: 204 (159); 192/128: 160 (154); 256: 205 (170). With a fence after each read of a turn 232 for
-// heads of 128; instead, sums are read and added in L2 only, behind the branch on the turn. Raw:
+// heads of 128; instead, sums are read and added in L2 only, after the branch on the turn. Raw:
 // bench/results/sm80-attention-backward-2026-11-24.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
