@@ -21,6 +21,7 @@
 #include "core/copy_lane.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
+#include "core/host_buffer.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
@@ -200,12 +201,34 @@ class Checks {
     const auto peers = PeerMemory::connect(ranks_.control(), {0, ranks_.size()}, stream_, own, {0}, why_not);
     if (!peers && ranks_.rank() == 0) fmt::print("no copies from peers: {}\n", why_not);
     CopyLane lane(stream_.device());
-    const int next = (ranks_.rank() + 1) % ranks_.size();
+    const int own_rank = ranks_.rank(), size = ranks_.size();
     const auto pull = [&] {
       Tensor from = to;
-      from.data = peers->at(next, 0);
+      from.data = peers->at((own_rank + 1) % size, 0);
       lane.fork(stream_);
       lane.copy(stream_, to, from);
+    };
+    // As a gather: a part of each other rank, the next one's first.
+    const auto pull_from_all = [&] {
+      lane.fork(stream_);
+      for (int i = 1; i < size; ++i) {
+        const int peer = (own_rank + i) % size;
+        const Part& part = parts[static_cast<size_t>(peer)];
+        const Tensor into{element_at(to, part.offset), to.dtype, {part.count}, to.device};
+        Tensor from = into;
+        from.data = peers->at(peer, 0) + (into.data - to.data);
+        lane.copy(stream_, into, from);
+      }
+    };
+    const HostBuffer host(stream_.device(), static_cast<size_t>(bytes));
+    const Tensor on_host = host.tensor(to.shape, to.dtype);
+    const auto from_host = [&] {
+      lane.fork(stream_);
+      lane.copy(stream_, to, on_host);
+    };
+    const auto to_host = [&] {
+      lane.fork(stream_);
+      lane.copy(stream_, on_host, to);
     };
     const auto gather = [&] { ranks_.all_gather(stream_, to, parts); };
     const auto scatter = [&] { ranks_.reduce_scatter_sum(stream_, to, parts); };
@@ -215,7 +238,7 @@ class Checks {
     };
     multiply();
     double alone = 0;
-    const auto time = [&](const char* name, double factor, const auto& move) {
+    const auto time = [&](const std::string& name, double factor, const auto& move) {
       double moving = 1e9, multiplying = 1e9;
       int moves = 0;
       for (int run = 0; run < 3; ++run) {
@@ -248,10 +271,13 @@ class Checks {
       const double seconds = seconds_since(begin);
       alone = alone > 0 ? std::min(alone, seconds) : seconds;
     }
-    const double part = static_cast<double>(ranks_.size() - 1) / ranks_.size();
+    const double part = static_cast<double>(size - 1) / size;
     if (peers) time("copy from a peer", 1, pull);
+    if (peers && size > 2) time(fmt::format("copies from {} peers", size - 1), part, pull_from_all);
     time("all-gather", part, gather);
     time("reduce-scatter", part, scatter);
+    time("copy from host memory, on every GPU at once", 1, from_host);
+    time("copy to host memory, on every GPU at once", 1, to_host);
     ranks_.control().barrier();
   }
 

@@ -1,6 +1,6 @@
 #include "params/mapped_values.h"
 
-#include <algorithm>
+#include <iterator>
 
 #include "core/error.h"
 #include "params/parameter.h"
@@ -15,6 +15,13 @@ size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 void map(AddressRange& range, size_t at, const MappableMemory& memory, size_t offset, size_t bytes) {
   const std::string problem = range.map(at, memory, offset, bytes);
   if (!problem.empty()) throw Error(ExitCode::kDeviceFailed, "memory cannot be mapped: " + problem, "", "");
+}
+
+/// The sizes between positions.
+std::vector<size_t> slot_pieces(const std::set<size_t>& cuts) {
+  std::vector<size_t> sizes;
+  for (auto at = cuts.begin(), next = std::next(at); next != cuts.end(); ++at, ++next) sizes.push_back(*next - *at);
+  return sizes;
 }
 
 }  // namespace
@@ -43,8 +50,11 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
     size_t& top = tops[group.slot()][group.index()];
     place.slot = group.slot();
     place.slot_offset = top;
+    std::set<size_t>& cuts_of_slot = slot_cuts_[place.slot];
+    cuts_of_slot.insert(top);
+    if (bucket.in_place) cuts_of_slot.insert(top + place.own_begin);
     top += aligned(bucket.in_place ? place.bytes - place.own_bytes : place.bytes, granularity);
-    slot_bytes_[place.slot] = std::max(slot_bytes_[place.slot], top);
+    cuts_of_slot.insert(top);
     buckets_.push_back(&bucket);
     places_.emplace(&bucket, place);
   }
@@ -56,7 +66,7 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
 
 int64_t MappedValues::bytes() const {
   size_t bytes = own_bytes_;
-  for (const auto& [slot, size] : slot_bytes_) bytes += size;
+  for (const auto& [slot, cuts] : slot_cuts_) bytes += *cuts.rbegin();
   return static_cast<int64_t>(bytes);
 }
 
@@ -64,9 +74,7 @@ void MappedValues::allocate(Device device) {
   own_ = MappableMemory(device, own_pieces_);
   own_addresses_ = AddressRange(device, own_bytes_);
   map(own_addresses_, 0, own_, 0, own_bytes_);
-  for (const auto& [slot, size] : slot_bytes_) {
-    slots_[slot] = MappableMemory(device, std::vector<size_t>(size / granularity_, granularity_));
-  }
+  for (const auto& [slot, cuts] : slot_cuts_) slots_[slot] = MappableMemory(device, slot_pieces(cuts));
   for (Bucket* bucket : buckets_) {
     const Place& place = places_.at(bucket);
     const MappableMemory& slot = slots_.at(place.slot);

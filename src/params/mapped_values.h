@@ -7,6 +7,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -46,7 +47,9 @@ class MappedValues {
   std::map<const Bucket*, Place> places_;
   size_t own_bytes_ = 0;
   std::vector<size_t> own_pieces_;  // of each bucket
-  std::map<int, size_t> slot_bytes_;
+  /// Positions in each slot where what a bucket maps begins or ends. Memory is mapped in whole pieces, so a slot has a
+  /// piece between each two: the layers of a model share them, and a driver does not map 100,000 pieces.
+  std::map<int, std::set<size_t>> slot_cuts_;
   MappableMemory own_;
   std::map<int, MappableMemory> slots_;
   AddressRange own_addresses_;
