@@ -3,7 +3,8 @@
 # Each job leaves FOLDER/NAME.txt with its command, output, exit code and seconds. A job whose file exists is not run
 # again, so that a call may end at any time (after SECONDS; default: all jobs) and another goes on.
 # Environment: BIN, the folder of hone and hone_ranks_check (default build); DEVICE, cuda or, to try the script out, cpu;
-# ONLY, a pattern of names; PEERS=1 for transformers (bench/peers).
+# ONLY, a pattern of names; TEXT and TOKENIZER, a file and a folder, for jobs on text beside those on random tokens;
+# PEERS=1 for transformers (bench/peers).
 set -uo pipefail
 ranks=$1 folder=$2 until=$((SECONDS + ${3:-100000}))
 bin=${BIN:-build} device=${DEVICE:-cuda} only=${ONLY:-}
@@ -165,7 +166,14 @@ step full8_stage1 120 --model qwen3-30b-a3b --layers 8 --mode full --batch 4 --z
 layer=(--mode full --batch 2 --zero-stage 1)
 step spread_layer 120 --model qwen3-30b-a3b --layers 6 "${layer[@]}" --expert-parallel-size "$ranks" --profile "$folder/spread_layer.trace"
 step spread_not 120 --model qwen3-30b-a3b --layers 6 "${layer[@]}"
+step spread_layer_collectives 120 --model qwen3-30b-a3b --layers 6 "${layer[@]}" --expert-parallel-size "$ranks" --weight-fetch collective --profile "$folder/spread_layer_collectives.trace"
 step spread_mixtral 120 --model mixtral-8x7b --layers 2 "${layer[@]}" --expert-parallel-size "$ranks" --profile "$folder/spread_mixtral.trace"
+if [ -n "${TEXT:-}" ]; then
+  text=(--text "$TEXT" --tokenizer "$TOKENIZER")
+  step full30_bf16_text 150 "${full30[@]}" "${bf16[@]}" "${text[@]}"
+  step spread_layer_text 120 --model qwen3-30b-a3b --layers 6 "${layer[@]}" --expert-parallel-size "$ranks" "${text[@]}"
+  step spread_not_text 120 --model qwen3-30b-a3b --layers 6 "${layer[@]}" "${text[@]}"
+fi
 job goldens 300 goldens
 job kills 150 kills
 job resumes 150 resumes

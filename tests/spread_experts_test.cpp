@@ -232,6 +232,7 @@ struct Sizes {
   float dropout = 0;  ///< of adapters, which there are only with it
   DType dtype = DType::kF32;
   int64_t round_tokens = 6;
+  FetchWay way = FetchWay::kCollectives;  // of tokens
 };
 
 /// The results of a pass: out [T, H], gradients of x and router weights, and of each weight's experts in turn.
@@ -370,6 +371,10 @@ Passed pass(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<i
     run();
   }
   memory.reserve();
+  if (exchange) {
+    exchange->connect(s.way, stream);
+    EXPECT_EQ(exchange->name(), s.way == FetchWay::kPeers ? "peer copies" : "collectives");
+  }
   run();
   stream.synchronize();
   Passed passed{values_of(out), values_of(dx), values_of(dweights), {}};
@@ -393,7 +398,9 @@ void expect_near(const std::vector<float>& ours, const std::vector<float>& one, 
   EXPECT_LE(std::sqrt(difference), bound * std::sqrt(norm)) << what;
 }
 
-void expect_as_one(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<int64_t>& tokens) {
+void expect_as_one(Sizes s, const std::vector<int32_t>& ids, const std::vector<int64_t>& tokens, FetchWay way) {
+  SCOPED_TRACE(way == FetchWay::kPeers ? "peer copies" : "collectives");
+  s.way = way;
   const Passed one = pass(s, ids, tokens, nullptr);
   std::vector<Passed> of_ranks(tokens.size());
   run_ranks(static_cast<int>(tokens.size()),
@@ -414,6 +421,10 @@ void expect_as_one(const Sizes& s, const std::vector<int32_t>& ids, const std::v
   for (size_t i = 0; i < one.of_weights.size(); ++i) {
     expect_near(together.of_weights[i], one.of_weights[i], bound, ("weight " + std::to_string(i)).c_str());
   }
+}
+
+void expect_as_one(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<int64_t>& tokens) {
+  for (const FetchWay way : {FetchWay::kCollectives, FetchWay::kPeers}) expect_as_one(s, ids, tokens, way);
 }
 
 /// Token t chooses the experts from[t % from.size()].

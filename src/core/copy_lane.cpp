@@ -2,7 +2,9 @@
 
 #include <cstring>
 
+#include "core/cuda_flags.h"
 #include "core/cuda_lane.h"
+#include "core/flags.h"
 #include "core/planned_device.h"
 
 namespace hone {
@@ -34,6 +36,18 @@ void CopyLane::copy(Stream& stream, Tensor to, Tensor from) {
   HONE_ASSERT(to.bytes() == from.bytes());
   ++calls_;
   cuda_ ? cuda_->copy(to.data, from.data, to.bytes()) : waiting_.push_back({&stream, to, from});
+}
+
+void CopyLane::write_flag(Stream& stream, std::byte* flag, uint32_t value) {
+  if (cuda_) return cuda::write_flag(cuda_->stream(), flag, value);
+  queue_first(calls_);
+  hone::write_flag(stream, flag, value);
+}
+
+void CopyLane::await_flag(Stream& stream, const std::byte* flag, uint32_t value) {
+  if (cuda_) return cuda::await_flag(cuda_->stream(), flag, value);
+  queue_first(calls_);
+  hone::await_flag(stream, flag, value);
 }
 
 void CopyLane::join(Stream& stream, int64_t calls) {

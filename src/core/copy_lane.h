@@ -31,6 +31,10 @@ class CopyLane {
   /// Starts copying all of `from` to `to`, which has the same size, after the earlier copies. `from` must not change
   /// until the copy has been waited for.
   void copy(Stream& stream, Tensor to, Tensor from);
+  /// Writes a flag (core/flags.h) after the earlier copies.
+  void write_flag(Stream& stream, std::byte* flag, uint32_t value);
+  /// Later copies run once the flag has reached `value`.
+  void await_flag(Stream& stream, const std::byte* flag, uint32_t value);
   /// Work queued later on `stream` runs after the first `calls` copies.
   void join(Stream& stream, int64_t calls);
   /// Waits on the host for the first `calls` copies.

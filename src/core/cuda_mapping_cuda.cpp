@@ -1,17 +1,12 @@
 #include "core/cuda_mapping.h"
 
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-
-#include "core/cuda_check.h"
 #include "core/cuda_device.h"
+#include "core/cuda_driver_functions.h"
 
 namespace hone::cuda {
 
 namespace {
 
-/// The driver's functions, found at run time: the program does not link libcuda, so that it starts without a driver.
 struct Driver {
   decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
   decltype(&cuMemCreate) create = nullptr;
@@ -23,47 +18,26 @@ struct Driver {
   decltype(&cuMemMap) map = nullptr;
   decltype(&cuMemUnmap) unmap = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
-  decltype(&cuGetErrorString) error_string = nullptr;
   decltype(&cuDeviceGetAttribute) attribute = nullptr;
 };
 
 const Driver& driver() {
   static const Driver found = [] {
     Driver functions;
-    const auto find = [](auto& function, const char* name) {
-      void* symbol = nullptr;
-      cudaDriverEntryPointQueryResult result{};
-      check(cudaGetDriverEntryPointByVersion(name, &symbol, 12000, cudaEnableDefault, &result), name);
-      if (result != cudaDriverEntryPointSuccess) throw Error(ExitCode::kDeviceFailed, name, "", "update the driver");
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(symbol);
-    };
-    find(functions.granularity, "cuMemGetAllocationGranularity");
-    find(functions.create, "cuMemCreate");
-    find(functions.release, "cuMemRelease");
-    find(functions.share, "cuMemExportToShareableHandle");
-    find(functions.import, "cuMemImportFromShareableHandle");
-    find(functions.reserve, "cuMemAddressReserve");
-    find(functions.free, "cuMemAddressFree");
-    find(functions.map, "cuMemMap");
-    find(functions.unmap, "cuMemUnmap");
-    find(functions.set_access, "cuMemSetAccess");
-    find(functions.error_string, "cuGetErrorString");
-    find(functions.attribute, "cuDeviceGetAttribute");
+    find_driver_function(functions.granularity, "cuMemGetAllocationGranularity");
+    find_driver_function(functions.create, "cuMemCreate");
+    find_driver_function(functions.release, "cuMemRelease");
+    find_driver_function(functions.share, "cuMemExportToShareableHandle");
+    find_driver_function(functions.import, "cuMemImportFromShareableHandle");
+    find_driver_function(functions.reserve, "cuMemAddressReserve");
+    find_driver_function(functions.free, "cuMemAddressFree");
+    find_driver_function(functions.map, "cuMemMap");
+    find_driver_function(functions.unmap, "cuMemUnmap");
+    find_driver_function(functions.set_access, "cuMemSetAccess");
+    find_driver_function(functions.attribute, "cuDeviceGetAttribute");
     return functions;
   }();
   return found;
-}
-
-std::string text_of(CUresult result) {
-  const char* text = nullptr;
-  driver().error_string(result, &text);
-  return text != nullptr ? text : fmt::format("error {}", static_cast<int>(result));
-}
-
-void check_driver(CUresult result, const char* doing) {
-  if (result == CUDA_SUCCESS) return;
-  throw Error(ExitCode::kDeviceFailed, fmt::format("CUDA failed while {}: {}", doing, text_of(result)), "",
-              "a run with checkpoints resumes with `hone train --resume`");
 }
 
 CUmemAllocationProp properties_of(int device) {

@@ -1,9 +1,13 @@
-// ExpertExchange: the exchange of tokens among the ranks of an expert group, by collectives of their own communicator.
+// ExpertExchange: the exchange of tokens among the ranks of an expert group, by copies between the GPUs of a host
+// (dist/peer_exchange.h), else by collectives of the group's own communicator.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/peer_exchange.h"
+#include "dist/weight_fetcher.h"
 #include "ops/moe_experts/token_exchange.h"
 
 namespace hone {
@@ -17,6 +21,15 @@ class ExpertExchange : public TokenExchange {
   /// Rank `rank` of the `ranks` over which the experts are spread. `group` has these ranks and must outlive this; null:
   /// for dry passes alone.
   ExpertExchange(int rank, int ranks, Communicator* group, int64_t round_tokens = kRoundTokens);
+
+  /// Bytes of device memory that connect() will take, for the largest calls of the dry passes so far.
+  size_t bytes(FetchWay way, Device device) const;
+  /// Collective of all ranks, after dry passes: connects the devices of the ranks for passes of at most the sizes of the
+  /// dry ones. Until then, and where it is not possible, collectives are used. Throws UserError, on all ranks, if the
+  /// way is kPeers and not possible in some group.
+  void connect(FetchWay way, Stream& stream);
+  /// "peer copies", "collectives"
+  std::string_view name() const { return peers_ ? "peer copies" : "collectives"; }
 
   /// Begins a pass in which rank r of the group has tokens[r] tokens.
   void begin_pass(std::vector<int64_t> tokens);
@@ -40,6 +53,8 @@ class ExpertExchange : public TokenExchange {
   Communicator* group_;
   int64_t round_tokens_;
   std::vector<int64_t> tokens_;
+  PeerExchange::Sizes largest_;  // of the calls of dry passes
+  std::unique_ptr<PeerExchange> peers_;
 };
 
 }  // namespace hone

@@ -399,6 +399,9 @@ MemoryPlan Engine::plan() {
   dry_passes();
   MemoryPlan plan;
   plan.activations = static_cast<int64_t>(memory_.bytes());
+  if (exchange_) {
+    plan.activations += static_cast<int64_t>(exchange_->bytes(options_.weight_fetch, stream_.device()));
+  }
   plan.host_activations = static_cast<int64_t>(memory_.kept.host_bytes());
   if (host_) plan.experts_on_host = static_cast<int64_t>(host_->bytes() + buffers_->on_host->memory.size());
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size() +
@@ -412,6 +415,7 @@ void Engine::reserve() {
   dry_passes();
   memory_.reserve();
   if (host_) host_->reserve();
+  if (exchange_) exchange_->connect(options_.weight_fetch, stream_);
   graphs_.clear();
 }
 

@@ -40,7 +40,7 @@ struct EngineOptions {
   /// + n, … of a step or an evaluation, and all ranks run the same number of passes. Every rank gets all micro-batches,
   /// and the same results.
   const RankMesh* ranks = nullptr;
-  FetchWay weight_fetch = FetchWay::kAuto;  ///< of values that ranks shard
+  FetchWay weight_fetch = FetchWay::kAuto;  ///< of values that ranks shard, and of tokens on the way to experts
   int64_t expert_round_tokens = ExpertExchange::kRoundTokens;
   LibraryMemory libraries;  ///< for the plan
 };
@@ -78,7 +78,7 @@ struct OptimizerStep {
 
 /// Bytes that a run needs; device memory except for host().
 struct MemoryPlan {
-  int64_t activations = 0;       ///< arenas of the tape
+  int64_t activations = 0;       ///< arenas of the tape, windows of tokens on the way to experts
   int64_t batch = 0;             ///< packed tokens, routing measurements, position tables
   int64_t host_activations = 0;  ///< kept values in host memory
   int64_t experts_on_host = 0;   ///< host memory for the work of experts there, without their parameters
@@ -108,6 +108,8 @@ class Engine : private GroupObserver {
   void gather_values();
   /// How weights come from other ranks: "peer copies", "all-gathers"; "" before the first pass, and if they do not.
   std::string_view weights_fetched_by() const { return ring_ ? ring_->fetches_by() : std::string_view(); }
+  /// How tokens travel to spread experts: "peer copies", "collectives"; "" if they do not.
+  std::string_view tokens_exchanged_by() const { return exchange_ ? exchange_->name() : std::string_view(); }
   /// Brings weights for passes of the decoder outside the engine; null if all weights are resident on the device.
   GroupObserver* value_observer() { return ring_ ? this : nullptr; }
   /// Changes what backward recomputes; called before reserve().

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -25,6 +28,7 @@
 #include "report/terminal.h"
 #include "session/device_facts.h"
 #include "session/loaded_model.h"
+#include "text/tokenizer.h"
 #include "train/engine.h"
 #include "train/memory_fit.h"
 #include "train/memory_rows.h"
@@ -96,18 +100,58 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   return config;
 }
 
-/// Documents of random tokens, packed into one micro-batch; another for each step and rank.
-MicroBatch random_batch(const BenchStepOptions& options, int64_t vocab_size, int64_t number) {
-  PhiloxSequence random(mix_key(options.seed, static_cast<uint64_t>(number)));
-  std::vector<LabelledDocument> documents(static_cast<size_t>(options.batch));
-  for (LabelledDocument& document : documents) {
-    for (int64_t i = 0; i < options.seq; ++i) {
-      document.input_ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab_size))));
-    }
-    document.labels = document.input_ids;
+/// Documents packed into one micro-batch; others for each step and rank.
+class Documents {
+ public:
+  Documents(const BenchStepOptions& options, int64_t vocab_size) : options_(options), vocab_size_(vocab_size) {
+    if (!options.text.empty()) read_text();
   }
-  return pack_documents(documents);
-}
+
+  MicroBatch batch(int64_t number) const {
+    PhiloxSequence random(mix_key(options_.seed, static_cast<uint64_t>(number)));
+    std::vector<LabelledDocument> documents(static_cast<size_t>(options_.batch));
+    for (LabelledDocument& document : documents) {
+      document.input_ids = text_.empty() ? random_tokens(random) : piece_of_text(random);
+      document.labels = document.input_ids;
+    }
+    return pack_documents(documents);
+  }
+
+ private:
+  std::vector<int32_t> random_tokens(PhiloxSequence& random) const {
+    std::vector<int32_t> tokens(static_cast<size_t>(options_.seq));
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab_size_)));
+    return tokens;
+  }
+  std::vector<int32_t> piece_of_text(PhiloxSequence& random) const {
+    const auto begin = static_cast<int64_t>(random.below(text_.size() - static_cast<size_t>(options_.seq) + 1));
+    return {text_.begin() + begin, text_.begin() + begin + options_.seq};
+  }
+
+  void read_text() {
+    std::string tokenizer = options_.tokenizer;
+    if (tokenizer.empty() && std::filesystem::is_directory(options_.model)) tokenizer = options_.model;
+    if (tokenizer.empty()) {
+      throw UserError("the tokenizer of the text is not known", "--tokenizer", "give its folder, or a model's as --model");
+    }
+    std::ifstream file(options_.text, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file) throw UserError("the text cannot be read", options_.text, "give a file of text");
+    text_ = Tokenizer::load(tokenizer).encode(text, false);
+    if (text_.size() < static_cast<size_t>(options_.seq)) {
+      throw UserError(fmt::format("the text has {} tokens, a document {}", text_.size(), options_.seq), options_.text,
+                      "give a longer one, or lower --seq");
+    }
+    if (*std::max_element(text_.begin(), text_.end()) >= vocab_size_) {
+      throw UserError(fmt::format("the text has tokens that the model has not: its vocabulary is {}", vocab_size_),
+                      "--tokenizer", "give the model's own");
+    }
+  }
+
+  const BenchStepOptions& options_;
+  int64_t vocab_size_;
+  std::vector<int32_t> text_;  // empty: random tokens
+};
 
 /// Seconds of a step: until the host has queued it, and until its loss has been read.
 struct StepTime {
@@ -122,6 +166,7 @@ class BenchTraining {
         pool_(rank_threads(options.threads, ranks.cores_shared_by)),
         stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size), pool_),
         described_(describe(options, together ? ranks : TrainerRanks{})),
+        documents_(options, config().vocab_size),
         memory_before_(used_memory(device())),
         communicator_(together ? ranks.connect(stream_) : nullptr) {
     warn_of_unused_gpu(options.device, device());
@@ -141,6 +186,7 @@ class BenchTraining {
   double forward_flops(const ForwardWork& work) const { return described_.model->decoder().flops(work); }
   const ParameterStore& store() const { return described_.model->store(); }
   std::string_view weights_fetched_by() const { return engine_->weights_fetched_by(); }
+  std::string_view tokens_exchanged_by() const { return engine_->tokens_exchanged_by(); }
   uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
   Stream* host_stream() { return engine_->host_stream(); }
@@ -181,7 +227,7 @@ class BenchTraining {
     StepData data;
     const int64_t count = options_.micro_batches * (communicator_ ? communicator_->size() : 1);
     for (int64_t i = 0; i < count; ++i) {
-      data.micro_batches.push_back(random_batch(options_, config().vocab_size, index * count + i));
+      data.micro_batches.push_back(documents_.batch(index * count + i));
     }
     return data;
   }
@@ -248,6 +294,7 @@ class BenchTraining {
   ThreadPool pool_;
   Stream stream_;
   DescribedModel described_;
+  Documents documents_;
   uint64_t memory_before_;
   std::unique_ptr<Communicator> communicator_;  // null for one rank
   std::optional<RankMesh> mesh_;
@@ -324,6 +371,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"cpu_offload", options.cpu_offload},
        {"experts_device", options.experts_device},
        {"weights_fetched_by", training.weights_fetched_by()},
+       {"tokens_exchanged_by", training.tokens_exchanged_by()},
        {"warmup", options.warmup},
        {"steps", options.steps},
        {"dtype", options.dtype},
@@ -343,6 +391,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"loss", training.result.loss.loss},
        {"grad_norm", training.result.grad_norm}});
   if (options.mode != "full") json["lora_r"] = options.lora_r;
+  if (!options.text.empty()) json["text"] = options.text;
   if (options.mode == "lora-all" && training.config().num_moe_layers() > 0) json["expert_lora"] = options.expert_lora;
   return json;
 }

@@ -36,13 +36,15 @@ struct BenchStepOptions {
   int expert_ranks = 1;              ///< over how many of them experts are spread
   int threads = 0;                   ///< 0: all cores
   uint64_t seed = 42;
+  std::string text;       ///< a file whose text the documents are cut from; "": random tokens
+  std::string tokenizer;  ///< of the text: a tokenizer.json, or the folder of one; "": the model's folder
   int64_t tokens() const { return micro_batches * batch * seq; }  ///< of a step
 
   std::string json;     ///< file for the results; "-": JSON alone on standard output
   std::string profile;  ///< file for a time line of three further steps; with experts on the CPU FILE.host for theirs
 };
 
-/// Trains on random tokens, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not with
+/// Trains on random tokens, or on a text's, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not with
 /// optimizer_in_backward), no auxiliary loss.
 /// Ranks that were started together each take the batch; what one of them does alone is measured first, at the same
 /// time on all, where it fits. Steps are timed from queuing the batch until the loss has been read; model FLOP/s count

@@ -26,7 +26,8 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
                             "  hone bench step --model qwen3-30b-a3b --mode lora --json step.json\n"
                             "  hone bench step --model qwen3-30b-a3b --layers 8 --profile trace.json\n"
                             "  hone bench step --model ./Qwen3-8B --recompute everything --opt-m-dtype int8 "
-                            "--opt-v-dtype int8");
+                            "--opt-v-dtype int8\n"
+                            "  hone bench step --model ./Qwen3-30B-A3B --text corpus.txt    its tokens choose experts unevenly");
   auto options = std::make_shared<BenchStepOptions>();
   verb->add_option("--model", options->model, shapes_text())->required();
   verb->add_option("--layers", options->layers, "the first so many; 0: all")->capture_default_str();
@@ -93,6 +94,9 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
+  verb->add_option("--text", options->text, "file of text that documents are cut from, instead of random tokens");
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "with --text: a tokenizer.json, or the folder of one; default: the folder that --model names");
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option(
       "--profile", options->profile,

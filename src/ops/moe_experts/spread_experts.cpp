@@ -192,12 +192,8 @@ struct SpreadExpertsNode : Node {
       start(first, slots[0]);
       for (int64_t number = 0; number < rounds; ++number) {
         Slot& slot = slots[static_cast<size_t>(number % 2)];
-        if (number + 1 < rounds) {
-          Slot& next = slots[static_cast<size_t>((number + 1) % 2)];
-          if (number > 0) exchange.await(context, next.scattered);
-          start(Round(exchange, number + 1), next);
-        }
-        exchange.await(context, slot.gathered);
+        if (number + 1 < rounds) start(Round(exchange, number + 1), slots[static_cast<size_t>((number + 1) % 2)]);
+        exchange.await(context, slot.gathered);  // and the sums before it, of the round that had the slot
         work(Round(exchange, number), slot, number);
       }
       for (const Slot& slot : slots) exchange.await(context, slot.scattered);

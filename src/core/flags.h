@@ -1,0 +1,29 @@
+// Flags: numbers that streams write and wait for. They order the work of different devices of a host, also of different
+// processes, without the host: a flag is in the mapped memory (core/mapped_memory.h) of the device that waits for it,
+// and another device writes it. On a GPU this is CUDA's stream memory operations, which need no multiprocessor.
+//
+// Flags count. A number has been reached once the flag is it or a later one; counters may wrap around.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/stream.h"
+
+namespace hone {
+
+/// Bytes from a flag to the next, so that devices do not write the same line.
+constexpr size_t kFlagBytes = 128;
+
+/// Whether the device's streams can write and wait for flags.
+bool has_flags(Device device);
+/// Queues writing `value`. Whoever sees it also sees what the stream's work before has written.
+void write_flag(Stream& stream, std::byte* flag, uint32_t value);
+/// Work queued later on `stream` runs once `value` has been reached.
+void await_flag(Stream& stream, const std::byte* flag, uint32_t value);
+
+/// Writes `count` flags, one after another, at once; other streams of the device may wait meanwhile. Any thread may
+/// call it.
+void set_flags(Device device, std::byte* first, size_t count, uint32_t value);
+
+}  // namespace hone
