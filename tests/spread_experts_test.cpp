@@ -424,7 +424,8 @@ void expect_as_one(Sizes s, const std::vector<int32_t>& ids, const std::vector<i
 }
 
 void expect_as_one(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<int64_t>& tokens) {
-  for (const FetchWay way : {FetchWay::kCollectives, FetchWay::kPeers}) expect_as_one(s, ids, tokens, way);
+  expect_as_one(s, ids, tokens, FetchWay::kCollectives);
+  if (!on_gpu()) expect_as_one(s, ids, tokens, FetchWay::kPeers);  // these ranks share a GPU
 }
 
 /// Token t chooses the experts from[t % from.size()].

@@ -12,18 +12,21 @@
 #include <utility>
 #include <vector>
 
+#include "core/cuda_device.h"
 #include "core/flags.h"
 #include "core/profiler.h"
 #include "core/quiet_thread.h"
+#include "core/transfer.h"
 #include "ops/add/add.h"
+#include "ops/cast/cast.h"
 
 namespace hone {
 
 namespace {
 
-/// Places of the stage, and of the inbox of each rank: calls that are under way at a time. A pass over a layer has two
-/// gathers and, in backward, four sums under way.
-constexpr uint32_t kStages = 2, kPlaces = 4;
+/// Places of the stage, and of the inbox of each rank: calls that are under way at a time. Backward has two gathers and
+/// two sums of each of two rounds under way.
+constexpr uint32_t kStages = 4, kPlaces = 4;
 constexpr size_t kKinds = 4;  // of flags
 
 size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
@@ -42,6 +45,15 @@ int64_t begin_of(std::span<const int64_t> rows, int rank) {
 
 Tensor rows_of(const Tensor& all, std::span<const int64_t> rows, int rank) {
   return all.rows(begin_of(rows, rank), rows[static_cast<size_t>(rank)]);
+}
+
+/// Whether another rank of the group has the same GPU: if that waited for a rank, the other could not go on.
+bool shares_device(Communicator& group, Device device) {
+  Control& control = group.control();
+  const std::string own = device.kind == DeviceKind::kCuda ? cuda::device_info(device.index).pci_bus_id : "";
+  const std::vector<std::string> all = control.exchange(own);
+  const auto first = all.begin() + (control.rank() - group.rank());
+  return !own.empty() && std::count(first, first + group.size(), own) > 1;
 }
 
 }  // namespace
@@ -110,6 +122,10 @@ std::unique_ptr<PeerExchange> PeerExchange::connect(Communicator& group, Stream&
     why_not = "a rank's device cannot share memory";
     return nullptr;
   }
+  if (control.any(shares_device(group, device))) {
+    why_not = "two ranks have the same GPU";
+    return nullptr;
+  }
   for (const std::string& text : control.exchange(fmt::format("{} {}", sizes.gathered, sizes.summed))) {
     Sizes of_rank;
     std::istringstream(text) >> of_rank.gathered >> of_rank.summed;
@@ -160,26 +176,25 @@ int64_t PeerExchange::gather(const Context& context, std::span<const TokenExchan
   const uint32_t number = ++gathers_;
   window_->latest = static_cast<uint32_t>(++calls_);
   const size_t stage = (number % kStages) * sizes_.stage();
-  const auto copy = [&](const Tensor& to, const Tensor& from) {
-    if (to.numel() > 0) gather_lane_.copy(stream, to, from);
-  };
   double bytes = 0;
   for (const TokenExchange::Gathered& tensor : tensors) bytes += static_cast<double>(tensor.all.bytes());
+  for (int i = 1; number > kStages && i < ranks_; ++i) {
+    await_flag(stream, flag(Flag::kRead, rank_, after(i)), number - kStages);
+  }
+  // In the stream of the ops: a copy within a GPU is a kernel, which waits in a lane until products leave it room.
+  std::byte* at = window_->data() + flag_bytes(ranks_) + stage;
+  for (const TokenExchange::Gathered& tensor : tensors) {
+    Tensor staged = tensor.own;
+    staged.data = at;
+    at += staged_bytes(tensor.own);
+    if (tensor.own.numel() == 0) continue;
+    copy(context, tensor.own, staged);
+    copy(context, tensor.own, rows_of(tensor.all, rows, rank_));
+  }
+  HONE_ASSERT(at <= window_->data() + flag_bytes(ranks_) + stage + sizes_.stage());
   gather_lane_.fork(stream);
   {
     const ProfileScope scope(stream, gather_lane_.cuda_stream(), OpGroup::kCollectives, "peer copy", "tokens", bytes);
-    for (int i = 1; number > kStages && i < ranks_; ++i) {
-      gather_lane_.await_flag(stream, flag(Flag::kRead, rank_, after(i)), number - kStages);
-    }
-    std::byte* at = window_->data() + flag_bytes(ranks_) + stage;
-    for (const TokenExchange::Gathered& tensor : tensors) {
-      Tensor staged = tensor.own;
-      staged.data = at;
-      copy(staged, tensor.own);
-      copy(rows_of(tensor.all, rows, rank_), tensor.own);
-      at += staged_bytes(tensor.own);
-    }
-    HONE_ASSERT(at <= window_->data() + flag_bytes(ranks_) + stage + sizes_.stage());
     for (int i = 1; i < ranks_; ++i) {
       gather_lane_.write_flag(stream, flag(Flag::kStaged, after(i), rank_), number);
     }
@@ -192,7 +207,7 @@ int64_t PeerExchange::gather(const Context& context, std::span<const TokenExchan
         const Tensor to = rows_of(tensor.all, rows, peer);
         Tensor from = to;
         from.data = theirs;
-        copy(to, from);
+        if (to.numel() > 0) gather_lane_.copy(stream, to, from);
         theirs += staged_bytes(to);
       }
       gather_lane_.write_flag(stream, flag(Flag::kRead, peer, rank_), number);

@@ -73,7 +73,7 @@ struct TokenRows {
 struct Slot {
   TokenRows tokens;
   Tensor partial, dweights;  ///< results of the round, as x and weights
-  int64_t gathered = 0, scattered = 0;
+  int64_t gathered = 0, gathered_dout = 0, scattered = 0;
 
   Slot(ArenaScope& scratch, TokenRows own, int64_t most) {
     const auto like = [&](const Tensor& tensor) {
@@ -138,6 +138,7 @@ struct SpreadExpertsNode : Node {
       {
         ArenaScope scratch(tape.context().scratch());
         const Rows rows(pass, scratch, slot.tokens, round.tokens);
+        exchange->await(tape.context(), slot.gathered_dout);
         differentiate(tape, pass, slot, rows, gradients, number);
       }
       gradients.scatter(round, slot);
@@ -164,17 +165,18 @@ struct SpreadExpertsNode : Node {
       own.positions = of.dropout.positions;
     }
 
-    /// Gathers the tokens of a round.
+    /// Gathers the tokens of a round, the gradients of their results last: h is computed meanwhile.
     void start(const Round& round, Slot& slot) const {
       TokenRows mine = own;
-      std::vector<TokenExchange::Gathered> tensors;
+      std::vector<TokenExchange::Gathered> tensors, gradients;
       for (size_t i = 0; i < mine.all().size(); ++i) {
         if (!mine.all()[i]->defined()) continue;
         Tensor& all = *slot.tokens.all()[i];
         all = all.rows(0, round.tokens);
-        tensors.push_back({round.own_of(*mine.all()[i]), all});
+        (mine.all()[i] == &mine.dout ? gradients : tensors).push_back({round.own_of(*mine.all()[i]), all});
       }
       slot.gathered = node.exchange->gather(tape.context(), tensors, round.rows);
+      if (!gradients.empty()) slot.gathered_dout = node.exchange->gather(tape.context(), gradients, round.rows);
       slot.partial = slot.partial.rows(0, round.tokens);
       if (slot.dweights.defined()) slot.dweights = slot.dweights.rows(0, round.tokens);
     }
