@@ -3,7 +3,6 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
 
 #include <string>
 #include <type_traits>
@@ -30,13 +29,13 @@ inline std::string text_of(CUresult result) {
   }();
   const char* text = nullptr;
   error_string(result, &text);
-  return text != nullptr ? text : fmt::format("error {}", static_cast<int>(result));
+  return text != nullptr ? text : "error " + std::to_string(static_cast<int>(result));
 }
 
 /// `doing` completes "CUDA failed while …".
 inline void check_driver(CUresult result, const char* doing) {
   if (result == CUDA_SUCCESS) return;
-  throw Error(ExitCode::kDeviceFailed, fmt::format("CUDA failed while {}: {}", doing, text_of(result)), "",
+  throw Error(ExitCode::kDeviceFailed, std::string("CUDA failed while ") + doing + ": " + text_of(result), "",
               "a run with checkpoints resumes with `hone train --resume`");
 }
 

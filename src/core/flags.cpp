@@ -29,6 +29,15 @@ void await_flag(Stream& stream, const std::byte* flag, uint32_t value) {
   });
 }
 
+void await_flags(Stream& stream, const std::byte* first, int count, int except, uint32_t value) {
+  if (stream.device().kind == DeviceKind::kCuda) {
+    return cuda::await_flags(stream.cuda().stream(), first, count, except, value);
+  }
+  for (int i = 0; i < count; ++i) {
+    if (i != except) await_flag(stream, first + static_cast<size_t>(i) * kFlagBytes, value);
+  }
+}
+
 void set_flags(Device device, std::byte* first, size_t count, uint32_t value) {
   if (device.kind == DeviceKind::kCuda) return cuda::set_flags(device.index, first, count, value);
   for (size_t i = 0; i < count; ++i) counter(first + i * kFlagBytes).store(value, std::memory_order_release);

@@ -178,9 +178,7 @@ int64_t PeerExchange::gather(const Context& context, std::span<const TokenExchan
   const size_t stage = (number % kStages) * sizes_.stage();
   double bytes = 0;
   for (const TokenExchange::Gathered& tensor : tensors) bytes += static_cast<double>(tensor.all.bytes());
-  for (int i = 1; number > kStages && i < ranks_; ++i) {
-    await_flag(stream, flag(Flag::kRead, rank_, after(i)), number - kStages);
-  }
+  if (number > kStages) await_flags(stream, flag(Flag::kRead, rank_, 0), ranks_, rank_, number - kStages);
   // In the stream of the ops: a copy within a GPU is a kernel, which waits in a lane until products leave it room.
   std::byte* at = window_->data() + flag_bytes(ranks_) + stage;
   for (const TokenExchange::Gathered& tensor : tensors) {
@@ -192,16 +190,17 @@ int64_t PeerExchange::gather(const Context& context, std::span<const TokenExchan
     copy(context, tensor.own, rows_of(tensor.all, rows, rank_));
   }
   HONE_ASSERT(at <= window_->data() + flag_bytes(ranks_) + stage + sizes_.stage());
+  for (int i = 1; i < ranks_; ++i) write_flag(stream, flag(Flag::kStaged, after(i), rank_), number);
+  // What the ops wait for anyway, they wait for themselves: the lane would notice late.
+  const bool hidden = std::ranges::any_of(pending_, [](const Pending& pending) { return !pending.sums; });
+  if (!hidden) await_flags(stream, flag(Flag::kStaged, rank_, 0), ranks_, rank_, number);
   gather_lane_.fork(stream);
   {
     const ProfileScope scope(stream, gather_lane_.cuda_stream(), OpGroup::kCollectives, "peer copy", "tokens", bytes);
-    for (int i = 1; i < ranks_; ++i) {
-      gather_lane_.write_flag(stream, flag(Flag::kStaged, after(i), rank_), number);
-    }
     // Each rank begins with the next rank's rows, so that no memory is read by all at once.
     for (int i = 1; i < ranks_; ++i) {
       const int peer = after(i);
-      gather_lane_.await_flag(stream, flag(Flag::kStaged, rank_, peer), number);
+      if (hidden) gather_lane_.await_flag(stream, flag(Flag::kStaged, rank_, peer), number);
       std::byte* theirs = peers_->at(peer, 1) + stage;
       for (const TokenExchange::Gathered& tensor : tensors) {
         const Tensor to = rows_of(tensor.all, rows, peer);
@@ -263,9 +262,7 @@ void PeerExchange::finish(const Context& context, const Pending& pending) {
   Stream& stream = context.stream();
   if (!pending.sums) return gather_lane_.join(stream, pending.copies);
   sum_lane_.join(stream, pending.copies);
-  for (int i = 1; i < ranks_; ++i) {
-    await_flag(stream, flag(Flag::kArrived, rank_, after(i)), pending.number);
-  }
+  await_flags(stream, flag(Flag::kArrived, rank_, 0), ranks_, rank_, pending.number);
   if (pending.own.numel() > 0) {
     const auto part = [&](int rank) {
       return rank == rank_ ? pending.partial : inbox(rank_, rank, pending.number, pending.partial);

@@ -25,6 +25,18 @@ const Driver& driver() {
 
 CUdeviceptr address(const std::byte* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
+/// A thread for each flag. Other devices of the host write them.
+__global__ void poll_flags(const std::byte* first, int except, uint32_t value) {
+  if (static_cast<int>(threadIdx.x) == except) return;
+  const std::byte* const flag = first + threadIdx.x * kFlagBytes;
+  uint32_t now = 0;
+  while (true) {
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
+    if (static_cast<int32_t>(now - value) >= 0) return;
+    __nanosleep(200);
+  }
+}
+
 }  // namespace
 
 bool has_flags(int device) {
@@ -42,6 +54,11 @@ void write_flag(void* stream, std::byte* flag, uint32_t value) {
 void await_flag(void* stream, const std::byte* flag, uint32_t value) {
   check_driver(driver().wait(static_cast<CUstream>(stream), address(flag), value, CU_STREAM_WAIT_VALUE_GEQ),
                "waiting for a flag");
+}
+
+void await_flags(void* stream, const std::byte* first, int count, int except, uint32_t value) {
+  poll_flags<<<1, static_cast<unsigned>(count), 0, static_cast<cudaStream_t>(stream)>>>(first, except, value);
+  check_launch("poll_flags");
 }
 
 void set_flags(int device, std::byte* first, size_t count, uint32_t value) {
