@@ -53,7 +53,12 @@ TEST_F(ExpertsOnTheCpu, AutoOfAResumedRunIsThePlaceOfTheStoppedOne) {
   done(train("parts", {"max_steps=2", "save_steps=2", "experts_device=cpu"}));
   done(train("parts", {"max_steps=4", "save_steps=2", "experts_device=auto", "resume=auto"}));
   EXPECT_NE(read_file(log).find("experts_device auto: cpu; as in the run that this one continues"), std::string::npos);
-  done(train("whole", {"max_steps=4", "save_steps=2", "experts_device=cpu"}));
+  done(train("whole", {"max_steps=4", "save_steps=2", "experts_device=cpu", "profile=true"}));
+  const Json on_host = Json::parse(read_file(folder_ / "whole/profile-host-stages.json"));
+  EXPECT_EQ(on_host["steps"], 3);
+  EXPECT_EQ(on_host["groups"][0]["name"], "experts");
+  EXPECT_GT(on_host["threads"], 0);
+  EXPECT_NE(read_file(folder_ / "whole/profile-host.json").find("thread 0"), std::string::npos);
   EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
   fs::remove(folder_ / "parts" / "config.resolved.yaml");
   done(train("parts", {"max_steps=6", "save_steps=2", "experts_device=auto", "resume=auto"}));

@@ -88,8 +88,9 @@ std::vector<ProfileStage> stages_of(const std::map<std::string, ProfileStage>& s
   const auto count = static_cast<double>(steps);
   std::vector<ProfileStage> stages;
   for (const auto& [name, sum] : sums) {
-    stages.push_back(
-        {name, sum.group, sum.calls / count, sum.seconds / count, sum.bytes / count, sum.thread_seconds / count});
+    ProfileStage& stage = stages.emplace_back(sum);
+    stage.name = name;
+    for (double* value : {&stage.calls, &stage.seconds, &stage.bytes, &stage.thread_seconds}) *value /= count;
   }
   std::stable_sort(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return stages;
@@ -100,11 +101,17 @@ double busy_share(const ProfileStage& stage, int threads) {
   return stage.seconds > 0 ? stage.thread_seconds / (stage.seconds * threads) : 0.0;
 }
 
+/// Seconds of a call.
+double mean_of(const ProfileStage& stage) { return stage.seconds / stage.calls; }
+
 Json json_of(const ProfileStage& stage, const ProfileSummary& summary) {
   Json json = {{"name", stage.name},
                {"calls", stage.calls},
                {"ms", stage.seconds * 1e3},
                {"share", stage.seconds / summary.step_seconds}};
+  if (stage.calls > 0) {
+    json["call_ms"] = {{"least", stage.least * 1e3}, {"mean", mean_of(stage) * 1e3}, {"most", stage.most * 1e3}};
+  }
   if (summary.tokens > 0) json["us_per_token"] = stage.seconds * 1e6 / summary.tokens;
   if (stage.bytes > 0) json["mb"] = stage.bytes / 1e6;
   if (summary.threads > 0) json["threads_busy"] = busy_share(stage, summary.threads);
@@ -144,6 +151,8 @@ void ProfileTotals::add(const Profile& profile, double tokens) {
     const std::string group(name_of(span.group));
     ops_[op_name(span)].group = group;
     for (ProfileStage* stage : {&groups_[group], &ops_[op_name(span)]}) {
+      stage->least = stage->calls == 0 ? seconds : std::min(stage->least, seconds);
+      stage->most = std::max(stage->most, seconds);
       stage->calls += 1;
       stage->seconds += seconds;
       stage->bytes += span.bytes;
@@ -180,7 +189,7 @@ ProfileSummary summarise_profile(const Profile& profile, double tokens) {
 std::string profile_table(const ProfileSummary& summary, bool color) {
   const bool cpu = summary.threads > 0;
   std::vector<Table::Column> columns = {{"stage of a step"}};
-  for (const char* name : {"calls", "ms", "µs a token", "MB", "of a step", "of its group", "threads busy"}) {
+  for (const char* name : {"calls", "ms", "a call: least, mean, most", "µs a token", "MB", "of a step", "of its group", "threads busy"}) {
     columns.push_back({name, Align::kRight});
   }
   if (!cpu) columns.pop_back();
@@ -190,6 +199,8 @@ std::string profile_table(const ProfileSummary& summary, bool color) {
         name,
         stage.calls > 0 ? fmt::format("{:.0f}", stage.calls) : "",
         fmt::format("{:.2f}", 1e3 * stage.seconds),
+        !stage.group.empty() ? fmt::format("{:.3f}  {:.3f}  {:.3f}", 1e3 * stage.least, 1e3 * mean_of(stage), 1e3 * stage.most)
+                             : "",
         summary.tokens > 0 ? fmt::format("{:.2f}", 1e6 * stage.seconds / summary.tokens) : "",
         stage.bytes > 0 ? fmt::format("{:.0f}", stage.bytes / 1e6) : "",
         percent(stage.seconds / summary.step_seconds),

@@ -44,6 +44,15 @@ TEST(ProfileReport, CountersAreOfAStepAndItsTokens) {
   EXPECT_NEAR(attention["share"].get<double>(), 0.3, 1e-9);
   EXPECT_NEAR(attention["share_of_group"].get<double>(), 1, 1e-9);
   EXPECT_FALSE(attention.contains("threads_busy")) << "a GPU has no threads";
+  Profile uneven = two_steps();
+  uneven.spans[3].end -= 0.001;  // attention of the first step
+  const Json of_uneven = profile_json(summarise_profile(uneven, 200));
+  for (const Json& op : of_uneven["ops"]) {
+    if (op["name"] != "attention forward") continue;
+    EXPECT_NEAR(op["call_ms"]["least"].get<double>(), 2, 1e-9);
+    EXPECT_NEAR(op["call_ms"]["mean"].get<double>(), 2.5, 1e-9);
+    EXPECT_NEAR(op["call_ms"]["most"].get<double>(), 3, 1e-9);
+  }
   const Json& router = json["ops"][3]["name"] == "router backward" ? json["ops"][3] : json["ops"][2];
   EXPECT_NEAR(router["share_of_group"].get<double>(), 0.25, 1e-9);
   EXPECT_FALSE(router.contains("mb")) << "no call reports bytes";

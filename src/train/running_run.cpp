@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "core/kernel_notes.h"
 #include "core/profiler.h"
@@ -96,6 +97,10 @@ StepResult RunningRun::compute_step(const StepData& data) {
   StepResult result;
   {
     const ProfileScope scope(run_.context().stream, ProfileKind::kStep, "step", "", state.step + 1);
+    std::optional<ProfileScope> on_host;
+    if (Stream* host = run_.engine().host_stream()) {
+      on_host.emplace(*host, ProfileKind::kStep, "step", "", state.step + 1);
+    }
     const OptimizerStep optimizer_step{run_.schedule().at(state.step), state.optimizer_step};
     engine.accumulate(data, state.step, optimizer_step);
     engine.start_update(optimizer_step);

@@ -241,8 +241,8 @@ void add_machine(GroupBuilder group) {
   group
       .key("profile",
            "Log where the time of some steps goes, stage by stage (output_dir/profile-stages.json), and write their "
-           "time "
-           "line, with a lane for each thread on a CPU, to output_dir/profile.json.")
+           "time line, with a lane for each thread on a CPU, to output_dir/profile.json; those of experts on the CPU "
+           "beside a GPU to profile-host.json and profile-host-stages.json.")
       .field(kMachine, &Machine::profile);
   group
       .key("profile_steps",
