@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace hone {
+
+class Transport;
 
 class Control {
  public:
@@ -39,6 +42,10 @@ class Control {
   virtual int64_t begin_collective(const char* name) = 0;
   /// The first `count` of them have ended.
   virtual void end_collectives(int64_t count) = 0;
+
+  /// Collective: one more way between the host memory of all ranks, which this must outlive. A thread may use it while
+  /// others use other ways. Throws Error(kDeviceFailed) if a rank cannot be reached or is lost.
+  virtual std::unique_ptr<Transport> connect_memory() = 0;
 
   /// Ends the group because this rank failed (a full disk): check() throws `reason` on the other ranks.
   virtual void fail(const std::string& reason) = 0;

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/quiet_thread.h"
 #include "dist/local_process.h"
+#include "dist/transport.h"
 
 namespace hone {
 
@@ -73,6 +74,11 @@ int64_t ControlChannel::begin_collective(const char* name) {
 
 void ControlChannel::end_collectives(int64_t count) {
   for (int64_t ended = ended_collectives_; ended < count;) ended_collectives_.compare_exchange_weak(ended, count);
+}
+
+std::unique_ptr<Transport> ControlChannel::connect_memory() {
+  std::unique_ptr<Transport> transport = on_one_host() ? connect_shared_memory(*this) : nullptr;
+  return transport ? std::move(transport) : connect_tcp(*this);
 }
 
 // Exchange of texts.

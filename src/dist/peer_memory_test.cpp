@@ -9,6 +9,7 @@
 #include "core/thread_pool.h"
 #include "dist/descriptor_exchange.h"
 #include "dist/thread_ranks.h"
+#include "dist/transport.h"
 
 namespace hone {
 namespace {
@@ -99,6 +100,7 @@ class ChangedControl : public Control {
   void at_step(int64_t) override {}
   int64_t begin_collective(const char*) override { return 0; }
   void end_collectives(int64_t) override {}
+  std::unique_ptr<Transport> connect_memory() override { return inner_.connect_memory(); }
   void fail(const std::string& reason) override { inner_.fail(reason); }
   void check() override { inner_.check(); }
   std::vector<int> lost() const override { return inner_.lost(); }

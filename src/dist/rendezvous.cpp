@@ -269,9 +269,7 @@ std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> cont
   if (control->on_one_host()) keep_libraries_off_the_network();
   if (stream.device().kind == DeviceKind::kCuda) return connect_nccl(std::move(control), stream);
   const bool some_without_mpi = control->any(!environment.mpi || !mpi_is_built());
-  std::unique_ptr<Transport> transport;
-  if (some_without_mpi && control->on_one_host()) transport = connect_shared_memory(*control);
-  if (!transport) transport = some_without_mpi ? connect_tcp(*control) : start_mpi(*control);
+  std::unique_ptr<Transport> transport = some_without_mpi ? control->connect_memory() : start_mpi(*control);
   return std::make_unique<CpuCommunicator>(std::move(control), std::move(transport));
 }
 

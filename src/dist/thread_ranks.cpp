@@ -83,6 +83,7 @@ class ThreadControl : public Control {
   void at_step(int64_t) override {}
   int64_t begin_collective(const char*) override { return 0; }
   void end_collectives(int64_t) override {}
+  std::unique_ptr<Transport> connect_memory() override;
   void fail(const std::string& reason) override {
     std::vector<std::function<void()>> callbacks;
     {
@@ -116,7 +117,7 @@ class ThreadControl : public Control {
 
  private:
   std::shared_ptr<Group> group_;
-  int rank_;
+  int rank_, transports_ = 0;
 };
 
 class ThreadTransport : public Transport {
@@ -178,20 +179,18 @@ class ThreadTransport : public Transport {
   std::vector<Expected> expected_;
 };
 
+std::unique_ptr<Transport> ThreadControl::connect_memory() {
+  return std::make_unique<ThreadTransport>(group_, rank_, transports_++);
+}
+
 /// Communicators of a rank have their own messages, so each may be used by another thread.
 class ThreadCommunicator : public CpuCommunicator {
  public:
-  ThreadCommunicator(const std::shared_ptr<Group>& group, int rank)
-      : CpuCommunicator(std::make_shared<ThreadControl>(group, rank), std::make_shared<ThreadTransport>(group, rank, 0),
-                        kScratchBytes),
-        group_(group) {}
+  explicit ThreadCommunicator(const std::shared_ptr<Control>& control)
+      : CpuCommunicator(control, control->connect_memory(), kScratchBytes) {}
 
  protected:
-  std::shared_ptr<Transport> lane() override { return std::make_shared<ThreadTransport>(group_, rank(), ++lanes_); }
-
- private:
-  std::shared_ptr<Group> group_;
-  int lanes_ = 0;
+  std::shared_ptr<Transport> lane() override { return control().connect_memory(); }
 };
 
 }  // namespace
@@ -200,7 +199,7 @@ std::vector<std::unique_ptr<Communicator>> thread_ranks(int count) {
   const auto group = std::make_shared<Group>(count);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int r = 0; r < count; ++r) {
-    ranks.push_back(std::make_unique<ThreadCommunicator>(group, r));
+    ranks.push_back(std::make_unique<ThreadCommunicator>(std::make_shared<ThreadControl>(group, r)));
   }
   return ranks;
 }

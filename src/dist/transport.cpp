@@ -1,6 +1,7 @@
 #include "dist/transport.h"
 
 #include <algorithm>
+#include <exception>
 #include <thread>
 
 #include "core/error.h"
@@ -35,6 +36,7 @@ void PatientWait::pause() {
 }
 
 void end_together(Control& control) noexcept {
+  if (std::uncaught_exceptions() > 0) return;
   try {
     control.barrier();
   } catch (const Error&) {

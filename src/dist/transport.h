@@ -72,7 +72,7 @@ class PatientWait {
 };
 
 /// Waits for the other ranks if the group has not ended: launchers treat a rank that ends early as lost and would end
-/// ranks that are still saving.
+/// ranks that are still saving. Not while an exception ends this rank: the others wait for what it did not do.
 void end_together(Control& control) noexcept;
 
 // Partial messages. Both sides know the lengths.
