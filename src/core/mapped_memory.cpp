@@ -9,6 +9,7 @@
 #include "core/cuda_device.h"
 #include "core/cuda_mapping.h"
 #include "core/error.h"
+#include "core/numa.h"
 #include "core/planned_device.h"
 
 namespace hone {
@@ -123,6 +124,9 @@ std::string AddressRange::map(size_t at, const MappableMemory& memory, size_t of
     } else if (mmap(address, piece.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, piece.file.descriptor(), 0) ==
                MAP_FAILED) {
       return "the system does not map it";
+    } else {  // as memory of a Buffer
+      madvise(address, piece.bytes, MADV_HUGEPAGE);
+      interleave_pages(address, piece.bytes);
     }
     mapped += piece.bytes;
   }

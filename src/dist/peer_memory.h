@@ -12,6 +12,12 @@
 
 namespace hone {
 
+/// Collective of all ranks: the memory `own` of each rank of this rank's group, by place, as this process maps it.
+/// Empty on all ranks, with a reason, if one cannot map the memory of another of its group: other hosts, GPUs without
+/// access to each other.
+std::vector<MappableMemory> exchange_memory(Control& control, RankRange group, Device device, const MappableMemory& own,
+                                            std::string& why_not);
+
 class PeerMemory {
  public:
   /// Collective of all ranks: lets the ranks of each group read `own` of every other one, on the stream's device.
