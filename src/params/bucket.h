@@ -41,6 +41,7 @@ struct Bucket {
   /// Of experts that are spread over ranks: elements are those of this rank's experts, and gradients are summed over
   /// the ranks that keep the same experts.
   bool spread = false;
+  bool on_host = false;  ///< its parameters are (Parameter::on_host): all of it is in host memory and whole
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of shard ranks · kAlignment
@@ -95,8 +96,11 @@ struct RankShare {
   int expert_ranks = 1;
   Offload offload = {};
   /// Routed experts' values, adapters, gradients and optimizer's state are in host memory, and are computed there
-  /// (tape/host_side.h). On one rank.
+  /// (tape/host_side.h). What is trained of them is whole on every rank, whatever the stage; what is frozen is in
+  /// memory that the ranks of a host share (params/shared_values.h).
   bool experts_on_host = false;
+  /// Consecutive ranks on each host, which share memory there; it divides `ranks`.
+  int host_ranks = 1;
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
   /// Of the device (core/mapped_memory.h), if values that ranks shard are mapped (params/mapped_values.h); 0: they are
@@ -114,6 +118,8 @@ struct RankShare {
   /// This rank's place in its expert group, and the index of that group.
   int expert_rank() const { return rank % expert_ranks; }
   int expert_replica() const { return rank / expert_ranks; }
+  /// This rank's place among those of its host.
+  int host_rank() const { return rank % host_ranks; }
 };
 
 /// UserError at `where` unless groups of `shard_size` ranks (0: one group) divide the ranks.

@@ -77,7 +77,7 @@ PackedLayout Parameter::packed_layout() const {
 
 void Parameter::order_as_tiles(ThreadPool& pool) {
   HONE_ASSERT(!trainable_ && !brings_values() && format_->dense(), name());
-  hone::order_as_tiles(pool, stored().payload);
+  if (filled_here()) hone::order_as_tiles(pool, stored().payload);
   format_ = &tile_format();
 }
 

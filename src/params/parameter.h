@@ -125,6 +125,11 @@ class Parameter : public NarrowGradWeight {
   /// Whether all of it is in host memory and is used there: its ops run on the host's side of a tape, its steps in a
   /// context of the CPU.
   bool on_host() const { return on_host_; }
+  /// Whether the ranks of a host keep its value once (params/shared_values.h). It is whole there, and frozen.
+  bool shared_on_host() const { return shared_on_host_; }
+  /// Whether this rank fills the value: loads, draws or reorders it. Of one that a host's ranks share, one of them
+  /// does.
+  bool filled_here() const { return filled_here_; }
   ParameterKind kind() const { return spec_.kind; }
   InitialValues initial() const { return spec_.initial; }
   int layer() const { return spec_.layer; }
@@ -146,7 +151,8 @@ class Parameter : public NarrowGradWeight {
   bool packed() const { return format_->packed(); }
   /// Of each of its matrices, if it is packed.
   PackedLayout packed_layout() const;
-  /// Reorders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), in place.
+  /// Reorders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), in place, where they are
+  /// filled_here(). The format is that on every rank.
   void order_as_tiles(ThreadPool& pool);
   /// The whole value in its format; packed weights are packed matrix by matrix.
   EncodedWeight encoded() const { return {packed() ? stack() : shape(), value(), stored_.scales}; }
@@ -271,7 +277,7 @@ class Parameter : public NarrowGradWeight {
   const ParameterGroup* group_ = nullptr;
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;
-  bool on_host_ = false;
+  bool on_host_ = false, shared_on_host_ = false, filled_here_ = true;
   bool sharded_ = false;
   int64_t bucket_offset_ = 0;           ///< if it is sharded
   int rank_ = 0;                        ///< in the shard group

@@ -24,7 +24,7 @@ struct BucketKey {
   int64_t position;  ///< minus the group's index
   DType dtype, gradient;
   ZeroStage stage;
-  bool in_host, packed, spread;
+  bool in_host, packed, spread, on_host;
 
   auto operator<=>(const BucketKey&) const = default;
 };
@@ -37,8 +37,8 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
     const auto small =
         std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.one_use](const auto& m) {
           const auto& [other, earlier] = m;
-          return BucketKey{k.frozen,    k.position,    other.dtype,  other.gradient,
-                           other.stage, other.in_host, other.packed, other.spread} == k &&
+          return BucketKey{k.frozen,      k.position,   other.dtype,  other.gradient, other.stage,
+                           other.in_host, other.packed, other.spread, other.on_host} == k &&
                  k.stage <= ZeroStage::kState && !k.in_host && !k.packed && earlier.one_use == one_use &&
                  earlier.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
         });
@@ -67,9 +67,9 @@ bool is_large_in_layer(const Parameter& p, const RankShare& share) {
 bool can_move(const Parameter& p) { return p.format().dense() || p.packed(); }
 
 /// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
-/// forward, and a tied embedding has two uses.
+/// forward, and a tied embedding has two uses. Nothing of parameters on the host.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
-  if (share.shard_ranks() == 1 || p.spread()) return ZeroStage::kNone;
+  if (share.shard_ranks() == 1 || p.spread() || p.on_host()) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
     const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p);
@@ -176,18 +176,36 @@ bool ParameterStore::values_arrived() const {
   return std::none_of(buckets_.begin(), buckets_.end(), [](const Bucket& b) { return b.arrivals->expected(); });
 }
 
+void ParameterStore::share_on_host(const RankShare& share) {
+  std::vector<Parameter*> shared;
+  for (Parameter& p : parameters_) {
+    // An adapter is small, and has its own way to be drawn and read.
+    if (share.ranks > 1 && p.on_host() && !p.trainable() && p.kind() != ParameterKind::kLora) shared.push_back(&p);
+  }
+  if (shared.empty()) return;
+  HONE_ASSERT(share.ranks % share.host_ranks == 0, "every host has as many ranks");
+  shared_.emplace(std::move(shared), share.host_rank(), share.host_ranks);
+  for (Parameter* p : shared_->parameters()) {
+    p->shared_on_host_ = true;
+    p->filled_here_ = shared_->owns(*p);
+  }
+}
+
 void ParameterStore::share_among(const RankShare& share) {
   mapped_.reset();
+  shared_.reset();
   expert_ranks_ = 1;
   expert_rank_ = 0;
   buckets_.clear();
   trained_buckets_ = 0;
   bool adapters = false;
-  HONE_ASSERT(!share.experts_on_host || (share.ranks == 1 && !share_layer_gradients_));
+  HONE_ASSERT(!share.experts_on_host || (share.expert_ranks == 1 && !share_layer_gradients_));
   experts_on_host_ = false;
   for (Parameter& p : parameters_) {
     p.on_host_ = share.experts_on_host && p.of_experts();
     experts_on_host_ |= p.on_host_;
+    p.shared_on_host_ = false;
+    p.filled_here_ = true;
     p.sharded_ = false;
     p.arrivals_.reset();
     p.bucket_ = nullptr;
@@ -195,6 +213,7 @@ void ParameterStore::share_among(const RankShare& share) {
     adapters |= p.kind() == ParameterKind::kLora;
     spread_over(p, share);
   }
+  share_on_host(share);
   offloads_state_ = share.offload.optimizer;
   if (share.ranks == 1 && !share.offload.values()) return;
   HONE_ASSERT(share.ranks == 1 || !share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
@@ -208,7 +227,8 @@ void ParameterStore::share_among(const RankShare& share) {
     const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),
                         p.dtype(),      p.trainable() ? p.formats().gradient : p.dtype(),
                         stage,          in_host,
-                        p.packed(),     p.spread()};
+                        p.packed(),     p.spread(),
+                        p.on_host()};
     Bucket& bucket = buckets[key];
     bucket.name = p.group()->name();
     bucket.stage = stage;
@@ -216,6 +236,7 @@ void ParameterStore::share_among(const RankShare& share) {
     bucket.in_host = in_host;
     bucket.packed = p.packed();
     bucket.spread = p.spread();
+    bucket.on_host = p.on_host();
     bucket.one_use = p.kind() != ParameterKind::kEmbedding;
     bucket.parameters.push_back(&p);
     bucket.offsets.push_back(bucket.elements);

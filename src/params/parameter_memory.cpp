@@ -57,11 +57,24 @@ int64_t position(const Bucket& bucket, size_t i, int64_t element) {
   return bucket.chunk_offsets[i] + element / p.matrix().numel() * p.packed_layout().bytes;
 }
 
+/// An address for plans, at which there is nothing.
+std::byte* const kNoMemory = reinterpret_cast<std::byte*>(Buffer::kAlignment);
+
 /// The stored value in its format, all that ops on this rank read.
 Need whole_value(const Parameter& p) {
   HONE_ASSERT(p.format().dense() || !p.trainable(), p.name());
   const FormatTensor payload = p.format().payload(p.packed() ? p.local_stack() : p.local_shape(), p.dtype());
   return Need{{payload.shape, payload.dtype}};
+}
+
+/// What its format keeps beside the payload.
+Need scales_of_value(const Parameter& p) {
+  const std::optional<FormatTensor> scales = p.format().scales(p.shape());
+  return scales ? Need{{scales->shape, scales->dtype}} : Need{};
+}
+
+int64_t bytes_of_need(const Need& need) {
+  return need ? need->first.numel() * static_cast<int64_t>(size_of(need->second)) : 0;
 }
 
 /// This rank's part of a value that ranks shard.
@@ -102,8 +115,8 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
   const auto state_in_host = [](const ParameterStore& store, const Parameter&) { return store.offloads_state_; };
   static const std::vector<Part> list = {
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
-       [](const Parameter& p, bool) { return p.brings_values() ? Need{} : whole_value(p); }, &ParameterBytes::weights,
-       &Bucket::values, always(Room::kWhole)},
+       [](const Parameter& p, bool) { return p.brings_values() || p.shared_on_host() ? Need{} : whole_value(p); },
+       &ParameterBytes::weights, &Bucket::values, always(Room::kWhole)},
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
        [](const Parameter& p, bool) {
          if (!p.brings_values() || p.maps_values()) return Need{};
@@ -115,10 +128,7 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
        [](const Parameter& p, bool) { return p.brings_values() && !p.maps_values() ? whole_value(p) : Need{}; },
        &ParameterBytes::weights, &Bucket::values, always(Room::kTurns)},
       {[](Parameter& p) -> Tensor& { return p.stored_.scales; },
-       [](const Parameter& p, bool) {
-         const std::optional<FormatTensor> scales = p.format().scales(p.shape());
-         return scales ? Need{{scales->shape, scales->dtype}} : Need{};
-       },
+       [](const Parameter& p, bool) { return p.shared_on_host() ? Need{} : scales_of_value(p); },
        &ParameterBytes::weights},
       {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
          return Need{{p.local_shape(), p.formats().gradient}};
@@ -277,14 +287,12 @@ ParameterStore::Places ParameterStore::places_of(const Part& part, bool training
 ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
   ParameterBytes bytes;
   for (const Part& part : parts()) {
-    if (const Need need = part.need(parameter, parameter.trainable())) {
-      bytes.*part.count += need->first.numel() * static_cast<int64_t>(size_of(need->second));
-    }
+    bytes.*part.count += bytes_of_need(part.need(parameter, parameter.trainable()));
   }
-  if (parameter.maps_values()) {
-    for (const Need& need : {own_value(parameter), whole_value(parameter)}) {
-      bytes.weights += need->first.numel() * static_cast<int64_t>(size_of(need->second));
-    }
+  if (parameter.maps_values())
+    bytes.weights += bytes_of_need(own_value(parameter)) + bytes_of_need(whole_value(parameter));
+  if (parameter.shared_on_host()) {
+    bytes.weights += bytes_of_need(whole_value(parameter)) + bytes_of_need(scales_of_value(parameter));
   }
   return bytes;
 }
@@ -298,6 +306,11 @@ ParameterBytes ParameterStore::bytes(bool training) const {
     bytes.on_host += static_cast<int64_t>(places.on_host_bytes);
   }
   if (mapped_) bytes.weights += mapped_->bytes();
+  if (shared_) {
+    bytes.shared = shared_->bytes();
+    bytes.host += bytes.shared;
+    bytes.on_host += bytes.shared;
+  }
   return bytes;
 }
 
@@ -325,6 +338,17 @@ void ParameterStore::place_mapped_values() {
       p.stored_.payload =
           at(bucket.own_values, own.count > 0 ? position(bucket, i, own.begin) - begin : 0, own_value(p));
     }
+  }
+}
+
+void ParameterStore::place_shared_values(std::byte* addresses) {
+  for (Parameter* p : shared_->parameters()) {
+    const auto at = [&](size_t offset, const Need& need) {
+      return Tensor{addresses + offset, need->second, need->first, Device{}};
+    };
+    p->stored_.payload = at(shared_->payload_offset(*p), whole_value(*p));
+    const Need scales = scales_of_value(*p);
+    p->stored_.scales = scales ? at(shared_->scales_offset(*p), scales) : Tensor{};
   }
 }
 
@@ -370,6 +394,8 @@ void ParameterStore::allocate(Device device, bool inference) {
     mapped_->allocate(device);
     place_mapped_values();
   }
+  if (shared_ && !is_planned(device)) shared_->allocate();
+  if (shared_) place_shared_values(is_planned(device) ? kNoMemory : shared_->data());
   present_stored_values();
 }
 
@@ -383,7 +409,7 @@ void ParameterStore::allocate_trainable_values(Device device) {
 }
 
 void ParameterStore::allocate_dry(Device device) {
-  auto* const address = reinterpret_cast<std::byte*>(Buffer::kAlignment);
+  std::byte* const address = kNoMemory;
   for (const Part& part : parts()) {
     for (Parameter& parameter : parameters_) {
       const Need need = part.need(parameter, parameter.trainable());
@@ -397,6 +423,7 @@ void ParameterStore::allocate_dry(Device device) {
     parameter.stored_.payload = {address, own->second, own->first, device};
     parameter.present_ = {address, whole->second, whole->first, device};
   }
+  if (shared_) place_shared_values(address);
   present_stored_values();
 }
 

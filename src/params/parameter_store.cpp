@@ -17,6 +17,7 @@ ParameterBytes& ParameterBytes::operator+=(const ParameterBytes& other) {
   moments += other.moments;
   host += other.host;
   on_host += other.on_host;
+  shared += other.shared;
   return *this;
 }
 

@@ -16,6 +16,7 @@
 #include "params/mapped_values.h"
 #include "params/parameter.h"
 #include "params/pattern.h"
+#include "params/shared_values.h"
 
 namespace hone {
 
@@ -24,6 +25,7 @@ struct ParameterBytes {
   int64_t weights = 0, master = 0, gradients = 0, moments = 0;
   int64_t host = 0;     ///< the share of all these in host memory (Offload, RankShare::experts_on_host)
   int64_t on_host = 0;  ///< the part of `host` that is used there: ordinary memory, not pinned
+  int64_t shared = 0;   ///< the part of `on_host` that is this rank's share of memory that its host has once
   int64_t total() const { return weights + master + gradients + moments; }
   ParameterBytes& operator+=(const ParameterBytes& other);
 };
@@ -56,7 +58,7 @@ class ParameterStore {
   /// memory, on one rank too. Call it after groups and trainable parameters have been chosen, before allocation. If a
   /// model has adapters, only they are sharded; other trained parameters are small then, and whole on every rank.
   /// ZeroStage::kValues also shards frozen values, if they are dense. Layers do not share gradients then, and second
-  /// moments of sharded parameters are not factored.
+  /// moments of sharded parameters are not factored. Parameters on the host are not sharded.
   void share_among(const RankShare& share);
   /// Whether ranks keep parts of some parameters' optimizer state, gradients, values.
   bool shards_state() const { return shares(&Bucket::sharded); }
@@ -82,6 +84,10 @@ class ParameterStore {
   const std::vector<Bucket>& all_buckets() const { return buckets_; }
   /// The memory of values that ranks shard, if it is mapped.
   const MappedValues* mapped_values() const { return mapped_ ? &*mapped_ : nullptr; }
+  /// The values that the ranks of a host keep once; null: none. Each rank fills its part of them (filled_here()), and
+  /// the others can be read after share_values() (dist/host_sharing.h).
+  SharedValues* shared_values() { return shared_ ? &*shared_ : nullptr; }
+  const SharedValues* shared_values() const { return shared_ ? &*shared_ : nullptr; }
   /// Whether all values from other ranks have arrived and been waited for.
   bool values_arrived() const;
 
@@ -119,6 +125,10 @@ class ParameterStore {
   void spread_over(Parameter& p, const RankShare& share);
   /// Sets the tensors of mapped values.
   void place_mapped_values();
+  /// Sets the tensors of shared values, at these addresses.
+  void place_shared_values(std::byte* addresses);
+  /// Chooses the parameters whose values the ranks of a host share.
+  void share_on_host(const RankShare& share);
   /// Every value is whole, and ops read it where it is.
   void present_stored_values();
 
@@ -132,6 +142,7 @@ class ParameterStore {
   std::vector<Bucket> buckets_;
   size_t trained_buckets_ = 0;  // the first of them
   std::optional<MappedValues> mapped_;
+  std::optional<SharedValues> shared_;
 };
 
 /// Writes host values (float32) to a parameter that is not in 8 bits, from element `offset` on: to its value, in its

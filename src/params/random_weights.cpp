@@ -158,7 +158,7 @@ void initialise_weights(const Context& device, ParameterStore& store, double ini
   RandomChunks chunks;
   ContextOf context_of(device);
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kLora) continue;
+    if (parameter.kind() == ParameterKind::kLora || !parameter.filled_here()) continue;
     context_of.finish();  // the pool is free
     const Context& context = context_of(parameter);
     const RandomValues random{static_cast<float>(initializer_range), random_key(seed, parameter.name())};

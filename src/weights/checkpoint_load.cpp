@@ -53,8 +53,9 @@ struct Piece {
 };
 
 /// What of a source this rank reads: the elements whose values it keeps or, where their order changes on the way, the
-/// matrices that have some.
+/// matrices that have some. Nothing of what another rank of the host fills.
 Slice wanted(const Source& source, int64_t numel) {
+  if (!source.parameter->filled_here()) return {};
   Slice here = source.parameter->stored().slice;
   here.begin -= source.offset;
   here = here.intersect({0, numel});
