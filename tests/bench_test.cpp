@@ -104,6 +104,28 @@ TEST(BenchStep, ReadsAModelFolder) {
   EXPECT_TRUE(contains(outcome.out, "2 layers")) << outcome.out;
 }
 
+TEST(BenchStep, RanksOfAHostHoldExpertsOnTheCpuOnce) {
+  const Folder folder;
+  constexpr int64_t kExperts = 32 * 3 * 1024 * 512;
+  const auto run = [&](const std::string& output, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments =
+        step_arguments({"--mode", "lora", "--experts-device", "cpu", "--json", (folder / output).string()});
+    arguments.insert(arguments.begin(), {"launch", "-n", "2", "--device", "cpu", "--"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run_hone(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "not measured: each would hold all experts")) << outcome.out;
+    const Json json = Json::parse(read_file(folder / output));
+    EXPECT_EQ(json["ranks"], 2);
+    EXPECT_NEAR(json["loss"].get<double>(), std::log(32000.0), 0.5);
+    return json["memory"]["host_shared"].get<double>();
+  };
+  // Of each rank the half. An int8 row has a scale, and NF4 a scale for 64 values.
+  EXPECT_NEAR(run("bfloat16", {"--zero-stage", "3"}), kExperts, 1e4);
+  EXPECT_NEAR(run("int8", {"--expert-weight-dtype", "int8"}), 0.5 * kExperts, 0.01 * kExperts);
+  EXPECT_NEAR(run("nf4", {"--base-weight-dtype", "nf4"}), 0.25 * kExperts, 0.03 * kExperts);
+}
+
 TEST(BenchStep, RefusesWhatItDoesNotKnow) {
   const auto expect = [](const std::vector<std::string>& arguments, const std::string& text) {
     const Outcome outcome = run_hone(arguments);

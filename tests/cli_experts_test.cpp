@@ -98,6 +98,26 @@ TEST_F(ExpertsOnTheCpu, TrainInEveryWay) {
   EXPECT_NE(log.find("experts_device auto: gpu; "), std::string::npos) << log;
 }
 
+TEST_F(ExpertsOnTheCpu, AreThereOnceForTheRanksOfAHost) {
+  const auto host = [](const std::vector<std::string>& ranks) {
+    std::vector<std::string> arguments = {"estimate",
+                                          "granite-3b-a800m",
+                                          "device=cpu",
+                                          "experts_device=cpu",
+                                          "finetuning_type=lora",
+                                          "lora_target_modules=[attention]",
+                                          "max_length=32",
+                                          "--json"};
+    arguments.insert(arguments.end(), ranks.begin(), ranks.end());
+    const std::string printed = done(run_hone(arguments));
+    return printed.empty() ? NAN : Json::parse(printed)["configured"]["host"].get<double>();
+  };
+  const double one = host({}), two = host({"--ranks", "2"});
+  EXPECT_GT(one, 5e9) << "bfloat16";
+  EXPECT_NEAR(2 * two, one, 0.02 * one) << "of each rank";
+  EXPECT_NEAR(host({"--ranks", "2", "--ranks-of-host", "1"}), one, 0.02 * one) << "on each of two hosts";
+}
+
 TEST_F(ExpertsOnTheCpu, IsRefusedWhereItDoesNotGo) {
   const auto expect_refused = [](const Outcome& outcome, const std::string& reason) {
     EXPECT_EQ(outcome.code, 2) << outcome.err;

@@ -166,12 +166,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // One rank of several is lost.
 
-/// A run of `ranks` ranks that share weights, gradients and the optimizer's state.
-std::vector<std::string> arguments_of_ranks(const Folder& folder, const fs::path& output, int ranks) {
-  const Kind kind{"zero_3",
-                  {"zero_stage=3", "stage3_param_persistence_threshold=0", "global_batch_size=24", "save_steps=1",
-                   "max_shard_size=20KB"},
-                  true};
+/// A run of `ranks` ranks.
+std::vector<std::string> arguments_of_ranks(const Kind& kind, const Folder& folder, const fs::path& output, int ranks) {
   std::vector<std::string> all = kind.arguments(folder, output);
   all[2] = std::to_string(ranks);
   return all;
@@ -208,8 +204,10 @@ bool holds_within(Clock::duration limit, const Condition& condition) {
   return true;
 }
 
+class RankLost : public ::testing::TestWithParam<Kind> {};
+
 /// With --moments from 20 on, each tenth rank is stopped, which others notice by its silence of 18 s.
-TEST(Crash, ALostRankIsNamedAndTheOthersEndAndTheRunGoesOn) {
+TEST_P(RankLost, IsNamedAndTheOthersEndAndTheRunGoesOn) {
   constexpr std::chrono::seconds kNamed{20};
   const Folder folder;
   make_inputs(folder);
@@ -224,13 +222,13 @@ TEST(Crash, ALostRankIsNamedAndTheOthersEndAndTheRunGoesOn) {
     const fs::path output = folder / ("run" + std::to_string(runs)), whole = folder / ("of" + std::to_string(ranks));
     if (!whole_times.contains(ranks)) {
       const Clock::time_point begin = Clock::now();
-      const Outcome uninterrupted = run_hone(arguments_of_ranks(folder, whole, ranks));
+      const Outcome uninterrupted = run_hone(arguments_of_ranks(GetParam(), folder, whole, ranks));
       ASSERT_EQ(uninterrupted.code, 0) << uninterrupted.err;
       whole_times[ranks] = Clock::now() - begin;
     }
     const auto most = std::chrono::duration_cast<milliseconds>(whole_times[ranks]).count();
     for (bool ended = false; !ended;) {
-      Process launcher(arguments_of_ranks(folder, output, ranks));
+      Process launcher(arguments_of_ranks(GetParam(), folder, output, ranks));
       const std::map<int, pid_t> processes = ranks_of(launcher, output, static_cast<size_t>(ranks));
       pid_t victim = 0;
       bool stops = false;
@@ -282,6 +280,18 @@ TEST(Crash, ALostRankIsNamedAndTheOthersEndAndTheRunGoesOn) {
       "stopped, named after at most %.1f s\n",
       static_cast<unsigned long long>(seed), lost, runs, saving, seconds(longest), stopped, seconds(longest_stopped));
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RankLost,
+                         ::testing::Values(Kind{"shares_all",
+                                                {"zero_stage=3", "stage3_param_persistence_threshold=0",
+                                                 "global_batch_size=24", "save_steps=1", "max_shard_size=20KB"},
+                                                true},
+                                           Kind{"experts_on_host",
+                                                {"experts_device=cpu", "finetuning_type=lora", "lora_r=4",
+                                                 "lora_target_modules=[attention,all-experts]", "global_batch_size=24",
+                                                 "save_steps=1"},
+                                                true}),
+                         [](const auto& kind) { return std::string(kind.param.name); });
 
 /// During its lifetime, started programs cannot write files longer than `bytes`.
 class FileSizeLimit {

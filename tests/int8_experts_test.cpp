@@ -42,6 +42,38 @@ class Int8Experts : public ::testing::Test {
   std::string model_, data_;
 };
 
+/// Two ranks of a host, each with a part of the one copy, or each step's batch at one rank.
+TEST_F(Int8Experts, OnTheCpuAreSharedByTheRanksOfAHost) {
+  if (on_gpu()) GTEST_SKIP() << "two ranks on two CPU streams each";
+  const std::vector<std::string> options = {"finetuning_type=lora",
+                                            "lora_r=4",
+                                            "lora_target_modules=[attention,all-experts]",
+                                            "max_steps=6",
+                                            "learning_rate=1e-2",
+                                            "logging_steps=1",
+                                            "global_batch_size=4",
+                                            "expert_weight_dtype=int8",
+                                            "experts_device=cpu"};
+  const auto run = [&](const std::string& output, std::vector<std::string> arguments, const std::string& more = {}) {
+    for (const std::string& argument : train_arguments(model_, data_, folder_ / output, options)) {
+      if (!argument.starts_with("gradient_accumulation_steps=")) arguments.push_back(argument);  // follows from ranks
+    }
+    if (!more.empty()) arguments.push_back(more);
+    const Outcome outcome = run_hone(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return losses(output);
+  };
+  const std::vector<std::string> two = {"launch", "-n", "2", "--device", "cpu"};
+  const std::vector<double> one = run("one", {}), shared = run("two", two), parts = run("parts", two, "zero_stage=3");
+  ASSERT_EQ(one.size(), 6u);
+  for (const std::vector<double>& of_two : {shared, parts}) {
+    ASSERT_EQ(of_two.size(), one.size());
+    // bfloat16 rounds gradients of one micro-batch of 4 sequences and of two of 2 differently.
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(of_two[i], one[i], 0.02 * one[i]) << "step " << i + 1;
+  }
+  EXPECT_EQ(run("again", two), shared) << "the same bits";
+}
+
 /// A weight's error is at most 1/254 of the largest in its row, on AMX also an activation's. The loss before the first
 /// update hardly changes; later losses differ by a small part of the improvement, since AdamW amplifies small
 /// differences.

@@ -124,6 +124,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .base = job.unpacked ? "dtype" : job.base,
                  .offload = job.offload,
                  .experts_on_host = job.experts_on_host,
+                 .host_ranks = job.host_ranks,
                  .offload_activations = job.offload_activations,
                  .weight_fetch = job.weight_fetch,
                  .map_values = job.map_values,

@@ -52,6 +52,7 @@ struct Job {
   bool unpacked = false;       ///< the base is dense, with the values of `base`
   Offload offload = {};
   bool experts_on_host = false;  ///< computed on the CPU beside the device
+  int host_ranks = 0;            ///< ranks of a host, which share memory; 0: all
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;

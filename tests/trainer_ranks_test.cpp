@@ -239,6 +239,46 @@ TEST_F(TrainerRanksTest, AdaptersOfSpreadExpertsAreWhole) {
   }
 }
 
+TEST_F(TrainerRanksTest, ExpertsMayBeOnTheCpuOfTheirHost) {
+  const std::vector<std::string> lora = {"finetuning_type=lora", "lora_target_modules=[attention, all-experts]",
+                                         "load_best_model_at_end=true"};
+  const auto on_cpu = [](std::vector<std::string> options, const std::vector<std::string>& more = {}) {
+    options.insert(options.end(), more.begin(), more.end());
+    options.push_back("experts_device=cpu");
+    return options;
+  };
+  train(1, "one", lora);
+  train(2, "two", on_cpu(lora));
+  train(4, "parts", on_cpu(stage(3, lora)));
+  EXPECT_THAT(read_file(folder_ / "two/run.log"), ::testing::HasSubstr("once for the 2 ranks of a host"));
+  train(2, "goes on", on_cpu(lora, {"max_steps=3", "save_steps=3"}));
+  train(1, "goes on", on_cpu(lora, {"max_steps=5", "save_steps=5", "resume=auto"}));
+  train(2, "goes on", on_cpu(lora, {"resume=auto"}));
+  for (const char* run : {"two", "parts"}) expect_same_metrics(run, "one");
+  const char* const file = "adapter_model.safetensors";
+  const SafetensorsFile theirs(folder_ / "one" / file);
+  for (const char* run : {"two", "parts", "goes on"}) {
+    const SafetensorsFile ours(folder_ / run / file);
+    ASSERT_EQ(ours.entries().size(), theirs.entries().size());
+    for (const SafetensorsEntry& entry : theirs.entries()) {
+      const std::vector<float> x = ours.read_floats(entry.name), y = theirs.read_floats(entry.name);
+      for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(x[i], y[i], 2e-3) << run << " " << entry.name;
+    }
+  }
+}
+
+TEST_F(TrainerRanksTest, FrozenExpertsOnTheCpuAreInFullCheckpoints) {
+  const std::vector<std::string> frozen = {"freeze_parameters=['*.experts.*']"};
+  std::vector<std::string> shared = frozen;
+  shared.push_back("experts_device=cpu");
+  train(1, "one", frozen);
+  train(2, "saved", shared);
+  EXPECT_LT(change_error("saved", "one", "model.safetensors"), 2e-2);
+  shared.insert(shared.end(), {"resume=auto", "max_steps=10"});
+  train(4, "saved", stage(3, shared));
+  EXPECT_THAT(read_file(folder_ / "saved/run.log"), ::testing::HasSubstr("at step 8"));
+}
+
 TEST_F(TrainerRanksTest, RanksThatShareWeightsGenerateAndKeepTheBestTogether) {
   const std::vector<std::string> generating = {"generate_samples=true", "num_generation_samples=2", "max_new_tokens=6",
                                                "load_best_model_at_end=true", "save_total_limit=1"};

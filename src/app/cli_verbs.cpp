@@ -211,8 +211,10 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->add_option("--ranks", options->ranks, "how many train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--ranks-of-host", options->ranks_of_host,
-                   "how many of them are on each host, for dp_shard_size: host; 0: 8, or all if there are fewer")
+  verb->add_option(
+          "--ranks-of-host", options->ranks_of_host,
+          "how many of them are on each host, for dp_shard_size: host and experts_device: cpu; 0: 8, or all if there "
+          "are fewer")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   verb->add_option("--memory", options->memory, "memory of the device, such as 80GB; default: its free memory")

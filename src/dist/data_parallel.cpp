@@ -11,11 +11,18 @@
 
 namespace hone {
 
-DataParallel::DataParallel(const RankMesh& mesh, ParameterStore& store) : mesh_(mesh), store_(store) {
+DataParallel::DataParallel(const RankMesh& mesh, ParameterStore& store, const Context* host)
+    : mesh_(mesh), store_(store), host_(host) {
   HONE_ASSERT(size() > 1);
   for (const Bucket& bucket : buckets()) {
     if (!bucket.shards_gradients()) whole_.push_back(&bucket);
+    if (bucket.on_host) on_host_ = &mesh.on_host();
   }
+  HONE_ASSERT(on_host_ == nullptr || host_ != nullptr);
+}
+
+const Context& DataParallel::context_of(const Bucket& bucket, const Context& device) const {
+  return bucket.on_host ? *host_ : device;
 }
 
 DataParallel::~DataParallel() {
@@ -53,10 +60,11 @@ DataParallel::Started DataParallel::reduce_scatter(const Context& context, const
 
 DataParallel::Started DataParallel::reduce(const Context& context, const Bucket& bucket) {
   if (!bucket.sharded()) {
-    Communicator* const ranks = bucket.spread ? mesh_.expert_replicas() : &mesh_.world();
+    Communicator* const ranks = bucket.on_host ? on_host_ : bucket.spread ? mesh_.expert_replicas() : &mesh_.world();
     if (ranks == nullptr) return {};
-    ranks->fork(context.stream());
-    return all_reduce(context, *ranks, bucket, bucket.gradients);
+    const Context& summing = context_of(bucket, context);
+    ranks->fork(summing.stream());
+    return all_reduce(summing, *ranks, bucket, bucket.gradients);
   }
   const Started sum = reduce_scatter(context, bucket, {});
   if (mesh_.replicas() == nullptr) return sum;
@@ -153,15 +161,17 @@ void DataParallel::await_sums(const Context& context, const Bucket& bucket) {
     return;
   }
   const auto index = std::find(whole_.begin(), whole_.end(), &bucket) - whole_.begin();
-  join(context.stream(), sums_[static_cast<size_t>(index)], bucket.name);
+  join(context_of(bucket, context).stream(), sums_[static_cast<size_t>(index)], bucket.name);
 }
 
 void DataParallel::await_sums(const Context& context) {
   if (context.dry()) return;
   for (Communicator* ranks : mesh_.sums()) join(context.stream(), {ranks, ranks->calls()}, "gradients");
+  if (on_host_ != nullptr) join(host_->stream(), {on_host_, on_host_->calls()}, "gradients");
 }
 
 void DataParallel::wait(const Context& context) {
+  if (on_host_ != nullptr) on_host_->finish(host_->stream());
   for (Communicator* ranks : mesh_.sums()) ranks->finish(context.stream());
 }
 

@@ -8,6 +8,7 @@
 //   every micro-batch when their group is released; this rank's part of the sum is added to its part of the step's
 //   gradients, at the latest when the memory is needed again.
 // Gradients of spread experts are summed over the ranks that keep the same block, as whole gradients are over all.
+// Gradients of parameters on the host are whole, and are summed by the CPUs, in the stream that computes them.
 // If the ranks shard in several groups (dist/mesh.h), both sums are over the ranks of a group; in a step's last
 // micro-batch, the parts are then summed over groups, and all groups take the same step.
 // Source of the scheme: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
@@ -31,8 +32,9 @@ namespace hone {
 
 class DataParallel {
  public:
-  /// `store` is sharded over the mesh's ranks. Both, and the streams used, must outlive this object.
-  DataParallel(const RankMesh& mesh, ParameterStore& store);
+  /// `store` is sharded over the mesh's ranks. Both, and the streams used, must outlive this object. `host`: of
+  /// parameters on the host, whose gradients are summed in its stream; null if there are none. All ranks construct it.
+  DataParallel(const RankMesh& mesh, ParameterStore& store, const Context* host = nullptr);
   /// Waits for values that are on their way.
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
@@ -70,8 +72,8 @@ class DataParallel {
   /// waits for them.
   void sum(const Context& context, std::span<const Tensor> measurements);
   void await_measurements(const Context& context);
-  /// The host waits for all started sums. Throws if a rank was lost before they finished, so that no rank steps with
-  /// incomplete sums.
+  /// The calling thread waits for all started sums. Throws if a rank was lost before they finished, so that no rank
+  /// steps with incomplete sums.
   void wait(const Context& context);
 
   /// Starts sending the stepped values of a bucket to all ranks, concurrently with work queued later; readers wait for
@@ -98,6 +100,8 @@ class DataParallel {
   Started reduce_scatter(const Context& context, const Bucket& bucket, const Tensor& own);
   /// This rank's part of the gradients as backward writes them.
   Tensor own_part(const Bucket& bucket) const;
+  /// Of the work on a bucket.
+  const Context& context_of(const Bucket& bucket, const Context& device) const;
   /// Starts the sums of whole gradients.
   Started reduce(const Context& context, const Bucket& bucket);
   /// Settles all pending sums but the last `left`: adds them to own_gradients, which are final in the last pass.
@@ -109,6 +113,8 @@ class DataParallel {
 
   const RankMesh& mesh_;
   ParameterStore& store_;
+  const Context* host_;
+  Communicator* on_host_ = nullptr;  // sums gradients there; null if there are none
   size_t passes_left_ = 0;
   std::vector<const Bucket*> whole_;  // buckets whose gradients are whole on every rank
   std::vector<Started> sums_;         // of these, in this step

@@ -1,6 +1,7 @@
 #include "dist/mesh.h"
 
 #include "core/error.h"
+#include "dist/cpu_communicator.h"
 
 namespace hone {
 
@@ -18,6 +19,15 @@ RankMesh::RankMesh(Communicator& world, const RankShare& share) : world_(world),
   if (several) shards_ = world.split(replica_);
   if (share.stage == ZeroStage::kValues) weights_ = world.split(replica_);
   if (several) replicas_ = world.split(share.shard_rank());
+}
+
+Communicator& RankMesh::on_host() const {
+  if (!on_host_) {
+    const std::shared_ptr<Control> control(std::shared_ptr<void>(),
+                                           &world_.control());  // of the world, which outlives it
+    on_host_ = std::make_unique<CpuCommunicator>(control, control->connect_memory());
+  }
+  return *on_host_;
 }
 
 std::vector<Communicator*> RankMesh::sums() const {

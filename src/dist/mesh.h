@@ -31,9 +31,12 @@ class RankMesh {
   Communicator* experts() const { return experts_.get(); }
   /// The ranks that keep the same block of experts, for sums of its gradients; null if there is one group.
   Communicator* expert_replicas() const { return expert_replicas_.get(); }
+  /// All ranks, for tensors in host memory whatever the device is: its collectives run in the stream of a CPU beside
+  /// the device's. All ranks make the first call together; it connects them.
+  Communicator& on_host() const;
   const RankShare& share() const { return share_; }
 
-  /// The communicators that sum gradients.
+  /// The communicators that sum gradients on the device.
   std::vector<Communicator*> sums() const;
 
  private:
@@ -41,6 +44,7 @@ class RankMesh {
   RankShare share_;
   std::unique_ptr<Communicator> shards_, weights_;
   std::unique_ptr<Communicator> experts_, expert_replicas_;
+  mutable std::unique_ptr<Communicator> on_host_;
   std::unique_ptr<Communicator> replicas_;  // last: its collectives follow those of shards_
   int replica_ = 0;
 };

@@ -97,23 +97,26 @@ OnSides on_sides(const std::vector<Parameter*>& parameters) {
 }  // namespace
 
 Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks, HostSide* host)
-    : store_(store), options_(options), ranks_(ranks), host_(host) {
-  HONE_ASSERT(ranks == nullptr || host == nullptr);
-}
+    : store_(store), options_(options), ranks_(ranks), host_(host) {}
 
 void Optimizer::measure(const Context& context, const Scalars& scalars) {
   measured_.clear();
-  if (ranks_ == nullptr || !ranks_->shards()) {
-    const OnSides trained = on_sides(store_.trainable());
-    add_squares(context, results_, trained.device);
-    ends_on_host_ = !trained.host.empty();
-    return ends_on_host_ ? measure_on_host(trained.host, scalars) : finish_norm(context, scalars.device);
-  }
+  const OnSides trained = on_sides(store_.trainable());
+  add_squares_on_device(context, trained.device);
+  ends_on_host_ = !trained.host.empty();
+  ends_on_host_ ? measure_on_host(trained.host, scalars) : finish_norm(context, scalars.device);
+}
+
+void Optimizer::add_squares_on_device(const Context& context, const std::vector<Parameter*>& parameters) {
+  if (ranks_ == nullptr || !ranks_->shards()) return add_squares(context, results_, parameters, false);
   for (const Bucket& bucket : ranks_->buckets()) {
+    if (bucket.on_host) continue;  // whole on every rank, as its sum of squares is
     ranks_->await_sums(context, bucket);
-    add_squares(context, results_, measured_here(bucket.parameters));
+    add_squares(context, results_, measured_here(bucket.parameters), !measured_.empty());
   }
-  finish_norm(context, scalars.device);
+  const Tensor sum = results_.tensor({1}, DType::kF64);
+  ranks_->sum(context, {&sum, 1});
+  ranks_->await_measurements(context);
 }
 
 void Optimizer::measure_on_host(const std::vector<Parameter*>& parameters, const Scalars& scalars) {
@@ -126,7 +129,7 @@ void Optimizer::measure_on_host(const std::vector<Parameter*>& parameters, const
     return Tensor{reinterpret_cast<std::byte*>(of), DType::kU8, {sizeof(StepScalars)}, device};
   };
   host_->cross(Side::kHost, {{all(host_results_), all(results_)}});
-  add_squares(context, host_results_, parameters);
+  add_squares(context, host_results_, parameters, true);  // to nothing, where the device has no gradients of this rank
   finish_grad_norm(context, {.sum_of_squares = host_results_.tensor({1}, DType::kF64), .scalars = scalars.host});
   host_->cross(Side::kDevice, {{bytes(scalars.device, results_.device()), bytes(scalars.host, Device{})}});
 }
@@ -144,10 +147,11 @@ std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& 
   return here;
 }
 
-void Optimizer::add_squares(const Context& context, Buffer& results, const std::vector<Parameter*>& parameters) {
-  if (parameters.empty() && !measured_.empty()) return;
+void Optimizer::add_squares(const Context& context, Buffer& results, const std::vector<Parameter*>& parameters,
+                            bool goes_on) {
+  if (parameters.empty() && goes_on) return;
   if (results.size() == 0) results = Buffer(context.device(), 2 * kIndexOffset);
-  const int32_t earlier = measured_.empty() ? -1 : static_cast<int32_t>(measured_.size());
+  const int32_t earlier = goes_on ? static_cast<int32_t>(measured_.size()) : -1;
   std::vector<Tensor> gradients;
   for (const Parameter* parameter : parameters) gradients.push_back(parameter->own_gradient());
   measured_.insert(measured_.end(), parameters.begin(), parameters.end());
@@ -158,12 +162,7 @@ void Optimizer::add_squares(const Context& context, Buffer& results, const std::
 }
 
 void Optimizer::finish_norm(const Context& context, StepScalars* scalars) {
-  const Tensor sum = results_.tensor({1}, DType::kF64);
-  if (ranks_ != nullptr && ranks_->shards()) {
-    ranks_->sum(context, {&sum, 1});
-    ranks_->await_measurements(context);
-  }
-  finish_grad_norm(context, {.sum_of_squares = sum, .scalars = scalars});
+  finish_grad_norm(context, {.sum_of_squares = results_.tensor({1}, DType::kF64), .scalars = scalars});
 }
 
 void Optimizer::update(const Context& context, const Scalars& scalars) {
@@ -176,6 +175,10 @@ void Optimizer::update(const Context& context, const Scalars& scalars) {
   // In the order of forward: the values of one bucket are sent while the next one is stepped.
   for (size_t i = ranks_->buckets().size(); i-- > 0;) {
     const Bucket& bucket = ranks_->buckets()[i];
+    if (bucket.on_host) {
+      update(host_->context(), bucket.parameters, scalars.host);
+      continue;
+    }
     update(context, bucket.parameters, scalars.device);
     ranks_->gather_values(context, bucket);
   }
@@ -199,7 +202,7 @@ void Optimizer::update(const Context& context, const std::vector<Parameter*>& pa
 
 void Optimizer::step_part(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {
   if (parameters.empty()) return;
-  add_squares(context, results_, parameters);
+  add_squares(context, results_, parameters, !measured_.empty());
   finish_norm(context, scalars);
   update(context, parameters, scalars);
 }

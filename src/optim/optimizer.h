@@ -65,7 +65,7 @@ class Optimizer {
  public:
   /// Each call reads the store's trainable parameters; their formats() must be those of the options. With `ranks`,
   /// gradients have been summed over ranks, and each rank steps its own elements of sharded parameters. `host`: of
-  /// parameters on the host, which are measured and stepped there; null if there are none. It excludes ranks.
+  /// parameters on the host, which are measured and stepped there; null if there are none.
   Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks = nullptr,
             HostSide* host = nullptr);
 
@@ -93,8 +93,10 @@ class Optimizer {
   std::string first_nonfinite(Stream& stream);
 
  private:
-  /// `results`: of this step so far, in the memory of the context.
-  void add_squares(const Context& context, Buffer& results, const std::vector<Parameter*>& parameters);
+  /// `results`: in the memory of the context. `goes_on`: they are of this step so far, else they begin it.
+  void add_squares(const Context& context, Buffer& results, const std::vector<Parameter*>& parameters, bool goes_on);
+  /// Adds the squares of parameters on the device; over all ranks, if these have different elements.
+  void add_squares_on_device(const Context& context, const std::vector<Parameter*>& parameters);
   void finish_norm(const Context& context, StepScalars* scalars);
   /// Adds the squares of these parameters, which are on the host, to those of the device, and finishes the norm there.
   void measure_on_host(const std::vector<Parameter*>& parameters, const Scalars& scalars);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/profiler.h"
+#include "dist/host_sharing.h"
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
 #include "ops/group_sums/group_sums.h"
@@ -153,9 +154,10 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       context_(stream, memory_.scratch),
       idle_context_(stream, idle_memory_.scratch),
       host_(store.experts_on_host() ? std::optional<HostSide>(std::in_place, stream) : std::nullopt),
-      ranks_(options_.ranks != nullptr && options_.ranks->world().size() > 1
-                 ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
-                 : std::nullopt),
+      ranks_(
+          options_.ranks != nullptr && options_.ranks->world().size() > 1
+              ? std::optional<DataParallel>(std::in_place, *options_.ranks, store, host_ ? &host_->context() : nullptr)
+              : std::nullopt),
       ring_(store.brings_values()
                 ? std::optional<WeightRing>(std::in_place, options_.ranks ? &options_.ranks->weights() : nullptr,
                                             options_.weight_fetch, store, decoder.placement(), stream.device())
@@ -282,7 +284,7 @@ std::vector<const MicroBatch*> Engine::of_this_rank(const std::vector<MicroBatch
   std::vector<const MicroBatch*> mine;
   for (size_t i = first; i < batches.size(); i += step) mine.push_back(&batches[i]);
   static const MicroBatch no_tokens = without_tokens();
-  mine.resize((batches.size() + step - 1) / step, exchange_ ? &no_tokens : nullptr);
+  mine.resize((batches.size() + step - 1) / step, exchange_ || host_ ? &no_tokens : nullptr);
   return mine;
 }
 
@@ -298,7 +300,10 @@ void Engine::begin_exchange(const std::vector<MicroBatch>& batches, size_t pass)
 }
 
 void Engine::gather_values() {
-  if (ranks_) ranks_->gather_values(context_);
+  if (ranks_) {
+    share_values(ranks_->control(), store_);
+    ranks_->gather_values(context_);
+  }
   if (ring_) ring_->end_update(context_);
 }
 
@@ -417,6 +422,7 @@ void Engine::reserve() {
   if (host_) host_->reserve();
   if (exchange_) exchange_->connect(options_.weight_fetch, stream_);
   graphs_.clear();
+  if (ranks_) share_values(ranks_->control(), store_);
 }
 
 void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep& optimizer_step) {
@@ -509,14 +515,14 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
   if (ranks_ && ranks_->shards()) {  // collectives cannot be recorded
     if (ring_) ring_->begin_update(context_);
     measure();
-    ranks_->wait(context_);
+    wait_for_sums();
     step();
     if (ring_) ring_->end_update(context_);
     return;
   }
   if (ranks_) {
     ranks_->await_sums(context_);
-    ranks_->wait(context_);
+    wait_for_sums();
   }
   const auto both = [&] {
     measure();
@@ -526,9 +532,14 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
   if (ring_) ring_->end_update(context_);
 }
 
+void Engine::wait_for_sums() {
+  if (host_) host_->synchronize();  // fails with the cause, whichever side has it
+  ranks_->wait(context_);
+}
+
 std::vector<uint8_t> Engine::read_step() {
   if (ranks_) ranks_->await_measurements(context_);
-  if (host_) host_->synchronize();  // fails with the cause, whichever side has it
+  if (host_) host_->synchronize();  // as in wait_for_sums()
   const Buffer& step = buffers_->step;
   return stream_.download<uint8_t>(step.tensor({static_cast<int64_t>(step.size())}, DType::kU8));
 }

@@ -99,7 +99,8 @@ class Engine : private GroupObserver {
 
   /// Measures the memory of a step with dry passes (training and evaluation); allocates nothing.
   MemoryPlan plan();
-  /// Plans and allocates; called before the first step.
+  /// Plans and allocates; called before the first step, when the weights have been loaded. Collective: ranks of a host
+  /// then read the experts that others have loaded.
   void reserve();
   const EngineOptions& options() const { return options_; }
   /// The stream of experts on the host; null if they are on the device.
@@ -164,7 +165,7 @@ class Engine : private GroupObserver {
   void start_measurements(int64_t datasets);
   void sum_measurements();
   /// One per pass; null for passes in which this rank has none. With spread experts that is one of no tokens: other
-  /// ranks' tokens come to this rank's experts.
+  /// ranks' tokens come to this rank's experts. So it is with experts on the host, whose work has no dry pass then.
   std::vector<const MicroBatch*> of_this_rank(const std::vector<MicroBatch>& batches) const;
   /// Before pass `pass` over these micro-batches.
   void begin_exchange(const std::vector<MicroBatch>& batches, size_t pass);
@@ -199,6 +200,8 @@ class Engine : private GroupObserver {
   std::vector<DatasetLoss> dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const;
   /// Waits for the stream; returns the bytes of the step's scalars, totals, routing and sums over data sets.
   std::vector<uint8_t> read_step();
+  /// Waits until all gradients have been summed over ranks.
+  void wait_for_sums();
   StepResult read_results();
   std::string first_nonfinite();
   RoutingLoad routing_load(const std::vector<uint8_t>& step) const;

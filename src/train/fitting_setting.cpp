@@ -24,8 +24,9 @@ bool halve_batch(RunConfig& config) {
 }
 
 bool can_shard_values(const RunConfig& config) {
+  const bool int8_on_device = config.model.expert_weight_dtype == "int8" && config.machine.experts_device != "cpu";
   return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward &&
-         adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && config.model.expert_weight_dtype != "int8";
+         adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && !int8_on_device;
 }
 
 namespace {
@@ -68,7 +69,8 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   std::vector<Change> changes;
   const bool in_dtype = config.model.base_weight_dtype == "dtype" && config.model.expert_weight_dtype != "int8";
   if (config.model.finetuning_type != "lora" || !in_dtype) return changes;
-  const bool sharded = config.machine.ranks > 1 && config.machine.zero_stage == "3";
+  const bool sharded =
+      config.machine.ranks > 1 && config.machine.zero_stage == "3" && config.machine.experts_device != "cpu";
   if (int8_experts && !sharded && config.machine.expert_parallel_size == 1) {
     changes.push_back({config, "expert_weight_dtype: int8"});
     changes.back().config.model.expert_weight_dtype = "int8";
@@ -80,9 +82,9 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
 
 /// Routed experts on the CPU, with what keys beside it allow.
 std::vector<Change> experts_elsewhere(const RunConfig& config) {
-  const bool possible = config.machine.ranks == 1 && config.machine.experts_device == "gpu" &&
-                        !config.optim.optimizer_in_backward && config.machine.cuda_graphs != "true" &&
-                        !offload_of(config.machine.cpu_offload).experts;
+  const bool possible = config.machine.ranks_of_host > 0 && config.machine.expert_parallel_size == 1 &&
+                        config.machine.experts_device == "gpu" && !config.optim.optimizer_in_backward &&
+                        config.machine.cuda_graphs != "true" && !offload_of(config.machine.cpu_offload).experts;
   if (!possible) return {};
   Change change{config, "experts_device: cpu"};
   change.config.machine.experts_device = "cpu";

@@ -245,6 +245,11 @@ PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std
     const int64_t experts = run.model->decoder().config().moe.num_experts;
     group.context().logger.info("experts: {} of {} on each of {} ranks", experts / size, experts, size);
   }
+  const SharedValues* const shared = run.model->store().shared_values();
+  if (shared != nullptr && shared->ranks() > 1) {
+    group.context().logger.info("experts on the CPU: {} of frozen weights, once for the {} ranks of a host",
+                                human_bytes(static_cast<double>(shared->all_bytes())), shared->ranks());
+  }
   return Planning(run, group).plan();
 }
 

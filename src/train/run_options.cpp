@@ -162,6 +162,7 @@ RankShare rank_share(const RunConfig& config, Device device, int rank) {
                      .expert_ranks = static_cast<int>(config.machine.expert_parallel_size),
                      .offload = offload_of(config.machine.cpu_offload),
                      .experts_on_host = computes_experts_on_host(config, device),
+                     .host_ranks = static_cast<int>(std::max<int64_t>(config.machine.ranks_of_host, 1)),
                      .least_sharded_elements = config.machine.least_sharded_elements};
   share.mapping_granularity = mapping_granularity_of(share, device);
   return share;

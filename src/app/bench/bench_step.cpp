@@ -60,7 +60,7 @@ Mode mode_of(const BenchStepOptions& options) {
 }
 
 /// The run whose step is measured. `sparse`: a model with experts.
-RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
+RunConfig config_of(const BenchStepOptions& options, bool sparse, const TrainerRanks& ranks) {
   RunConfig config;
   config.model.dtype = options.dtype;
   config.model.expert_weight_dtype = options.expert_weight_dtype;
@@ -77,8 +77,9 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   config.machine.cpu_offload = options.cpu_offload;
   config.machine.experts_device = options.experts_device;
   config.machine.weight_fetch = options.weight_fetch;
-  config.machine.ranks = ranks;
-  if (ranks > 1) {
+  config.machine.ranks = ranks.size;
+  config.machine.ranks_of_host = ranks.size % ranks.local_size == 0 ? ranks.local_size : 0;
+  if (ranks.size > 1) {
     config.machine.zero_stage = std::to_string(options.zero_stage);
     config.machine.shard_size = options.shard_size;
     config.machine.expert_parallel_size = options.expert_ranks;
@@ -168,6 +169,7 @@ class BenchTraining {
         described_(describe(options, together ? ranks : TrainerRanks{})),
         documents_(options, config().vocab_size),
         memory_before_(used_memory(device())),
+        local_ranks_(ranks.local_size),
         communicator_(together ? ranks.connect(stream_) : nullptr) {
     warn_of_unused_gpu(options.device, device());
     if (communicator_) mesh_.emplace(*communicator_, rank_share(described_.config, device(), ranks.rank));
@@ -237,7 +239,7 @@ class BenchTraining {
                                                dtype_named(options.dtype));
     check_sizes(model->decoder().config());
     hold_experts(model->store());
-    RunConfig config = config_of(options, model->decoder().config().num_moe_layers() > 0, ranks.size);
+    RunConfig config = config_of(options, model->decoder().config().num_moe_layers() > 0, ranks);
     model->set_trainable(trainable_options(config, device(), ranks.rank));
     return describe_model(std::move(config), std::move(model));
   }
@@ -265,7 +267,8 @@ class BenchTraining {
     described_.model->store().allocate_dry();
     const std::vector<std::string> levels =
         options_.recompute == "auto" ? recompute_levels() : std::vector<std::string>{options_.recompute};
-    const MemoryLimit limit = memory_limit(stream_);
+    MemoryLimit limit = memory_limit(stream_);
+    if (communicator_) limit = least_of_ranks(limit, device(), local_ranks_, control());
     const FittingLevel choice = choose_level(levels, limit, *engine_);
     recompute = choice.level;
     plan = choice.plan;
@@ -296,6 +299,7 @@ class BenchTraining {
   DescribedModel described_;
   Documents documents_;
   uint64_t memory_before_;
+  int local_ranks_;
   std::unique_ptr<Communicator> communicator_;  // null for one rank
   std::optional<RankMesh> mesh_;
   std::optional<StepData> next_;
@@ -346,6 +350,7 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
           {"libraries", training.plan.libraries.all},
           {"plan", training.plan.total() + training.plan.libraries.all},
           {"host", training.plan.host()},
+          {"host_shared", p.shared},
           {"used", used},
           {"used_before", training.memory_before()}};
 }
@@ -413,8 +418,9 @@ std::string tables(const Json& r, const BenchTraining& training, bool color) {
   if (ranks) {
     const Json& share = r["share_of_one_rank"];
     speed.add_row({"ranks, zero_stage", fmt::format("{}, {}", r["ranks"].dump(), r["zero_stage"].dump())});
-    speed.add_row(
-        {"of one rank alone", share.is_null() ? "does not fit" : fmt::format("{:.1f} %", share.get<double>() * 100)});
+    speed.add_row({"of one rank alone", r["experts_device"] == "cpu" ? "not measured: each would hold all experts"
+                                        : share.is_null()            ? "does not fit"
+                                                          : fmt::format("{:.1f} %", share.get<double>() * 100)});
   }
   const Json& ms = r["step_ms"];
   speed.add_row({"ms: median (least – most)", fmt::format("{:.1f} ({:.1f} – {:.1f})", ms["median"].get<double>(),
@@ -520,12 +526,14 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   }
   if (together) require_shard_size(options.shard_size, ranks.size, "--shard-size");
   if (options.expert_ranks > 1) {
-    RunConfig config = config_of(options, true, ranks.size);
+    RunConfig config = config_of(options, true, ranks);
     config.machine.expert_parallel_size = options.expert_ranks;  // of one rank, too
     check_expert_ranks(config, "--expert-parallel-size");
   }
-  check_experts_device(config_of(options, true, ranks.size), "--experts-device");
-  const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
+  check_experts_device(config_of(options, true, ranks), "--experts-device");
+  // Alone, each rank of a host would hold all experts there.
+  const bool compares = together && options.experts_device == "gpu";
+  const std::optional<double> alone = compares ? seconds_alone(options, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)
     tell(fmt::format("{}: making random weights, then {} steps", options.model, options.warmup + options.steps));

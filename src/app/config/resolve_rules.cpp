@@ -65,10 +65,18 @@ void check_experts_device(const RunConfig& run, const std::string& where) {
   const auto refuse = [&](const std::string& why, const std::string& instead) {
     throw UserError(fmt::format("experts_device is {}, but {}", machine.experts_device, why), where, instead);
   };
-  if (machine.ranks > 1) {
-    refuse(fmt::format("{} ranks train together, and experts on the CPU are for one in this version", machine.ranks),
-           "train with one rank, or leave it out: zero_stage: 3 shards the experts, cpu_offload: experts has them in "
-           "host memory");
+  if (machine.ranks > 1 && machine.experts_device == "auto") {
+    refuse(fmt::format("{} ranks train together, and auto chooses for one in this version", machine.ranks),
+           "write cpu or gpu; zero_stage: 3 shards experts on the device");
+  }
+  if (machine.expert_parallel_size > 1) {
+    refuse("expert_parallel_size spreads the experts over ranks, and experts on the CPU are whole on each host",
+           "leave one of the two out");
+  }
+  if (machine.ranks > 1 && machine.ranks_of_host == 0) {
+    refuse(
+        "the hosts have different numbers of ranks, or not consecutive ones, and the ranks of a host share the experts",
+        "start the same number on each host, one after another in the order of ranks");
   }
   if (run.optim.optimizer_in_backward) {
     refuse("optimizer_in_backward steps a layer's experts in backward", "leave one of the two out");
@@ -371,9 +379,10 @@ void resolve_ranks(ResolvedConfig& config) {
                                 machine.zero_stage),
                     where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
   }
-  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8") {
+  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8" && machine.experts_device == "gpu") {
     throw UserError("zero_stage 3 shards the weights in dtype, and experts held in 8 bits stay whole on every rank",
-                    where(config, "zero_stage"), "use zero_stage: 2, or leave expert_weight_dtype out");
+                    where(config, "zero_stage"),
+                    "use zero_stage: 2, or leave expert_weight_dtype out, or write experts_device: cpu");
   }
 }
 

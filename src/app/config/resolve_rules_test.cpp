@@ -260,10 +260,28 @@ TEST(ExpertsDevice, RefusesWhatItDoesNotGoWith) {
   EXPECT_EQ(resolved("experts_device: cpu\ncpu_offload: [optimizer, params, activations]").run.machine.experts_device,
             "cpu");
   EXPECT_THAT(refusal("experts_device: host"), HasSubstr("gpu"));
-  RunConfig together;
-  together.machine.experts_device = "cpu";
-  together.machine.ranks = 2;
-  EXPECT_THROW(check_experts_device(together, "experts_device"), UserError);
+}
+
+TEST(ExpertsDevice, TakesRanksOfHostsThatHaveAsMany) {
+  const auto refused = [](const std::function<void(RunConfig::Machine&)>& change) -> std::string {
+    RunConfig run;
+    run.machine.experts_device = "cpu";
+    run.machine.ranks = 4;
+    run.machine.ranks_of_host = 2;
+    change(run.machine);
+    try {
+      check_experts_device(run, "experts_device");
+    } catch (const UserError& error) {
+      return error.message() + "; " + error.fix();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused([](RunConfig::Machine&) {}), "");
+  for (const char* stage : {"1", "2", "3"}) EXPECT_EQ(refused([&](auto& machine) { machine.zero_stage = stage; }), "");
+  EXPECT_THAT(refused([](auto& machine) { machine.ranks_of_host = 0; }),
+              HasSubstr("start the same number on each host"));
+  EXPECT_THAT(refused([](auto& machine) { machine.experts_device = "auto"; }), HasSubstr("write cpu or gpu"));
+  EXPECT_THAT(refused([](auto& machine) { machine.expert_parallel_size = 2; }), HasSubstr("leave one of the two out"));
 }
 
 TEST(Precision, TheOptimizerInBackwardNeedsOneMicroBatchAndNoClipping) {

@@ -405,10 +405,12 @@ void add_parallel(GroupBuilder group) {
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})
       .alias("fast_moe", mapped({{"true", ""}, {"false", ""}}));
   group
-      .key("experts_device",
-           "What computes the routed experts: gpu, the run's device, as all else; cpu, the CPU beside it, in whose "
-           "memory they then are with their adapters, gradients and optimizer's state (docs/memory.md); "
-           "auto, what is fastest of the device, cpu_offload: experts and the CPU, among those that fit. For one rank.")
+      .key(
+          "experts_device",
+          "What computes the routed experts: gpu, the run's device, as all else; cpu, the CPU beside it, in whose "
+          "memory they then are with their adapters, gradients and optimizer's state (docs/memory.md); "
+          "auto, what is fastest of the device, cpu_offload: experts and the CPU, among those that fit (for one rank). "
+          "The ranks of a host hold frozen experts once.")
       .field(kMachine, &Machine::experts_device)
       .choices({"gpu", "cpu", "auto"})
       .alias("use_kt", when_true("cpu"));

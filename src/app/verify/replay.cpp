@@ -59,6 +59,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
                        .stage = options.stage,
                        .shard_size = options.shard_size,
                        .expert_ranks = options.expert_ranks,
+                       .host_ranks = options.host_ranks > 0 ? options.host_ranks : options.ranks->size(),
                        .least_bucket_bytes = options.least_bucket_bytes};
     mesh_.emplace(*options.ranks, trainable.ranks);
   }

@@ -38,6 +38,7 @@ struct ReplayOptions {
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
   bool experts_on_host = false;  ///< as in RankShare
+  int host_ranks = 0;            ///< the same; 0: all ranks are on one host
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;  ///< of values that ranks shard: as on a GPU, on a CPU too

@@ -43,10 +43,12 @@ constexpr double kGpuFactor = 5;
 /// The checks of one case.
 class Verification {
  public:
-  Verification(const VerifyOptions& options, Stream& stream, Communicator* ranks = nullptr)
+  /// `host_ranks`: of the ranks, how many are on each host; 0: all.
+  Verification(const VerifyOptions& options, Stream& stream, Communicator* ranks = nullptr, int host_ranks = 0)
       : options_(options),
         stream_(stream),
         ranks_(ranks),
+        host_ranks_(host_ranks),
         factor_(stream.device().kind == DeviceKind::kCuda ? kGpuFactor : 1.0),
         golden_(GoldenCase::read(options.case_directory)) {
     for (const auto& batch : golden_.batches) batches_.push_back(pack_documents(batch));
@@ -76,7 +78,8 @@ class Verification {
   /// The rows of several ranks, and of data in host memory: gradients of several micro-batches, and the training runs.
   std::vector<Check> training_rows() {
     {
-      Replay replay(model_path(), stream_, capacity_, {.ranks = ranks_, .experts_on_host = on_host()});
+      Replay replay(model_path(), stream_, capacity_,
+                    {.ranks = ranks_, .experts_on_host = on_host(), .host_ranks = host_ranks_});
       expect_tokens_of(replay.config());
       check_accumulation(replay, *replay.make_engine(0.0));
     }
@@ -122,6 +125,7 @@ class Verification {
             .expert_ranks = options_.expert_ranks,
             .offload = offload_of(options_.cpu_offload),
             .experts_on_host = on_host(),
+            .host_ranks = host_ranks_,
             .offload_activations = offloads_activations(options_.cpu_offload)};
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
@@ -130,7 +134,8 @@ class Verification {
             .ranks = ranks_,
             .stage = std::min(static_cast<ZeroStage>(options_.zero_stage), ZeroStage::kState),
             .expert_ranks = options_.expert_ranks,
-            .experts_on_host = on_host()};
+            .experts_on_host = on_host(),
+            .host_ranks = host_ranks_};
   }
   bool on_host() const { return options_.experts_device == "cpu"; }
   bool shards_more() const { return ranks_ != nullptr && options_.zero_stage > 1; }
@@ -146,7 +151,8 @@ class Verification {
   const VerifyOptions& options_;
   Stream& stream_;
   Communicator* ranks_;  // the ranks that train together, or null
-  double factor_;        // multiplies all float32 bounds
+  int host_ranks_;
+  double factor_;  // multiplies all float32 bounds
   GoldenCase golden_;
   std::vector<MicroBatch> batches_;
   MicroBatch packed_documents_;
@@ -475,9 +481,9 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   require_shard_size(options.shard_size, count, "--shard-size");
   require_expert_ranks(options.expert_ranks, options.shard_size > 0 ? options.shard_size : count,
                        "--expert-parallel-size");
-  if (options.experts_device == "cpu" && count > 1) {
-    throw UserError("experts on the CPU beside the device are for one rank in this version", "--experts-device",
-                    "leave it out, or --ranks");
+  if (options.experts_device == "cpu" && options.expert_ranks > 1) {
+    throw UserError("experts on the CPU beside the device are whole on each host, not spread over ranks",
+                    "--experts-device", "leave it out, or --expert-parallel-size");
   }
   if (options.ranks > 1 && !together) return verify_ranks(options);
   if (trains_only && options.dtype != "float32") {
@@ -496,7 +502,7 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
   if (options.dtype == "float32") stream.use_general_kernels(true);
   return guarded(communicator ? &communicator->control() : nullptr, [&] {
-    Verification verification(options, stream, communicator.get());
+    Verification verification(options, stream, communicator.get(), ranks.local_size);
     VerifyReport report = report_of(options);
     report.checks = trains_only                  ? verification.training_rows()
                     : options.dtype == "float32" ? verification.float32_rows()
