@@ -353,6 +353,8 @@ TEST(BenchOps, TimesExpertsOf8BitsWhereTheyFit) {
                                       "moe layer, LoRA", "--tokens", "16"});
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_EQ(contains(outcome.out, "moe layer, LoRA, int8"), fits) << outcome.out;
+    EXPECT_TRUE(contains(outcome.out, "moe layer, LoRA, int4 ")) << outcome.out;
+    EXPECT_FALSE(contains(outcome.out, "moe layer, LoRA, int4_128")) << outcome.out;
   }
 }
 

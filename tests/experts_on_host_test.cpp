@@ -86,10 +86,15 @@ TEST(ExpertsOnHost, RecomputationOnEitherSideChangesNoBit) {
 
 TEST(ExpertsOnHost, FrozenOnesOfAPackedBaseChangeNoBit) {
   if (on_gpu()) GTEST_SKIP() << "two devices round differently";
-  for (const char* base : {"dtype", "nf4", "int4", "mxfp4"}) {
-    // The norm is that of the device's gradients alone.
-    const Job job{.adapter = "lora_attention_init", .steps = steps_of("qwen3_moe", {2, 3}), .base = base};
-    expect_same_bits(on_host(job), alone(job));
+  for (const char* base : {"dtype", "nf4", "int4", "mxfp4", "fp8"}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      // The norm is that of the device's gradients alone.
+      Job job{.adapter = "lora_attention_init", .dtype = dtype, .steps = steps_of("qwen3_moe", {2, 3}), .base = base};
+      const Outcome packed = on_host(job);
+      expect_same_bits(packed, alone(job));
+      job.unpacked = job.base != "dtype";
+      expect_same_bits(on_host(job), packed);
+    }
   }
 }
 

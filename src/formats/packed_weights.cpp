@@ -281,6 +281,36 @@ void unpack_run(const PackedLayout& layout, const std::byte* chunk, int64_t firs
 
 }  // namespace
 
+HalfCodes half_codes(PackedCode code) {
+  switch (code) {
+    case PackedCode::kNf4:
+    case PackedCode::kNf4FloatScales:
+      return {kNf4Values.data(), true};
+    case PackedCode::kInt4:
+      return {kInt4Values.data(), false};
+    case PackedCode::kMxfp4:
+      return {kE2m1Values.data(), false};
+    case PackedCode::kInt8:
+    case PackedCode::kFp8:
+      return {};
+  }
+  return {};
+}
+
+void read_scales(const PackedLayout& layout, const std::byte* chunk, int64_t row, int64_t column, int64_t step,
+                 int64_t count, float* scales) {
+  // Without divisions, which would take most of the time of unpacking.
+  if (layout.code == PackedCode::kInt8) return (void)std::fill_n(scales, count, scale_at(layout, chunk, row));
+  const int shift = std::countr_zero(static_cast<uint64_t>(layout.block));
+  int64_t before = 0;
+  if (layout.scale_columns == 0) {
+    column += row * layout.columns;  // blocks are counted through all rows
+  } else {
+    before = (layout.code == PackedCode::kFp8 ? row >> shift : row) * layout.scale_columns;
+  }
+  for (int64_t i = 0; i < count; ++i) scales[i] = scale_at(layout, chunk, before + ((column + i * step) >> shift));
+}
+
 void unpack(const PackedLayout& layout, const std::byte* chunk, int64_t first, int64_t count, float* values) {
   const bool flat = layout.code == PackedCode::kNf4 || layout.code == PackedCode::kNf4FloatScales ||
                     layout.code == PackedCode::kMxfp4;

@@ -1,5 +1,5 @@
-// Packed formats: frozen matrices in 4 or 8 bits. No product reads them: a matrix is unpacked to dense memory for the
-// time of its use (ops/unpack_weights).
+// Packed formats: frozen matrices in 4 or 8 bits. A matrix is unpacked to dense memory for the time of its use
+// (ops/unpack_weights), except that experts on a CPU read the codes (kernels/cpu/tile_products).
 //
 // A weight is a stack of matrices [rows, columns], each packed to a chunk of bytes of its own: its codes, then the
 // scales of its blocks. So a rank's share, a copy from host memory and a gather are runs of whole chunks, whatever the
@@ -74,7 +74,9 @@ class PackedFormat : public WeightFormat {
   virtual void pack(const PackedLayout& layout, const float* values, std::byte* chunk) const = 0;
 
   FormatTensor payload(const Shape& shape, DType) const final;
-  bool read_in_place(WeightProduct, Device) const final { return false; }
+  bool read_in_place(WeightProduct product, Device device) const final {
+    return product == WeightProduct::kExperts && device.kind == DeviceKind::kCpu;
+  }
   int64_t rows_together(const Shape& shape) const final { return shape[-2]; }
   void fill(const EncodedWeight& to, int64_t row, int64_t count, const float* values) const final;
   void read(const EncodedWeight& from, int64_t row, int64_t count, float* values) const final;
@@ -82,6 +84,17 @@ class PackedFormat : public WeightFormat {
 
 /// Elements [first, first + count) of a packed matrix as float32.
 void unpack(const PackedLayout& layout, const std::byte* chunk, int64_t first, int64_t count, float* values);
+
+/// Scales of the blocks of elements (row, column), (row, column + step), ...
+void read_scales(const PackedLayout& layout, const std::byte* chunk, int64_t row, int64_t column, int64_t step,
+                 int64_t count, float* scales);
+
+/// Codes of half a byte.
+struct HalfCodes {
+  const float* values = nullptr;  ///< of codes 0 to 15; null if codes have 8 bits
+  bool upper_first = false;       ///< the upper half of a byte is the first of its two codes
+};
+HalfCodes half_codes(PackedCode code);
 
 const PackedFormat& nf4_format();
 /// nf4 as bitsandbytes has it without double quantisation.

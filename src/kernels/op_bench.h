@@ -97,6 +97,8 @@ class BenchData {
   Weight& frozen_weight(Shape shape, DType dtype);
   /// Frozen experts in 8 bits (formats/int8_weights.h), all with the same values. CPU only.
   Weight& int8_weight(Shape shape);
+  /// Frozen experts [E, N, K] of `parts` packed matrices each, all with the same values. CPU only.
+  Weight& packed_weight(Shape shape, const PackedFormat& format, int64_t parts);
 
  private:
   Stream& stream_;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/philox.h"
 #include "core/thread_pool.h"
@@ -18,6 +19,7 @@ class BenchWeight : public Weight {
   BenchWeight(WeightView view, Tensor gradient) : view_(view), gradient_(gradient) {}
   const Shape& shape() const override { return view_.payload.shape; }
   WeightView view() const override { return view_; }
+  std::optional<PackedWeight> packed_view() const override { return view_.packed; }
   bool wants_grad() const override { return gradient_.defined(); }
   GradDest grad() override { return {gradient_, 0.0f}; }
 
@@ -78,6 +80,22 @@ Weight& BenchData::int8_weight(Shape shape) {
                         expert.as<float>() + i % panels * together * shape[2]);
     });
   });
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
+}
+
+Weight& BenchData::packed_weight(Shape shape, const PackedFormat& format, int64_t parts) {
+  const PackedLayout layout = format.layout(shape[1] / parts, shape[2]);
+  const Tensor chunks = take({shape[0] * parts, layout.bytes}, DType::kU8);
+  const Tensor matrix = random({layout.rows, layout.columns}, DType::kF32, 0.02f);
+  stream_.enqueue([=, &format](ThreadPool& pool) {
+    format.pack(layout, matrix.as<float>(), chunks.data);
+    pool.parallel_for(chunks.shape[0] - 1, [&](int64_t i, int) {
+      std::memcpy(chunks.data + (i + 1) * layout.bytes, chunks.data, static_cast<size_t>(layout.bytes));
+    });
+  });
+  const WeightView view{.payload = {nullptr, sizes.dtype, shape, stream_.device()},
+                        .format = &format,
+                        .packed = PackedWeight{layout, chunks, sizes.dtype, &format}};
   return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
 }
 

@@ -21,7 +21,7 @@ bool is_linear(const Parameter& p) {
 template <class Chosen>
 void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
   for (Parameter& p : store.all()) {
-    if (!chosen(p) || p.trainable() || p.brings_values()) continue;
+    if (!chosen(p) || p.trainable() || p.brings_values() || !p.format().dense()) continue;
     if (gains_from_tiles(p.stored().payload.device, p.dtype(), p.local_shape())) p.order_as_tiles(pool);
   }
 }

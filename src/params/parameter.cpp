@@ -100,7 +100,7 @@ bool Parameter::shards_values() const { return bucket_ != nullptr && bucket_->sh
 std::optional<PackedWeight> Parameter::packed_view() const {
   if (!packed()) return std::nullopt;
   if (arrivals_) arrivals_->await_on_stream();
-  return PackedWeight{packed_layout(), present_, dtype_};
+  return PackedWeight{packed_layout(), present_, dtype_, format_};
 }
 
 bool Parameter::maps_values() const { return bucket_ != nullptr && bucket_->mapped; }

@@ -13,11 +13,22 @@
 
 namespace hone {
 
+/// A weight that is stored as chunks (formats/packed_weights.h), one chunk per matrix.
+struct PackedWeight {
+  PackedLayout layout;
+  Tensor chunks;  ///< u8 [matrices, layout.bytes]
+  DType dtype;    ///< of its unpacked values
+  const WeightFormat* format;
+};
+
 /// A weight's bytes; valid while an op runs.
 struct WeightView {
   Tensor payload;
   const WeightFormat* format = &dense_format();
   Tensor scales = {};  ///< undefined if the format has none
+  /// Of a packed weight whose product reads the codes (WeightFormat::read_in_place); the payload then has the shape and
+  /// the dtype of the values, but no memory.
+  std::optional<PackedWeight> packed = {};
 
   bool is_dense() const { return format->dense(); }
 
@@ -26,13 +37,6 @@ struct WeightView {
     HONE_ASSERT(is_dense());
     return payload;
   }
-};
-
-/// A weight that is stored as chunks (formats/packed_weights.h), one chunk per matrix.
-struct PackedWeight {
-  PackedLayout layout;
-  Tensor chunks;  ///< u8 [matrices, layout.bytes]
-  DType dtype;    ///< of its unpacked values
 };
 
 /// The destination of a gradient: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. dst is undefined if

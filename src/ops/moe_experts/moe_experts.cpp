@@ -18,6 +18,7 @@ void check_weight(const Context& context, const WeightView& weight, bool wants_g
   HONE_ASSERT(scales.defined() == expected.has_value());
   if (weight.is_dense()) return;
   HONE_ASSERT(!wants_grad && weight.format->read_in_place(WeightProduct::kExperts, context.device()));
+  if (weight.packed) return;
   HONE_ASSERT(payload.shape.rank() == 3 && weight.format->fits(payload.shape));
   HONE_ASSERT(payload.dtype == weight.format->payload(payload.shape, payload.dtype).dtype);
   HONE_ASSERT(!expected || (scales.dtype == expected->dtype && scales.shape == expected->shape));
@@ -112,7 +113,7 @@ struct GateUpNode : ExpertNode {
 
   // Outputs: h, the activation, and with adapters x Aᵀ.
   void forward(Tape& tape) override {
-    const UnpackedWeight unpacked(tape.context(), *half.weight);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
     moe_gate_up(tape.context(), {.rows = rows.data(tape),
                                  .x = tape.data(inputs[0]),
                                  .weight = unpacked.view,
@@ -129,7 +130,7 @@ struct GateUpNode : ExpertNode {
 
   void backward(Tape& tape) override {
     const NarrowGradient dweight(tape.context(), *half.weight, true);
-    const UnpackedWeight unpacked(tape.context(), *half.weight);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
     moe_gate_up_grad(tape.context(), {.rows = rows.data(tape),
                                       .x = reads_x() ? tape.data(inputs[0]) : Tensor{},
                                       .weight = unpacked.view,
@@ -150,7 +151,7 @@ struct DownNode : ExpertNode {
 
   // Inputs: h, the router's weights, the activation.
   void forward(Tape& tape) override {
-    const UnpackedWeight unpacked(tape.context(), *half.weight);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
     moe_down(tape.context(), {.rows = rows.data(tape),
                               .activation = tape.data(inputs[2]),
                               .weights = tape.data(inputs[1]),
@@ -166,7 +167,7 @@ struct DownNode : ExpertNode {
     const Tensor h = tape.data(inputs[0]);
     const GradDest dh = tape.alias_grad(inputs[0], h) ? GradDest{h, 0.0f} : tape.grad_dest(inputs[0]);
     const NarrowGradient dweight(tape.context(), *half.weight, true);
-    const UnpackedWeight unpacked(tape.context(), *half.weight);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
     moe_down_grad(tape.context(), {.rows = rows.data(tape),
                                    .h = h,
                                    .weights = tape.data(inputs[1]),

@@ -34,13 +34,14 @@ std::vector<int32_t> choose_experts(int64_t tokens, int64_t experts, int64_t k, 
   return ids;
 }
 
-enum class Training { kFull, kLora, kLoraInt8 };
+enum class Training { kFull, kLora, kLoraInt8, kLoraPacked };
 
 struct Variant {
   std::string name;
   double zipf = 0;
   Training training = Training::kFull;
-  bool nodes = false;  ///< also a part for each node
+  bool nodes = false;                    ///< also a part for each node
+  const PackedFormat* format = nullptr;  ///< of kLoraPacked
 };
 
 /// Experts with given routing, and the layer as a whole, with the model FLOPs of forward times three (with LoRA two).
@@ -51,11 +52,12 @@ OpCase layer(BenchData& data, const Variant& variant) {
   const bool full = variant.training == Training::kFull, int8 = variant.training == Training::kLoraInt8;
   const auto x = data.input(hidden), weights = data.input(k);
   const Tensor ids = data.upload({tokens, k}, choose_experts(tokens, experts, k, variant.zipf));
-  const auto base = [&](Shape shape) -> Weight& {
+  const auto base = [&](Shape shape, int64_t parts) -> Weight& {
+    if (variant.format != nullptr) return data.packed_weight(shape, *variant.format, parts);
     if (full) return data.weight(shape, sizes.dtype, true);
     return int8 ? data.int8_weight(shape) : data.frozen_weight(shape, sizes.dtype);
   };
-  Weight &gate_up = base({experts, 2 * inner, hidden}), &down = base({experts, hidden, inner});
+  Weight &gate_up = base({experts, 2 * inner, hidden}, 2), &down = base({experts, hidden, inner}, 1);
   ExpertAdapters adapters;
   const auto adapt = [&](std::vector<ExpertAdapter>& list, int64_t in, int64_t begin, int64_t out) {
     Weight& a = data.weight({experts, kLoraRank, in}, DType::kF32, true);
@@ -80,7 +82,12 @@ OpCase layer(BenchData& data, const Variant& variant) {
                     {"moe_gate_up grad", shape, "moe_gate_up", "backward", h + 2 * y + (size + 4) * up_weights, 2}};
   }
   // A frozen base is read in forward and backward; the rest as for the nodes above, without gradients of weights.
-  const double weight_bytes = (int8 ? 1 : size) * (up_weights + down_weights);
+  const auto packed_bytes = [&](const Weight& weight) {
+    const auto packed = weight.packed_view();
+    return packed ? static_cast<double>(packed->chunks.bytes()) : 0.0;
+  };
+  const double weight_bytes = variant.format != nullptr ? packed_bytes(gate_up) + packed_bytes(down)
+                                                        : (int8 ? 1 : size) * (up_weights + down_weights);
   const double bytes = full ? 0 : 2 * weight_bytes + 4.5 * h + 5 * y;
   result.parts.push_back({variant.name, shape, "step", "", bytes, full ? 3.0 : 2.0, int8});
   result.record = [=, &gate_up, &down](Tape& tape) {
@@ -106,6 +113,12 @@ void moe_experts_cases(OpCases& cases) {
   const Shape down{1, sizes.hidden, sizes.experts.intermediate};  // if it fits, so do gate and up
   if (sizes.device == DeviceKind::kCpu && fits_int8(down)) {
     add({}, {.name = "moe layer, LoRA, int8", .training = Training::kLoraInt8});
+  }
+  if (sizes.device != DeviceKind::kCpu) return;
+  for (const PackedFormat* format : {&int4_format(32), &int4_format(128), &mxfp4_format(), &fp8_format()}) {
+    if (!format->fits(down) || !format->fits({1, sizes.experts.intermediate, sizes.hidden})) continue;
+    const std::string name = fmt::format("moe layer, LoRA, {}", format->name());
+    add({}, {.name = name, .training = Training::kLoraPacked, .format = format});
   }
 }
 

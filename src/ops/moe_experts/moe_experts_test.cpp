@@ -145,6 +145,71 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
                  {.base_format = &int8_format(), .router_weights_trained = false, .clamped = true});
 }
 
+TEST(MoeExperts, APackedBaseMatchesTheReference) {
+  if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "a GPU unpacks a base before the product";
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (isa > best_isa()) continue;
+    force_isa(isa);
+    expect_matches({3, 32, 32, 3, 2}, {.lora = MoeLora::kShared, .base_format = &int4_format(32)});
+  }
+  force_isa(best_isa());
+  for (const PackedFormat* format : {&nf4_format(), &fp8_format(), &packed_int8_format()}) {
+    expect_matches({7, 19, 17, 5, 2}, {.lora = MoeLora::kSplit, .base_format = format});
+  }
+  const WeightFormat* const mxfp4 = &mxfp4_format();
+  expect_matches({3, 32, 32, 2, 1}, {.base_format = mxfp4, .biases = true, .biases_trained = false});
+  expect_matches({2, 64, 32, 70, 2}, {.base_format = mxfp4, .router_weights_trained = false, .clamped = true});
+}
+
+/// Bit for bit, with any instruction set and any number of threads, on sizes that end within tiles and blocks.
+TEST(MoeExperts, APackedBaseHasTheBitsOfItsUnpackedValues) {
+  if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "a GPU unpacks a base before the product";
+  const auto expect_same_bits = [](const MoeSizes& s, MoeOptions options) {
+    SCOPED_TRACE(::testing::Message() << options.base_format->name() << " T " << s.tokens << " H " << s.hidden << " I "
+                                      << s.intermediate << " E " << s.experts << " lora "
+                                      << static_cast<int>(options.lora));
+    const OpCase packed = moe_case(s, options);
+    options.base_format = &dense_format();
+    options.base_trained = false;
+    OpCase dense = moe_case(s, options);
+    for (size_t i = 0; i < 2; ++i) dense.weights[i].values = packed.weights[i].values;
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const OpResult want = run_op(dense, {.dtype = dtype, .threads = 2});
+      for (const int threads : {1, 5}) {
+        const OpResult got = run_op(packed, {.dtype = dtype, .threads = threads});
+        EXPECT_EQ(got.outputs, want.outputs);
+        EXPECT_EQ(got.gradients, want.gradients);
+      }
+    }
+  };
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (isa > best_isa()) continue;
+    force_isa(isa);
+    for (const PackedFormat* format : packed_formats()) {
+      expect_same_bits({41, 640, 128, 3, 2}, {.lora = MoeLora::kSplit, .base_format = format});
+      expect_same_bits({19, 128, 256, 5, 2}, {.base_format = format});
+    }
+    for (const PackedFormat* format : {&int4_format(32), &nf4_format(), &mxfp4_format()}) {
+      expect_same_bits({1, 32, 32, 5, 2}, {.base_format = format});      // one token, most experts empty
+      expect_same_bits({33, 32, 96, 2, 1}, {.base_format = format});     // strips that do not fill a group
+      expect_same_bits({50, 576, 288, 3, 2}, {.base_format = format});   // two blocks of k, the second of few tiles
+      expect_same_bits({257, 96, 64, 256, 8}, {.base_format = format});  // many experts with few rows each
+    }
+    const MoeSizes s{41, 320, 160, 3, 2};
+    const WeightFormat* int4 = &int4_format(32);
+    expect_same_bits(s, {.lora = MoeLora::kShared, .base_format = int4, .biases = true, .biases_trained = false});
+    expect_same_bits(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = int4});
+    expect_same_bits(s, {.lora = MoeLora::kDownOnly, .base_format = int4, .x_trained = false});
+  }
+  force_isa(best_isa());
+  if (best_isa() < Isa::kAmx) return;
+  for (const WeightFormat* format : {&int4_format(32), &int4_format(128)}) {
+    expect_same_bits({600, 128, 128, 1, 1}, {.base_format = format});   // more rows than a task takes
+    expect_same_bits({530, 2176, 128, 1, 1}, {.base_format = format});  // rows in more tasks than one
+    expect_same_bits({70, 13440, 128, 1, 1}, {.base_format = format});  // rows are packed part by part
+  }
+}
+
 /// An expert's weights of 12 MiB, of which few are dequantised at a time, compared with float32 weights in the same
 /// tensors.
 TEST(MoeExperts, ExpertsOfEightBitsAreDequantisedInTurn) {

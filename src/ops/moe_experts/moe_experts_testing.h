@@ -18,7 +18,8 @@ struct MoeOptions {
   int64_t rank = 2;
   float dropout = 0.0f;
   bool base_trained = true;
-  /// Except for dense the base is frozen: in 8 bits with H and I multiples of 64; in tiles on AMX only, for bfloat16.
+  /// Except for dense the base is frozen: in 8 bits with H and I multiples of 64; in tiles on AMX only, for bfloat16;
+  /// packed with H and I that fit, where the case's weights are the values that random ones are rounded to.
   const WeightFormat* base_format = &dense_format();
   bool x_trained = true;
   bool router_weights_trained = true;

@@ -159,26 +159,40 @@ Argument int8_argument(Shape shape, uint64_t key, double scale) {
   return argument;
 }
 
-/// A frozen weight in its own format, as passed to ops.
+/// A frozen weight in its own format, as passed to ops. If it is packed, an expert has `parts` matrices, and the
+/// argument gets the values that it was rounded to.
 class FormattedWeight : public Weight {
  public:
-  FormattedWeight(const Argument& argument, const WeightFormat* format)
+  FormattedWeight(Argument& argument, const WeightFormat* format, int64_t parts)
       : shape_(argument.shape),
-        payload_(test_device(), argument.values.size() * sizeof(BFloat16)),
+        stack_(format->packed() ? Shape{parts * shape_[0], shape_[1] / parts, shape_[2]} : shape_),
+        payload_(test_device(), argument.values.size() * sizeof(float) + 64 * static_cast<size_t>(stack_[0])),
         scales_(test_device(), static_cast<size_t>(shape_[0] * shape_[1]) * sizeof(float)) {
-    const std::vector<float> values(argument.values.begin(), argument.values.end());
-    const FormatTensor payload = format->payload(shape_, DType::kBF16);
+    std::vector<float> values(argument.values.begin(), argument.values.end());
+    const FormatTensor payload = format->payload(stack_, DType::kBF16);
     view_ = {payload_.tensor(payload.shape, payload.dtype), format};
     if (const auto scales = format->scales(shape_)) view_.scales = scales_.tensor(scales->shape, scales->dtype);
-    format->fill({shape_, view_.payload, view_.scales}, 0, shape_[0] * shape_[1], values.data());
+    const EncodedWeight encoded{stack_, view_.payload, view_.scales};
+    format->fill(encoded, 0, stack_[0] * stack_[1], values.data());
+    if (!format->packed()) return;
+    format->read(encoded, 0, stack_[0] * stack_[1], values.data());
+    argument.values.assign(values.begin(), values.end());
   }
   const Shape& shape() const override { return shape_; }
   WeightView view() const override { return view_; }
+  std::optional<PackedWeight> packed_view() const override {
+    if (!view_.format->packed()) return std::nullopt;
+    const auto& format = static_cast<const PackedFormat&>(*view_.format);
+    return PackedWeight{format.layout(stack_[1], stack_[2]), view_.payload, dtype_, &format};
+  }
   bool wants_grad() const override { return false; }
   GradDest grad() override { return {}; }
+  /// The dtype of its values, if it is packed.
+  void take_dtype(DType dtype) { dtype_ = dtype; }
 
  private:
-  Shape shape_;
+  Shape shape_, stack_;
+  DType dtype_ = DType::kF32;
   Buffer payload_, scales_;
   WeightView view_;
 };
@@ -211,7 +225,8 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
   for (Argument& weight : c.weights) {
     weight.takes_narrow_gradient = true;
     if (options.base_format == &dense_format()) continue;
-    formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format));
+    const int64_t parts = formatted.empty() ? 2 : 1;  // gate and up are matrices of their own
+    formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format, parts));
   }
   for (const AdapterSpec& spec : specs) {
     const int64_t in = spec.down ? s.intermediate : s.hidden;
@@ -248,6 +263,7 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
       auto& list = specs[i].down ? adapters.down : adapters.gate_up;
       list.push_back({adapter, specs[i].out_begin, specs[i].out_count});
     }
+    for (const auto& weight : formatted) weight->take_dtype(tape.dtype(in[0]));
     const Var ids_var = tape.input(*ids_tensor);
     const ExpertWeights weights{.gate_up = formatted.empty() ? w[0] : formatted[0].get(),
                                 .down = formatted.empty() ? w[1] : formatted[1].get(),

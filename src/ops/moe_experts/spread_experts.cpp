@@ -158,8 +158,8 @@ struct SpreadExpertsNode : Node {
         : node(of),
           tape(on),
           own{on.data(of.inputs[0]), on.data(of.inputs[1]), on.data(of.inputs[2]), dout, {}, {}},
-          gate_up(on.context(), *of.gate_up.weight),
-          down(on.context(), *of.down.weight) {
+          gate_up(on.context(), *of.gate_up.weight, WeightProduct::kExperts),
+          down(on.context(), *of.down.weight, WeightProduct::kExperts) {
       if (!on.training() || !(of.gate_up.drops() || of.down.drops())) return;
       own.sample_ids = of.dropout.sample_ids;
       own.positions = of.dropout.positions;

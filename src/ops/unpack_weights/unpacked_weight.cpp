@@ -4,10 +4,17 @@
 
 namespace hone {
 
-UnpackedWeight::UnpackedWeight(const Context& context, const Weight& weight) : scope_(context.scratch()) {
+UnpackedWeight::UnpackedWeight(const Context& context, const Weight& weight, WeightProduct product)
+    : scope_(context.scratch()) {
   const std::optional<PackedWeight> packed = weight.packed_view();
   if (!packed) {
     view = weight.view();
+    return;
+  }
+  if (packed->format->read_in_place(product, context.device())) {
+    view = {.payload = {nullptr, packed->dtype, weight.local_shape(), packed->chunks.device},
+            .format = packed->format,
+            .packed = packed};
     return;
   }
   const ProfileScope profiled(context, OpGroup::kMemoryBound, "unpack_weights");

@@ -6,12 +6,13 @@
 
 namespace hone {
 
-/// Views a weight; a packed one is unpacked to scratch memory for the lifetime of this:
+/// Views a weight for a product; a packed one is unpacked to scratch memory for the lifetime of this, unless the
+/// product reads its codes:
 ///   const UnpackedWeight weight(tape.context(), *w);
 ///   linear(tape.context(), {…, .w = weight.view});
 class UnpackedWeight {
  public:
-  UnpackedWeight(const Context& context, const Weight& weight);
+  UnpackedWeight(const Context& context, const Weight& weight, WeightProduct product = WeightProduct::kLinear);
 
   WeightView view;
 

@@ -9,7 +9,7 @@
 // reorder them.
 #pragma once
 
-#ifdef __AVX512BF16__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -228,6 +228,45 @@ void scale_mxfp4(const uint8_t* scales, const uint8_t* codes, float* y, int64_t 
   }
 }
 
+#ifdef __AVX2__
+/// 16 codes of 8 bytes, a byte each.
+inline __m128i separate_halves(const uint8_t* codes, bool upper_first) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), half = _mm_set1_epi8(15);
+  const __m128i lower = _mm_and_si128(bytes, half), upper = _mm_and_si128(_mm_srli_epi16(bytes, 4), half);
+  return upper_first ? _mm_unpacklo_epi8(upper, lower) : _mm_unpacklo_epi8(lower, upper);
+}
+#endif
+#ifdef __AVX512F__
+/// The values are one register, which codes permute.
+inline void scale_16_halves(const float* values, float scale, __m128i codes, float* y) {
+  const __m512i index = _mm512_maskz_cvtepu8_epi32(0xffff, codes);
+  const __m512 value = _mm512_maskz_permutexvar_ps(0xffff, index, _mm512_loadu_ps(values));
+  _mm512_storeu_ps(y, _mm512_mul_ps(value, _mm512_set1_ps(scale)));
+}
+#elif defined(__AVX2__)
+/// The values are two registers, which the lower three bits of codes permute; the fourth chooses among them.
+inline void scale_16_halves(const float* values, float scale, __m128i codes, float* y) {
+  const __m256 low = _mm256_loadu_ps(values), high = _mm256_loadu_ps(values + 8);
+  for (int i = 0; i < 16; i += 8, codes = _mm_srli_si128(codes, 8)) {
+    const __m256i index = _mm256_cvtepu8_epi32(codes);
+    const __m256 value = _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index), _mm256_permutevar8x32_ps(high, index),
+                                          _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+    _mm256_storeu_ps(y + i, _mm256_mul_ps(value, _mm256_set1_ps(scale)));
+  }
+}
+#endif
+
+void scale_halves(const float* values, float scale, const uint8_t* codes, bool upper_first, float* y, int64_t n) {
+  int64_t i = 0;
+#ifdef __AVX2__
+  for (; i + 16 <= n; i += 16) scale_16_halves(values, scale, separate_halves(codes + i / 2, upper_first), y + i);
+#endif
+  for (; i < n; ++i) {
+    const bool upper = (i % 2 == 0) == upper_first;
+    y[i] = scale * values[upper ? codes[i / 2] >> 4 : codes[i / 2] & 15];
+  }
+}
+
 float total(F v) {
   float lanes[kLanes], sum = 0;
   __builtin_memcpy(lanes, &v, sizeof(v));
@@ -350,6 +389,7 @@ constexpr RowMath kTable = {
     .random_words = &random_words,
     .scale_e4m3 = &scale_e4m3,
     .scale_mxfp4 = &scale_mxfp4,
+    .scale_halves = &scale_halves,
     .add = &add,
     .multiply = &multiply,
     .scale = &scale,

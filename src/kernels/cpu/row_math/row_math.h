@@ -53,6 +53,9 @@ struct RowMath {
   /// MXFP4 (OCP Microscaling Formats 1.0): y = 2^(scales[i / 32] - 127) · x[i]. `codes` has two e2m1 numbers per byte,
   /// lower half first; n is a multiple of 32. Scale 255 is NaN; overflow and underflow of products follow IEEE 754.
   void (*scale_mxfp4)(const uint8_t* scales, const uint8_t* codes, float* y, int64_t n);
+  /// y = scale · values[code], of 16 values. `codes` has two codes per byte, lower half first unless `upper_first`; n
+  /// may be odd.
+  void (*scale_halves)(const float* values, float scale, const uint8_t* codes, bool upper_first, float* y, int64_t n);
 
   void (*add)(const float* x, const float* z, float* y, int64_t n);       ///< y = x + z
   void (*multiply)(const float* x, const float* z, float* y, int64_t n);  ///< y = x · z

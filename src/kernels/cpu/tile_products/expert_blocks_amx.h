@@ -39,6 +39,11 @@ class Prefetch {
   int shift_ = 0;
 };
 
+template <int Sums, int Left, int Right, bool Int8, bool Turned>
+[[gnu::always_inline]] inline void multiply_add_turned() {
+  Turned ? multiply_add<Sums, Right, Left, Int8>() : multiply_add<Sums, Left, Right, Int8>();
+}
+
 /// Two panels of an operand, with tiles in increasing k.
 struct PanelPair {
   const std::byte* data;
@@ -46,16 +51,18 @@ struct PanelPair {
 };
 
 /// Tile registers 0 to 3, the accumulators [Lefts][2], += left x right, for one or two left panels, which are streamed
-/// past a right operand in L1. `beside` is called at each step.
-template <int Lefts, bool Int8, class Beside>
+/// past a right operand in L1. `beside` is called at each step. `Turned`: the panels on the left are right operands,
+/// and those on the right left ones; accumulators are transposed.
+template <int Lefts, bool Int8, bool Turned = false, class Beside>
 [[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Beside&& beside) {
   const std::byte *l = left.data, *r = right.data;
   const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
   for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
-    load_past_level_1<4>(l, 64), load<6>(r, 64), multiply_add<0, 4, 6, Int8>();
-    load<7>(r + next_right, 64), multiply_add<1, 4, 7, Int8>();
+    load_past_level_1<4>(l, 64), load<6>(r, 64), multiply_add_turned<0, 4, 6, Int8, Turned>();
+    load<7>(r + next_right, 64), multiply_add_turned<1, 4, 7, Int8, Turned>();
     if constexpr (Lefts == 2) {
-      load_past_level_1<5>(l + next_left, 64), multiply_add<2, 5, 6, Int8>(), multiply_add<3, 5, 7, Int8>();
+      load_past_level_1<5>(l + next_left, 64), multiply_add_turned<2, 5, 6, Int8, Turned>();
+      multiply_add_turned<3, 5, 7, Int8, Turned>();
     }
     beside();
   }
@@ -73,8 +80,8 @@ template <int Lefts, class T>
   if constexpr (Lefts == 2) store<2>(sums + 2 * kTileFloats), store<3>(sums + 3 * kTileFloats);
 }
 
-/// sums (= or +=) left x right + low_rank x factor, in bfloat16.
-template <int Lefts>
+/// sums (= or +=) left x right + low_rank x factor, in bfloat16. `Turned` (accumulate()): without a low-rank part.
+template <int Lefts, bool Turned = false>
 void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPair& low_rank, const PanelPair& factor,
                     bool first, float* sums, Prefetch& prefetch) {
   if (first) {
@@ -87,8 +94,8 @@ void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPa
   // The accumulators of the next block.
   Fetch<kLevel1> next = fetch_sums(sums + kBlockFloats, kBlockFloats, left.steps);
   const auto beside = [&]() __attribute__((always_inline)) { fetch.step(), next(); };
-  accumulate<Lefts, false>(left, right, beside);
-  accumulate<Lefts, false>(low_rank, factor, beside);
+  accumulate<Lefts, false, Turned>(left, right, beside);
+  if constexpr (!Turned) accumulate<Lefts, false>(low_rank, factor, beside);
   prefetch = fetch;
   store_sums<Lefts>(sums);
 }

@@ -33,6 +33,8 @@ struct Span {
   int64_t count() const { return end - begin; }
 };
 
+/// Whether the rows are packed in another way than the projections of L need them.
+inline bool packs_rows_twice(const TileTask& task) { return task.weight.dtype == DType::kI8 || task.packed != nullptr; }
 inline bool is_int8(const TileTask& task) { return task.weight.dtype == DType::kI8; }
 inline int64_t block_depth(const TileTask& task) { return is_int8(task) ? kInt8BlockDepth : kBlockDepth; }
 
@@ -58,7 +60,7 @@ struct Memory {
     factor = take(2 * low_rank_bytes);
     factor_values = take_floats(kLanes * largest(depth, block_depth(task)));
     projection = take(low_rank_strips(depth) * 2 * steps_of(block_depth(task)) * kTileBytes);
-    exact_rows = take(is_int8(task) && depth > 0 ? 2 * steps_of(kInt8BlockDepth) * kTileBytes : 0);
+    exact_rows = take(packs_rows_twice(task) && depth > 0 ? 2 * steps_of(kInt8BlockDepth) * kTileBytes : 0);
     low_rank_sums = take_floats(kMaxTaskRows * low_rank_strips(depth) * kStripLanes);
     low_rank_rows = take_floats(kMaxTaskRows * depth);
     row = take_floats(kMaxStripsFinished * kStripLanes);
@@ -112,7 +114,7 @@ class WeightInTiles {
 struct BlockProduct {
   PanelPair rows, weight;
   PanelPair low_rank, factor;  ///< no steps except in the last block
-  bool first;                  ///< initializes the sums
+  bool first, last;            ///< initializes the sums; completes them
   float* sums;                 ///< [2][2][16][16]
   const float* row_scales;     ///< [2][16], for int8
   int64_t col;                 ///< column of the strip's first panel
@@ -210,6 +212,7 @@ class Task {
           .low_rank = {memory_.low_rank + panel * low_rank_bytes, low_rank_bytes, low_rank_steps},
           .factor = {memory_.factor, low_rank_bytes, low_rank_steps},
           .first = k.begin == 0,
+          .last = k.end == t_.depth,
           .sums = sums(strip, panel),
           .row_scales = format_.row_scales(k) + panel * kLanes,
           .col = col};

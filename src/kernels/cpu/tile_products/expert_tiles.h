@@ -15,6 +15,10 @@
 // kInt8BlockDepth, as W has for each row. The products of a block are exact integers, which are scaled and added to
 // float32 sums. The adapters' part uses the unrounded A.
 //
+// W may be packed (formats/packed_weights.h). Its codes become bfloat16 tiles block by block (packed_panels_amx.h), and
+// bits are those of W unpacked in advance. Where rows of W are columns of C, tiles have rows of W as their rows, since
+// blocks of codes lie along them: they are the left operands, and sums are transposed once they are complete.
+//
 // Measured on sixteen virtual CPUs of an H100 host, 2026-11-22, `hone bench ops --device cpu`, 32 experts of 1,024 x
 // 512: 3.5 to 5.3 TFLOP/s in bfloat16; AMX reaches 14.4 from registers. A layer with LoRA, forward and backward, 2,048
 // tokens: 128 experts of 2,048 x 768, 4.6 TFLOP/s in bfloat16, 7.0 with int8 weights; 256 of 7,168 x 2,048, 3.2 and
@@ -26,6 +30,10 @@
 
 #include "kernels/cpu/gemm/amx_tiles.h"
 #include "kernels/cpu/row_math/row_math.h"
+
+namespace hone {
+struct PackedLayout;
+}
 
 namespace hone::amx {
 
@@ -77,6 +85,10 @@ struct TileTask {
   /// For bfloat16: the elements have the order of tiled_weights.h, but the strides of a plain matrix; columns and depth
   /// are multiples of 32.
   bool weight_in_tiles = false;
+  /// Codes in place of weight.data, whose strides tell the orientation: the matrices of the expert one after another
+  /// (formats/packed_weights.h). Columns and depth are multiples of 32, and so are the rows of each matrix.
+  const PackedLayout* packed = nullptr;
+  const std::byte* chunks = nullptr;
   /// Scales of int8 weights, for each column of C or for each k.
   const float* column_scales = nullptr;
   const float* depth_scales = nullptr;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/tile_products/expert_tiles.h"
 
 #include "kernels/cpu/tile_products/expert_task_amx.h"
+#include "kernels/cpu/tile_products/packed_panels_amx.h"
 
 namespace hone::amx {
 
@@ -93,6 +94,66 @@ struct TiledFormat : Bf16Format {
   }
 };
 
+/// W is packed, its rows are k, and the rows are bfloat16.
+struct PackedFormat : Bf16Format {
+  PackedPanels weight{*t.packed, t.chunks};
+
+  StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
+    const int64_t panel_bytes = steps_of(k.count()) * kTileBytes;
+    const bool more = k.end < t.depth;
+    const PackedPlace next = more ? PackedPlace{k.end, col} : PackedPlace{0, col + strips * t.strip_stride};
+    weight.pack_columns({k.begin, col}, k.count(), strips, next, panel_bytes, memory.weight);
+    return {memory.weight, panel_bytes, 2 * panel_bytes};
+  }
+  Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
+    return {weight.codes_of(k.begin, lane), k.count(), weight.row_bytes(), weight.code_bytes(lanes), steps};
+  }
+};
+
+/// W is packed, and its rows are columns of C: tiles of W are left operands, those of the rows right ones.
+struct TurnedPackedFormat : PackedFormat {
+  void pack_rows(const Span& chunk) const {
+    pack(t.rows, TileOrder::kByPair, t.row, t.count, chunk.begin, chunk.count(), memory.rows);
+  }
+  PanelPair exact_rows(int64_t panel, const Span& k, const Span&) const {
+    const int64_t first = panel * kLanes, rows = smaller(2 * kLanes, t.count - first);
+    pack(t.rows, TileOrder::kByLane, t.row + first, rows, k.begin, k.count(), memory.exact_rows);
+    return {memory.exact_rows, steps_of(k.count()) * kTileBytes, steps_of(k.count())};
+  }
+
+  StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
+    const int64_t panel_bytes = steps_of(k.count()) * kTileBytes;
+    const int64_t ahead = k.end < t.depth ? 0 : strips * t.strip_stride, next_k = k.end < t.depth ? k.end : 0;
+    std::byte* panel = memory.weight;
+    for (int64_t i = 0; i < 2 * strips; ++i, panel += panel_bytes) {
+      const int64_t n = col + i / 2 * t.strip_stride + i % 2 * t.pair_offset;
+      weight.pack_rows({n, k.begin}, k.count(), {n + ahead, next_k}, panel);
+    }
+    return {memory.weight, panel_bytes, 2 * panel_bytes};
+  }
+  Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
+    return {weight.codes_of(lane, k.begin), lanes, weight.row_bytes(), weight.code_bytes(k.count()), steps};
+  }
+
+  template <int Lefts>
+  void multiply(const BlockProduct& p, Prefetch& prefetch) const {
+    multiply_block<Lefts, true>(p.rows, p.weight, {}, {}, p.first, p.sums, prefetch);
+    if (!p.last) return;
+    for (int tile = 0; tile < 2 * Lefts; ++tile) turn_sums(p.sums + tile * kTileFloats);
+    Prefetch none;
+    if (p.low_rank.steps > 0) multiply_block<Lefts>(p.low_rank, p.factor, {}, {}, false, p.sums, none);
+  }
+
+ private:
+  static void turn_sums(float* tile) {
+    const void* rows[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) rows[i] = tile + i * kLanes;
+    Avx512Vector::U columns[kLanes];
+    Avx512Vector::load_transposed(rows, 0, columns);
+    for (int64_t i = 0; i < kLanes; ++i) _mm512_store_si512(tile + i * kLanes, (__m512i)columns[i]);
+  }
+};
+
 /// k of a tile.
 int64_t step_depth(const TileTask& shape) { return block_depth(shape) / kBlockSteps; }
 
@@ -116,6 +177,10 @@ int64_t workspace_bytes(const TileTask& shape) { return Memory(shape, nullptr).e
 void run_tiles(const TileTask& task, std::byte* workspace) {
   configure_tiles();
   if (is_int8(task)) return run_int8_tiles(task, workspace);
+  if (task.packed != nullptr) {
+    return depth_is_contiguous(task.weight) ? Task<TurnedPackedFormat>(task, workspace).run()
+                                            : Task<PackedFormat>(task, workspace).run();
+  }
   task.weight_in_tiles ? Task<TiledFormat>(task, workspace).run() : Task<Bf16Format>(task, workspace).run();
 }
 

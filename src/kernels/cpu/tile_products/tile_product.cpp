@@ -47,7 +47,7 @@ amx::Operand rows_of(const RowMatrix& rows) {
 }  // namespace
 
 amx::Operand TileFactor::operand(int64_t e) const {
-  const Tensor part = weight.payload.rows(e, 1);
+  const Tensor part = weight.packed ? weight.payload : weight.payload.rows(e, 1);  // without memory if it is packed
   const int64_t stride = part.shape[2];
   return {part.data, part.dtype, columns_first ? stride : 1, columns_first ? 1 : stride, nullptr, nullptr};
 }
@@ -75,6 +75,7 @@ TileProduct::TileProduct(const Tensor& offsets, const RowMatrix& a, const TileFa
   shape_.rows = rows_of(a);
   shape_.weight = factor.operand(0);
   shape_.weight_in_tiles = factor.weight.format == &tile_format();
+  if (factor.weight.packed) shape_.packed = &factor.weight.packed->layout;
   shape_.depth = factor.depth();
   const Tensor& l = low_rank.rows;
   for (const ExpertAdapterView& adapter : *factor.adapters) {
@@ -124,6 +125,11 @@ void TileProduct::multiply(const Rows& rows, std::atomic<int64_t>& begun) const 
   TileTask task = shape_;
   task.expert = rows.expert;
   task.weight = factor_.operand(rows.expert);
+  if (const auto& packed = factor_.weight.packed) {
+    const Tensor& chunks = packed->chunks;
+    const int64_t matrices = chunks.shape[0] / factor_.weight.payload.shape[0];  // of an expert
+    task.chunks = chunks.data + rows.expert * matrices * packed->layout.bytes;
+  }
   if (const Tensor& scales = factor_.weight.scales; scales.defined()) {
     (factor_.columns_first ? task.column_scales : task.depth_scales) = scales.rows(rows.expert, 1).as<float>();
   }

@@ -1,5 +1,7 @@
 #include "ops/moe_experts/cpu/base_experts_cpu.h"
 
+#include "kernels/cpu/gemm/task_cut.h"
+#include "kernels/cpu/row_math/packed_rows.h"
 #include "ops/moe_experts/cpu/tile_products_cpu.h"
 
 namespace hone::cpu {
@@ -7,29 +9,36 @@ namespace hone::cpu {
 namespace {
 
 constexpr int64_t kScratchBytes = 64 << 20;
-/// Rows of a weight that a task dequantises; formats other than dense need multiples of them.
+/// Rows of a weight that a task dequantises; int8_format() needs multiples of them.
 constexpr int64_t kTaskRows = 64;
 
 }  // namespace
 
 BaseExperts::BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t rows, DType activations)
     : weight_(weight),
-      tiles_(takes_tiles(weight.payload.shape[1], weight.payload.shape[2], activations, weight.payload.dtype)) {
+      tiles_(takes_tiles(weight.payload.shape[1], weight.payload.shape[2], activations, weight.payload.dtype) &&
+             (!weight.packed || weight.packed->layout.rows % amx::kStripLanes == 0)) {
   HONE_ASSERT(tiles_ || weight.format != &tile_format());
   if (tiles_ || weight.is_dense()) return;
   const int64_t experts = weight.payload.shape[0], n = weight.payload.shape[1], k = weight.payload.shape[2];
-  const int64_t fitting = kScratchBytes / (n * k * static_cast<int64_t>(sizeof(float)));
-  wide_ = scratch.take({std::max<int64_t>(std::min({fitting, experts, rows}), 1), n, k}, DType::kF32);
+  const DType dtype = weight.packed ? weight.packed->dtype : DType::kF32;
+  const int64_t fitting = kScratchBytes / (n * k * static_cast<int64_t>(size_of(dtype)));
+  wide_ = scratch.take({std::max<int64_t>(std::min({fitting, experts, rows}), 1), n, k}, dtype);
 }
 
 void BaseExperts::dequantize(ThreadPool& pool, std::span<const int64_t> experts) const {
   const Tensor& payload = weight_.payload;
-  const int64_t n = payload.shape[1], tasks = n / kTaskRows;
+  const int64_t n = payload.shape[1], k = payload.shape[2], tasks = ceil_div(n, kTaskRows);
   const EncodedWeight encoded{payload.shape, payload, weight_.scales};
   pool.parallel_for(static_cast<int64_t>(experts.size()) * tasks, [&](int64_t task, int) {
     const int64_t slot = task / tasks, row = task % tasks * kTaskRows, e = experts[static_cast<size_t>(slot)];
-    const Tensor to = expert_tensor(wide_, slot).rows(row, kTaskRows);
-    weight_.format->read(encoded, e * n + row, kTaskRows, to.as<float>());
+    const int64_t rows = std::min(kTaskRows, n - row);
+    if (const auto& packed = weight_.packed) {
+      return unpack_elements(packed->layout, packed->chunks.data, (e * n + row) * k, rows * k, wide_,
+                             (slot * n + row) * k);
+    }
+    const Tensor to = expert_tensor(wide_, slot).rows(row, rows);
+    weight_.format->read(encoded, e * n + row, rows, to.as<float>());
   });
 }
 

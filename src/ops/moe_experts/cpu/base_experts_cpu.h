@@ -1,7 +1,8 @@
 // Products of rows with the experts' base weights on a CPU: with the engine of tile_products_cpu.h if that applies,
-// else with weights in place or, for 8 bits, dequantised for some experts at a time.
+// else with weights in place or, for 8 bits and packed ones, dequantised for some experts at a time.
 //
-// Dequantised weights are float32: scale · q, rounded once.
+// Dequantised weights of 8 bits are float32: scale · q, rounded once. Packed ones have the dtype of the model, as
+// ops/unpack_weights unpacks them.
 #pragma once
 
 #include <optional>
@@ -12,8 +13,8 @@ namespace hone::cpu {
 
 class BaseExperts {
  public:
-  /// If weights of 8 bits [E, N, K] must be dequantised, allocates scratch for some experts (64 MiB, or one), at most
-  /// for as many as can have rows.
+  /// If weights [E, N, K] of 8 bits or packed ones must be dequantised, allocates scratch for some experts (64 MiB, or
+  /// one), at most for as many as can have rows.
   BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t rows, DType activations);
 
   /// c[rows of e] = a[rows of e] · W_e for every expert: [R, N] x [N, K] -> float32 [R, K].
@@ -31,7 +32,7 @@ class BaseExperts {
 
   WeightView weight_;
   bool tiles_;
-  Tensor wide_;  // [experts at a time, N, K] if 8-bit weights are dequantised
+  Tensor wide_;  // [experts at a time, N, K] if weights are dequantised
 };
 
 }  // namespace hone::cpu
