@@ -148,7 +148,9 @@ TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {
   refused(train("out", {int8, "device=cuda"}), "experts of 8 bits are for the CPU in this version");
   refused(train("out", {int8, R"(trainable_parameters=["*.experts.down_proj"])"}),
           "would be trained beside the adapters");
-  refused(train("out", {"expert_weight_dtype=int4"}), "known, not in this version");
+  refused(
+      run_hone(train_arguments(model_, data_, folder_ / "out", {"expert_weight_dtype=int4", "finetuning_type=full"})),
+      "experts in int4 are frozen, but finetuning_type is full");
   refused(train("out", {"kt_backend=AMXINT4"}), "known, not in this version");
   refused(train("out", {"expert_weight_dtype=bfloat16", "dtype=float32"}), "but dtype is float32");
   const Folder odd;
@@ -157,7 +159,28 @@ TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {
   refused(run_hone({"bench", "step", "--model", model_, "--device", "cpu", "--expert-weight-dtype", "int8"}),
           "would be trained");
   refused(run_hone({"bench", "step", "--model", model_, "--mode", "lora", "--expert-weight-dtype", "int9"}),
-          "use auto or int8");
+          "use one of auto, bfloat16, int8");
+}
+
+/// Experts that are packed alone are those of a base of which all else is kept: the same bits, whether a run is stopped
+/// or not, and wherever they are.
+TEST_F(Int8Experts, ArePackedLikeABase) {
+  const std::vector<std::string> base = {"max_steps=4", "save_steps=2", "base_weight_dtype=int4",
+                                         "base_weight_keep=[re:.*self_attn.*]"},
+                                 alone = {"max_steps=4", "save_steps=2", "expert_weight_dtype=int4"};
+  const auto with = [](std::vector<std::string> options, const std::string& more) {
+    options.push_back(more);
+    return options;
+  };
+  trained("base", base);
+  trained("alone", alone);
+  trained("parts", with({"save_steps=2", "expert_weight_dtype=int4"}, "max_steps=2"));
+  trained("parts", with(alone, "resume=auto"));
+  trained("beside", with(alone, "experts_device=cpu"));
+  const std::string adapter = "adapter_model.safetensors";
+  for (const char* other : {"base", "parts", "beside"}) {
+    EXPECT_TRUE(read_file(folder_ / "alone" / adapter) == read_file(folder_ / other / adapter)) << other;
+  }
 }
 
 TEST_F(Int8Experts, ABenchmarkStepRunsWithThem) {

@@ -399,7 +399,8 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--base-weight-dtype", options.base_weight_dtype,
                    fmt::format("of weights of layers: {}", fmt::join(base_format_names(), ", ")))
       ->capture_default_str();
-  verb->add_option("--expert-weight-dtype", options.expert_weight_dtype, "auto (as --dtype), or int8 on a CPU")
+  verb->add_option("--expert-weight-dtype", options.expert_weight_dtype,
+                   fmt::format("of routed experts: {}; int8 on a CPU", fmt::join(expert_format_names(), ", ")))
       ->capture_default_str();
   verb->add_option("--cpu-offload", options.cpu_offload,
                    "weights that are in host memory and come to the GPU for each use: params (of layers), or experts")

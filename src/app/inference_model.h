@@ -38,7 +38,7 @@ struct InferenceOptions {
   std::string device = "auto";
   std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
   std::string base_weight_dtype = "dtype";   ///< of frozen weights of layers: base_format_names()
-  std::string expert_weight_dtype = "auto";  ///< or int8, on a CPU
+  std::string expert_weight_dtype = "auto";  ///< of expert_format_names(); int8 on a CPU
   std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
   int zero_stage = 3;                        ///< of several ranks: 3 shards the weights, 0 keeps them whole on each
   int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device

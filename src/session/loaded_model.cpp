@@ -34,6 +34,17 @@ const std::vector<std::string>& base_format_names() {
   return names;
 }
 
+const std::vector<std::string>& expert_format_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"auto", "bfloat16", "int8"};  // int8 is another format than the packed one
+    for (const PackedFormat* format : packed_formats()) {
+      if (format->name() != "int8") all.emplace_back(format->name());
+    }
+    return all;
+  }();
+  return names;
+}
+
 const PackedFormat* parse_base_format(const std::string& name, const std::string& key) {
   if (name == "dtype" || name == "auto") return nullptr;
   for (const PackedFormat* format : packed_formats()) {
@@ -71,13 +82,17 @@ std::map<const Parameter*, const PackedFormat*> packed_weights(
 }
 
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key) {
-  if (name == "auto") return dense_format();
+  if (name == "auto" || name == "bfloat16") return dense_format();
   if (name == "int8") return int8_format();
-  throw UserError(fmt::format("experts' weights are not held in '{}'", name), key, "use auto or int8");
+  for (const PackedFormat* format : packed_formats()) {
+    if (format->name() == name) return *format;
+  }
+  throw UserError(fmt::format("experts' weights are not held in '{}'", name), key,
+                  fmt::format("use one of {}", fmt::join(expert_format_names(), ", ")));
 }
 
 void check_expert_format(const WeightFormat& experts, Device device, const std::string& where, const std::string& fix) {
-  if (experts.read_in_place(WeightProduct::kExperts, device)) return;
+  if (experts.packed() || experts.read_in_place(WeightProduct::kExperts, device)) return;
   throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where, fix);
 }
 

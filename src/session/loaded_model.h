@@ -60,7 +60,10 @@ std::map<const Parameter*, const PackedFormat*> packed_weights(
 /// Sets base_format, base_as_stored and base_keep for a value of base_weight_dtype.
 void hold_base_as(TrainableOptions& options, const std::string& name, std::vector<std::string> keep = {});
 
-/// How a word of a command line has the routed experts' weights held: auto (in the dtype of the others) or int8.
+/// The values of expert_weight_dtype: auto (in the dtype of the others), bfloat16, int8 (formats/int8_weights.h), and
+/// the packed formats except int8's.
+const std::vector<std::string>& expert_format_names();
+/// How one of these has the routed experts' weights held.
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key);
 
 /// UserError where the device, that of the experts, holds none of this format.

@@ -38,7 +38,7 @@ struct RunConfig {
     std::string tokenizer_name_or_path;             ///< folder of the tokenizer; "" = the model's
     std::string finetuning_type = "full";           ///< full | lora
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
-    std::string expert_weight_dtype = "auto";       ///< of frozen experts: auto (as dtype) | bfloat16 | int8
+    std::string expert_weight_dtype = "auto";       ///< of frozen experts: auto (as dtype), bfloat16, int8, packed
     std::string base_weight_dtype = "dtype";        ///< of frozen weights: dtype | auto | a packed format
     std::vector<std::string> base_weight_keep;      ///< patterns of frozen weights that stay in dtype
     std::string grad_dtype = "float32";             ///< float32 | bfloat16

@@ -67,7 +67,7 @@ std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
 /// Frozen weights in fewer bits.
 std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   std::vector<Change> changes;
-  const bool in_dtype = config.model.base_weight_dtype == "dtype" && config.model.expert_weight_dtype != "int8";
+  const bool in_dtype = config.model.base_weight_dtype == "dtype" && expert_format_of(config).dense();
   if (config.model.finetuning_type != "lora" || !in_dtype) return changes;
   const bool sharded =
       config.machine.ranks > 1 && config.machine.zero_stage == "3" && config.machine.experts_device != "cpu";

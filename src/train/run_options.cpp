@@ -91,7 +91,7 @@ bool saves_whole(const RunConfig& config, const char* module) {
 DType dtype_of(const RunConfig& config) { return config.model.dtype == "float32" ? DType::kF32 : DType::kBF16; }
 
 const WeightFormat& expert_format_of(const RunConfig& config) {
-  return config.model.expert_weight_dtype == "int8" ? int8_format() : dense_format();
+  return parse_expert_format(config.model.expert_weight_dtype, "expert_weight_dtype");
 }
 
 LoraOptions lora_options(const RunConfig::Lora& lora) {

@@ -330,8 +330,9 @@ Json precision_of(const ParameterStore& store) {
   }
   HONE_ASSERT(largest != nullptr);
   const auto format = [](const Tensor& tensor) { return std::string(name_of(tensor.dtype)); };
+  const auto int8 = [](const Parameter& p) { return &p.format() == &int8_format(); };
   return {{"weights", std::string(name_of(store.all().front().dtype()))},
-          {"experts_in_int8", !experts_are_dense(store)},
+          {"experts_in_int8", std::ranges::any_of(store.all(), int8)},
           {"trained", std::string(name_of(largest->dtype()))},
           {"master", format(largest->master())},
           {"gradients", format(largest->gradient())},

@@ -21,8 +21,8 @@ struct BenchStepOptions {
   int64_t steps = 8;                   ///< that are timed
   std::string device = "auto";
   std::string dtype = "bfloat16";
-  std::string base_weight_dtype = "dtype";                       ///< of frozen weights, as the key of that name
-  std::string expert_weight_dtype = "auto";                      ///< auto, or int8 with LoRA and experts on a CPU
+  std::string base_weight_dtype = "dtype";   ///< of frozen weights, as the key of that name
+  std::string expert_weight_dtype = "auto";  ///< of expert_format_names(); int8 with LoRA and experts on a CPU
   std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
   std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8
   bool optimizer_in_backward = false;                            ///< without clipping

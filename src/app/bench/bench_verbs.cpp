@@ -50,7 +50,9 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
   verb->add_option("--base-weight-dtype", options->base_weight_dtype,
                    "of frozen weights: " + fmt::format("{}", fmt::join(base_format_names(), ", ")))
       ->capture_default_str();
-  verb->add_option("--expert-weight-dtype", options->expert_weight_dtype, "auto, or int8 (LoRA, with experts on a CPU)")
+  verb->add_option("--expert-weight-dtype", options->expert_weight_dtype,
+                   fmt::format("of routed experts, with LoRA: {}; int8 with experts on a CPU",
+                               fmt::join(expert_format_names(), ", ")))
       ->capture_default_str();
   const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});
   verb->add_option("--grad-dtype", options->grad_dtype, "of gradients")->check(floats)->capture_default_str();

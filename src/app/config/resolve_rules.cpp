@@ -192,7 +192,7 @@ void resolve_optimizer(ResolvedConfig& config) {
   }
 }
 
-/// 8-bit experts require frozen weights and a CPU.
+/// Experts in formats of their own are frozen; those of 8 bits require a CPU.
 void resolve_expert_weights(const ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
   const auto refuse = [&](const std::string& what, const std::string& fix) {
@@ -202,11 +202,14 @@ void resolve_expert_weights(const ResolvedConfig& config) {
     refuse("expert_weight_dtype is bfloat16, but dtype is float32",
            "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16");
   }
-  if (model.expert_weight_dtype != "int8") return;
+  if (expert_format_of(config.run).dense()) return;
+  const bool int8 = model.expert_weight_dtype == "int8";
   if (model.finetuning_type != "lora") {
-    refuse(fmt::format("experts of 8 bits are frozen, but finetuning_type is {}", model.finetuning_type),
+    refuse(fmt::format("experts {} are frozen, but finetuning_type is {}",
+                       int8 ? "of 8 bits" : "in " + model.expert_weight_dtype, model.finetuning_type),
            "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
   }
+  if (!int8) return;
   if (config.run.machine.device.starts_with("cuda") && config.run.machine.experts_device == "gpu") {
     check_expert_format(int8_format(), Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
   }

@@ -209,9 +209,16 @@ TEST(Precision, ExpertsOf8BitsAreFrozenAndOnACpu) {
   EXPECT_EQ(held("lora_r: 8\ndevice: cuda:1\nexpert_weight_dtype: int8\nexperts_device: cpu"), "int8");
   EXPECT_THAT(refusal("dtype: float32\nexpert_weight_dtype: bf16"), HasSubstr("but dtype is float32"));
   EXPECT_THAT(refusal("lora_r: 8\nkt_backend: AMXINT8\nkt_expert_weight_format: bf16"), HasSubstr("stated twice"));
-  for (const char* later : {"kt_backend: AMXINT4", "kt_backend: AMXINT4_SkipLoRA", "kt_expert_weight_format: fp8"}) {
+  for (const char* later : {"kt_backend: AMXINT4", "kt_backend: AMXINT4_SkipLoRA"}) {
     EXPECT_THAT(refusal(later), HasSubstr("known, not in this version")) << later;
+    EXPECT_THAT(refusal(later), HasSubstr("a scale for each 32 or 128 of a row where AMXINT4 has one")) << later;
   }
+  EXPECT_EQ(held("kt_backend: AMXINT4_KGroup\nlora_r: 8"), "int4");
+  EXPECT_EQ(held("kt_expert_weight_format: fp8\nlora_r: 8"), "fp8");
+  EXPECT_EQ(held("expert_weight_dtype: int4_128\nlora_r: 8\ndevice: cuda:1"), "int4_128");
+  EXPECT_EQ(resolved("lora_r: 8\nkt_backend: AMXINT4_KGroup_SkipLoRA").run.lora.exclude_modules.size(), 1u);
+  EXPECT_THAT(refusal("expert_weight_dtype: int4"),
+              HasSubstr("experts in int4 are frozen, but finetuning_type is full"));
   EXPECT_THAT(refusal("expert_weight_dtype: int7"), HasSubstr("int7"));
 }
 

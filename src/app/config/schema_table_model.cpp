@@ -245,21 +245,29 @@ void add_precision(GroupBuilder group) {
       .field(kModel, &Model::base_weight_keep)
       .alias({"llm_int8_skip_modules"});
   group
-      .key("expert_weight_dtype",
-           "Weights of routed experts: auto as dtype; int8, with adapters and where a CPU computes them "
-           "(experts_device), 8 bits and a scale for each row, which are half of bfloat16's memory "
-           "(docs/precision.md). KTransformers' *_SkipLoRA also says lora_exclude_modules: all-experts.")
+      .key(
+          "expert_weight_dtype",
+          "Weights of routed experts: auto as dtype, or as base_weight_dtype packs them; int8, with adapters and where "
+          "a CPU computes them (experts_device), 8 bits and a scale for each row, which are half of bfloat16's memory; "
+          "with adapters also base_weight_dtype's formats, for the experts alone (docs/precision.md). KTransformers' "
+          "*_SkipLoRA also says lora_exclude_modules: all-experts.")
       .field(kModel, &Model::expert_weight_dtype)
-      .choices({"auto", "bfloat16", "int8"})
-      .later({"int4", "fp8"})
+      .choices(expert_format_names())
+      .later({"int4_rows"})
+      .instead(
+          "write int4 or int4_128, which have a scale for each 32 or 128 of a row where AMXINT4 has one for all of it; "
+          "or int8, which has one for a row, too")
       .spelled({{"bf16", "bfloat16"},
                 {"torch.bfloat16", "bfloat16"},
                 {"amxbf16", "bfloat16"},
                 {"amxint8", "int8"},
-                {"amxint4", "int4"},
+                {"amxfp8", "fp8"},
+                {"amxint4", "int4_rows"},
+                {"amxint4_kgroup", "int4"},
                 {"amxbf16_skiplora", "bfloat16"},
                 {"amxint8_skiplora", "int8"},
-                {"amxint4_skiplora", "int4"}})
+                {"amxint4_skiplora", "int4_rows"},
+                {"amxint4_kgroup_skiplora", "int4"}})
       .alias({"kt_expert_weight_format", "accelerate_kt_expert_weight_format"})
       .alias("kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}})
       .alias("accelerate_kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}});

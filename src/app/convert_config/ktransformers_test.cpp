@@ -250,8 +250,8 @@ TEST_F(KTransformersConfigs, EveryKeyIsUnderstood) {
 
 TEST_F(KTransformersConfigs, BackendsThatSkipLoraFreezeTheExperts) {
   const std::string head = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_target: all\nuse_kt: true\n";
-  for (const auto& [backend, dtype] :
-       {std::pair{"AMXBF16_SkipLoRA", "bfloat16"}, std::pair{"amxint8_skiplora", "int8"}}) {
+  for (const auto& [backend, dtype] : {std::pair{"AMXBF16_SkipLoRA", "bfloat16"}, std::pair{"amxint8_skiplora", "int8"},
+                                       std::pair{"AMXINT4_KGroup_SkipLoRA", "int4"}}) {
     const ResolvedConfig config = converted(write("skip.yaml", head + "kt_config: {kt_backend: " + backend + "}\n"));
     EXPECT_EQ(config.run.model.expert_weight_dtype, dtype);
     EXPECT_EQ(config.run.lora.exclude_modules, std::vector<std::string>{"all-experts"});
