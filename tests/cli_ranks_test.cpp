@@ -203,6 +203,16 @@ TEST_F(SharedEvaluation, MayHaveSpreadExperts) {
   }
 }
 
+TEST_F(SharedEvaluation, MayHaveExpertsOnTheCpu) {
+  const Words on_cpu = {"experts_device=cpu"};
+  for (const Words& what : {Words{}, checkpoint("full"), checkpoint("lora") + Words{"--base"}}) {
+    SCOPED_TRACE(::testing::PrintToString(what));
+    const Json one = evaluate(what + on_cpu);
+    expect_same(evaluate(what + on_cpu, 2), one);
+    expect_same(evaluate(what + on_cpu + Words{"zero_stage=3"}, 3), one);
+  }
+}
+
 TEST_F(SharedEvaluation, IsReportedByTheFirstRankAlone) {
   const std::string output = (folder_ / "result.json").string();
   const Json printed = evaluate({"zero_stage=3", "--output", output}, 2);
@@ -230,6 +240,7 @@ TEST_F(SharedAnswers, ToThePromptsOfAnEvaluationAreThoseOfOneRank) {
   const Json one = samples({}, {});
   EXPECT_EQ(one.size(), 5u);
   EXPECT_EQ(samples({"launch", "-n", "2", "--device", "cpu", "--"}, {"zero_stage=3"}), one);
+  EXPECT_EQ(samples({"launch", "-n", "2", "--device", "cpu", "--"}, {"experts_device=cpu"}), one);
   EXPECT_EQ(samples({}, {"cpu_offload=[params]"}), one);
 }
 
