@@ -1,4 +1,5 @@
-// Functions of the CUDA driver, found at run time: the program does not link libcuda, so that it starts without a driver.
+// Functions of the CUDA driver, found at run time: the program does not link libcuda, so that it starts without a
+// driver.
 #pragma once
 
 #include <cuda.h>

@@ -46,9 +46,8 @@ bool has_flags(int device) {
 }
 
 void write_flag(void* stream, std::byte* flag, uint32_t value) {
-  check_driver(
-      driver().write(static_cast<CUstream>(stream), address(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
-      "writing a flag");
+  check_driver(driver().write(static_cast<CUstream>(stream), address(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+               "writing a flag");
 }
 
 void await_flag(void* stream, const std::byte* flag, uint32_t value) {

@@ -24,9 +24,9 @@ class ExpertExchange : public TokenExchange {
 
   /// Bytes of device memory that connect() will take, for the largest calls of the dry passes so far.
   size_t bytes(FetchWay way, Device device) const;
-  /// Collective of all ranks, after dry passes: connects the devices of the ranks for passes of at most the sizes of the
-  /// dry ones. Until then, and where it is not possible, collectives are used. Throws UserError, on all ranks, if the
-  /// way is kPeers and not possible in some group.
+  /// Collective of all ranks, after dry passes: connects the devices of the ranks for passes of at most the sizes of
+  /// the dry ones. Until then, and where it is not possible, collectives are used. Throws UserError, on all ranks, if
+  /// the way is kPeers and not possible in some group.
   void connect(FetchWay way, Stream& stream);
   /// "peer copies", "collectives"
   std::string_view name() const { return peers_ ? "peer copies" : "collectives"; }

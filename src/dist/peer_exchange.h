@@ -3,7 +3,8 @@
 //
 // Each rank has a window of mapped memory, in which it stages its own rows for others to read, and which has an inbox
 // that others write partial sums to. Flags (core/flags.h) order the copies; every rank counts the same calls:
-//   gather g: own rows are staged; `staged` of every other rank becomes g; once this rank's `staged` of rank p is g, the
+//   gather g: own rows are staged; `staged` of every other rank becomes g; once this rank's `staged` of rank p is g,
+//   the
 //     rows of p are copied from its window, and its `read` becomes g. A place of the stage is used again once all have
 //     read it.
 //   sum s: once this rank's `taken` of rank p is s - kPlaces, the rows of p are copied to its inbox, and its `arrived`
@@ -43,8 +44,7 @@ class PeerExchange {
   /// Collective of all ranks, in groups of consecutive ones (dist/mesh.h). The largest sizes of any
   /// rank count. Returns null on all ranks, with a reason, if
   /// some cannot: other hosts, GPUs without access to each other.
-  static std::unique_ptr<PeerExchange> connect(Communicator& group, Stream& stream, Sizes sizes,
-                                               std::string& why_not);
+  static std::unique_ptr<PeerExchange> connect(Communicator& group, Stream& stream, Sizes sizes, std::string& why_not);
   ~PeerExchange();
 
   /// As those of TokenExchange.
@@ -61,7 +61,7 @@ class PeerExchange {
   struct Pending {
     int64_t call = 0, copies = 0;
     bool sums = false;
-    uint32_t number = 0;  ///< of the sums
+    uint32_t number = 0;            ///< of the sums
     Tensor own = {}, partial = {};  ///< of this rank's rows
   };
 

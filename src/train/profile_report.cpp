@@ -189,7 +189,8 @@ ProfileSummary summarise_profile(const Profile& profile, double tokens) {
 std::string profile_table(const ProfileSummary& summary, bool color) {
   const bool cpu = summary.threads > 0;
   std::vector<Table::Column> columns = {{"stage of a step"}};
-  for (const char* name : {"calls", "ms", "a call: least, mean, most", "µs a token", "MB", "of a step", "of its group", "threads busy"}) {
+  for (const char* name :
+       {"calls", "ms", "a call: least, mean, most", "µs a token", "MB", "of a step", "of its group", "threads busy"}) {
     columns.push_back({name, Align::kRight});
   }
   if (!cpu) columns.pop_back();
@@ -199,8 +200,9 @@ std::string profile_table(const ProfileSummary& summary, bool color) {
         name,
         stage.calls > 0 ? fmt::format("{:.0f}", stage.calls) : "",
         fmt::format("{:.2f}", 1e3 * stage.seconds),
-        !stage.group.empty() ? fmt::format("{:.3f}  {:.3f}  {:.3f}", 1e3 * stage.least, 1e3 * mean_of(stage), 1e3 * stage.most)
-                             : "",
+        !stage.group.empty()
+            ? fmt::format("{:.3f}  {:.3f}  {:.3f}", 1e3 * stage.least, 1e3 * mean_of(stage), 1e3 * stage.most)
+            : "",
         summary.tokens > 0 ? fmt::format("{:.2f}", 1e6 * stage.seconds / summary.tokens) : "",
         stage.bytes > 0 ? fmt::format("{:.0f}", stage.bytes / 1e6) : "",
         percent(stage.seconds / summary.step_seconds),

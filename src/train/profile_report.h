@@ -18,10 +18,10 @@ struct ProfileStage {
   std::string name = {};   ///< of a group, or of an op: "moe_gate_up backward"
   std::string group = {};  ///< group of an op or collective; "" for a group
   double calls = 0;
-  double seconds = 0;         ///< for collectives: exposed time only
-  double least = 0, most = 0; ///< seconds of a call
-  double bytes = 0;           ///< ProfileSpan::bytes; 0 if no call reports them
-  double thread_seconds = 0;  ///< sum over threads of the time in loops
+  double seconds = 0;          ///< for collectives: exposed time only
+  double least = 0, most = 0;  ///< seconds of a call
+  double bytes = 0;            ///< ProfileSpan::bytes; 0 if no call reports them
+  double thread_seconds = 0;   ///< sum over threads of the time in loops
 };
 
 struct ProfileSummary {
@@ -56,13 +56,13 @@ class ProfileTotals {
 /// Summary of a single profile.
 ProfileSummary summarise_profile(const Profile& profile, double tokens);
 
-/// Table of groups and their ops: calls, milliseconds, those of one call, µs per token, MB, share of busy threads, shares
-/// of time.
+/// Table of groups and their ops: calls, milliseconds, those of one call, µs per token, MB, share of busy threads,
+/// shares of time.
 std::string profile_table(const ProfileSummary& summary, bool color);
 
 /// {"steps", "step_ms", "tokens", "threads", "groups": [{"name", "calls", "ms", "call_ms": {"least", "mean", "most"},
-/// "us_per_token", "mb", "threads_busy", "share"}], "ops": [the same plus "group", "share_of_group"], "collectives": {"ms", "exposed_ms", "hidden_share"}};
-/// unknown values are omitted.
+/// "us_per_token", "mb", "threads_busy", "share"}], "ops": [the same plus "group", "share_of_group"], "collectives":
+/// {"ms", "exposed_ms", "hidden_share"}}; unknown values are omitted.
 Json profile_json(const ProfileSummary& summary);
 
 }  // namespace hone

@@ -57,7 +57,8 @@ void tell(const RunObservers& observers, void (RunObserver::*event)(Parameters..
 /// The observers of a run, in the order in which they are called. The run must outlive them.
 ///
 /// profile: the time line of some steps in profile.json, the counters of their stages in the log and in
-/// profile-stages.json, and those of experts on the CPU in profile-host.json and profile-host-stages.json; null if not requested, or on ranks that do not write.
+/// profile-stages.json, and those of experts on the CPU in profile-host.json and profile-host-stages.json; null if not
+/// requested, or on ranks that do not write.
 std::unique_ptr<RunObserver> run_profile(const LoadedRun& run);
 /// Rejects a step whose loss or gradients are not finite: throws Error(kNumbersLost) with its samples; with nan_policy:
 /// skip it warns until too many consecutive steps are skipped.

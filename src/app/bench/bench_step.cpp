@@ -133,7 +133,8 @@ class Documents {
     std::string tokenizer = options_.tokenizer;
     if (tokenizer.empty() && std::filesystem::is_directory(options_.model)) tokenizer = options_.model;
     if (tokenizer.empty()) {
-      throw UserError("the tokenizer of the text is not known", "--tokenizer", "give its folder, or a model's as --model");
+      throw UserError("the tokenizer of the text is not known", "--tokenizer",
+                      "give its folder, or a model's as --model");
     }
     std::ifstream file(options_.text, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -44,11 +44,11 @@ struct BenchStepOptions {
   std::string profile;  ///< file for a time line of three further steps; with experts on the CPU FILE.host for theirs
 };
 
-/// Trains on random tokens, or on a text's, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not with
-/// optimizer_in_backward), no auxiliary loss.
-/// Ranks that were started together each take the batch; what one of them does alone is measured first, at the same
-/// time on all, where it fits. Steps are timed from queuing the batch until the loss has been read; model FLOP/s count
-/// forward FLOPs three times (LoRA: twice) and recomputation not at all. Returns the exit code.
+/// Trains on random tokens, or on a text's, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not
+/// with optimizer_in_backward), no auxiliary loss. Ranks that were started together each take the batch; what one of
+/// them does alone is measured first, at the same time on all, where it fits. Steps are timed from queuing the batch
+/// until the loss has been read; model FLOP/s count forward FLOPs three times (LoRA: twice) and recomputation not at
+/// all. Returns the exit code.
 int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks = {});
 
 }  // namespace hone

@@ -22,12 +22,13 @@ std::string shapes_text() {
 
 /// Returns the verb: its options are the keys of a grid.
 CLI::App* add_step(CLI::App& bench, Action& action) {
-  CLI::App* verb = add_verb(bench, "step", "Speed and memory of a training step, with random weights",
-                            "  hone bench step --model qwen3-30b-a3b --mode lora --json step.json\n"
-                            "  hone bench step --model qwen3-30b-a3b --layers 8 --profile trace.json\n"
-                            "  hone bench step --model ./Qwen3-8B --recompute everything --opt-m-dtype int8 "
-                            "--opt-v-dtype int8\n"
-                            "  hone bench step --model ./Qwen3-30B-A3B --text corpus.txt    its tokens choose experts unevenly");
+  CLI::App* verb =
+      add_verb(bench, "step", "Speed and memory of a training step, with random weights",
+               "  hone bench step --model qwen3-30b-a3b --mode lora --json step.json\n"
+               "  hone bench step --model qwen3-30b-a3b --layers 8 --profile trace.json\n"
+               "  hone bench step --model ./Qwen3-8B --recompute everything --opt-m-dtype int8 "
+               "--opt-v-dtype int8\n"
+               "  hone bench step --model ./Qwen3-30B-A3B --text corpus.txt    its tokens choose experts unevenly");
   auto options = std::make_shared<BenchStepOptions>();
   verb->add_option("--model", options->model, shapes_text())->required();
   verb->add_option("--layers", options->layers, "the first so many; 0: all")->capture_default_str();

@@ -368,10 +368,11 @@ void add_parallel(GroupBuilder group) {
       .at_least(0)
       .alias({"param_persistence_threshold"});
   group
-      .key("weight_fetch",
-           "How a rank gets the weights that other ranks keep (zero_stage 3), and how tokens travel to spread experts: "
-           "peer, by copies between the GPUs of a host; collective, by NCCL; auto, peer where that is possible. Weights "
-           "are the same bits; sums of tokens are added in another order.")
+      .key(
+          "weight_fetch",
+          "How a rank gets the weights that other ranks keep (zero_stage 3), and how tokens travel to spread experts: "
+          "peer, by copies between the GPUs of a host; collective, by NCCL; auto, peer where that is possible. Weights "
+          "are the same bits; sums of tokens are added in another order.")
       .field(kMachine, &Machine::weight_fetch)
       .choices({"auto", "peer", "collective"});
   group.key("num_gpus", "How many ranks train together, to be checked: the launcher (hone launch, mpirun) starts them.")
