@@ -98,7 +98,7 @@ TEST(FittingSetting, IsAtLastAllOfThat) {
   EXPECT_EQ(setting(run("lora", 2), [](const RunConfig&) { return false; }), "");
 }
 
-TEST(FittingSetting, IsThenExpertsOnTheCpuBesideOneGpu) {
+TEST(FittingSetting, IsThenExpertsOnTheCpuBesideTheGpu) {
   const auto on_cpu = [](const RunConfig& c) { return c.machine.experts_device == "cpu"; };
   const auto setting_of = [&](const RunConfig& config, bool experts) {
     const MemoryRoom room{
@@ -110,7 +110,10 @@ TEST(FittingSetting, IsThenExpertsOnTheCpuBesideOneGpu) {
   };
   EXPECT_EQ(setting_of(run("full"), true), "experts_device: cpu" + kRecomputed);
   EXPECT_EQ(setting_of(run("full"), false), "");
-  EXPECT_EQ(setting_of(run("full", 2), true), "");
+  EXPECT_EQ(setting_of(run("full", 2), true), "experts_device: cpu" + kRecomputed);
+  RunConfig spread = run("full", 2);
+  spread.machine.expert_parallel_size = 2;
+  EXPECT_EQ(setting_of(spread, true), "");
 }
 
 }  // namespace
