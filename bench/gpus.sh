@@ -46,7 +46,13 @@ links() {
     HONE_RUN_SECRET=a-secret-of-these-links "$bin/hone_ranks_check" --device "$device" --bandwidth
 }
 
-# Reference cases, several at once: each prints its worst row.
+# all_of PIDS...: waits for these jobs; fails if one has
+all_of() {
+  local pid failed=0
+  for pid in "$@"; do wait "$pid" || failed=1; done
+  return $failed
+}
+# Reference cases, several at once: each prints its last line.
 golden() {
   local name=$1 output
   shift
@@ -63,8 +69,7 @@ goldens() {
     if ((ranks > 2)); then golden "$name" --zero-stage 3 --shard-size 2 & running+=($!); fi
     golden "$name" --zero-stage 1 --expert-parallel-size "$ranks" & running+=($!)
     golden "$name" --zero-stage 3 --expert-parallel-size 2 & running+=($!)
-    local pid
-    for pid in "${running[@]}"; do wait "$pid" || failed=1; done
+    all_of "${running[@]}" || failed=1
   done
   return $failed
 }
@@ -106,32 +111,30 @@ kill_one() {
 }
 kills() {
   small || return 1
-  local failed=0 running=()
+  local running=()
   kill_one stage1 zero_stage=1 & running+=($!)
   kill_one stage2 zero_stage=2 & running+=($!)
   kill_one stage3 zero_stage=3 & running+=($!)
   if ((ranks > 2)); then kill_one groups zero_stage=3 dp_shard_size=2 & running+=($!); fi
   kill_one spread zero_stage=1 expert_parallel_size="$ranks" & running+=($!)
   kill_one spread2_stage3 zero_stage=3 expert_parallel_size=2 & running+=($!)
-  local pid
-  for pid in "${running[@]}"; do wait "$pid" || failed=1; done
-  return $failed
+  all_of "${running[@]}"
 }
 # A checkpoint of all ranks goes on with other numbers of ranks: the last loss is that of the run that wrote it, within
 # a relative 1e-4.
-last_loss() { grep -oE '"loss":[0-9.e-]+' "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2; }
-losses() { grep -oE '"loss":[0-9.e-]+' "$1/metrics.jsonl" | tail -n 3 | tr '\n' ' '; }
+last_losses() { grep -oE '"loss":[0-9.e-]+' "$1/metrics.jsonl" | cut -d: -f2 | tail -n "$2"; } # FOLDER COUNT
+losses() { last_losses "$1" 3 | tr '\n' ' '; }
 resume_as() { # FROM NAME RANKS KEYS...
   local output=$folder/resumed-$1-$2
   rm -rf "$output"
   train "$output" "$3" max_steps=20 save_steps=10 resume_from_checkpoint="$folder/saved-$1/checkpoint-10" "${@:4}" > "$output.log" 2>&1
   local code=$?
   echo "saved as $1 on $ranks ranks, resumed as $2: exit code $code, $(losses "$output")"
-  ((code == 0)) && awk -v a="$(last_loss "$folder/saved-$1")" -v b="$(last_loss "$output")" \
+  ((code == 0)) && awk -v a="$(last_losses "$folder/saved-$1" 1)" -v b="$(last_losses "$output" 1)" \
     'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }'
 }
 save_as() { # NAME KEYS...
-  local count pid failed=0 running=()
+  local count failed=0 running=()
   rm -rf "$folder/saved-$1"
   train "$folder/saved-$1" "$ranks" max_steps=20 save_steps=10 "${@:2}" > "$folder/saved-$1.log" 2>&1 || failed=1
   echo "saved as $1 on $ranks ranks: exit code $failed, $(losses "$folder/saved-$1")"
@@ -139,18 +142,16 @@ save_as() { # NAME KEYS...
     resume_as "$1" "stage3-of-$count" "$count" zero_stage=3 & running+=($!)
   done
   resume_as "$1" "spread-over-$ranks" "$ranks" zero_stage=1 expert_parallel_size="$ranks" & running+=($!)
-  for pid in "${running[@]}"; do wait "$pid" || failed=1; done
-  return $failed
+  all_of "${running[@]}" && return $failed
 }
 resumes() {
   small || return 1
-  local failed=0 pid running=()
+  local running=()
   save_as stage3 zero_stage=3 & running+=($!)
   save_as spread zero_stage=1 expert_parallel_size="$ranks" & running+=($!)
-  for pid in "${running[@]}"; do wait "$pid" || failed=1; done
-  return $failed
+  all_of "${running[@]}"
 }
-export -f launch links golden goldens train small steps_of kill_one kills last_loss losses resume_as save_as resumes
+export -f launch links all_of golden goldens train small steps_of kill_one kills last_losses losses resume_as save_as resumes
 export bin device ranks folder
 
 bf16=(--master-dtype bfloat16 --grad-dtype bfloat16 --opt-m-dtype bfloat16 --opt-v-dtype bfloat16)

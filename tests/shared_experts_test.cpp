@@ -14,6 +14,7 @@
 #include "app/verify/verify.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
+#include "dist/elsewhere_testing.h"
 #include "dist/host_sharing.h"
 #include "dist/thread_ranks.h"
 #include "dist/transport.h"
@@ -181,7 +182,7 @@ TEST_P(SharedMemory, IsOfAllRanksAndThereOnce) {
     EXPECT_FALSE(shared->complete());
     share_values(ranks.control(), store);
     EXPECT_TRUE(shared->complete());
-    // What this rank has planned is half of what is there once; what it has allocated is whole parameters.
+    // A rank plans half of the shared bytes, and allocates whole parameters.
     EXPECT_EQ(planned.on_host, planned.shared);
     EXPECT_NEAR(static_cast<double>(2 * planned.shared), static_cast<double>(shared->all_bytes()), 2);
     int64_t bytes = 0;
@@ -247,30 +248,6 @@ TEST(SharedExperts, AreWholeOnEachHost) {
   EXPECT_NEAR(shared(4, 4), once, 4.0 * static_cast<double>(mapping_granularity({})));
   EXPECT_NEAR(shared(4, 2), 2 * once, 4.0 * static_cast<double>(mapping_granularity({})));
 }
-
-/// Ranks of which the second seems to be on another host.
-class SecondElsewhere : public Control {
- public:
-  explicit SecondElsewhere(Control& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  std::vector<std::string> exchange(std::string_view mine) override {
-    std::vector<std::string> all = inner_.exchange(mine);
-    if (all[1].find(" hone-") != std::string::npos) all[1] = "another-boot hone-1-0-0";
-    return all;
-  }
-  void at_step(int64_t) override {}
-  int64_t begin_collective(const char*) override { return 0; }
-  void end_collectives(int64_t) override {}
-  std::unique_ptr<Transport> connect_memory() override { return inner_.connect_memory(); }
-  void fail(const std::string& reason) override { inner_.fail(reason); }
-  void check() override { inner_.check(); }
-  std::vector<int> lost() const override { return inner_.lost(); }
-  void on_end(std::function<void()> callback) override { inner_.on_end(std::move(callback)); }
-
- private:
-  Control& inner_;
-};
 
 TEST(SharedExperts, AreRefusedByNameWhereRanksCannotShareMemory) {
   run_ranks(2, [](Communicator& ranks) {

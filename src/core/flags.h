@@ -17,7 +17,7 @@ constexpr size_t kFlagBytes = 128;
 
 /// Whether the device's streams can write and wait for flags.
 bool has_flags(Device device);
-/// Queues writing `value`. Whoever sees it also sees what the stream's work before has written.
+/// Queues writing `value`. A device that sees it also sees all that earlier work of the stream has written.
 void write_flag(Stream& stream, std::byte* flag, uint32_t value);
 /// Work queued later on `stream` runs once `value` has been reached. On a GPU this needs no multiprocessor, but a flag
 /// that is late is noticed only some 200 us after it has been written (CUDA's stream memory operations, on an H200).

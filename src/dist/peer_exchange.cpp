@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/aligned.h"
 #include "core/cuda_device.h"
 #include "core/flags.h"
 #include "core/profiler.h"
@@ -28,8 +29,6 @@ namespace {
 /// two sums of each of two rounds under way.
 constexpr uint32_t kStages = 4, kPlaces = 4;
 constexpr size_t kKinds = 4;  // of flags
-
-size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 /// Tensors lie one after another, each on a line.
 size_t on_lines(size_t bytes) { return aligned(bytes, 256); }

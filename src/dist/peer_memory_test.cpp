@@ -8,6 +8,7 @@
 
 #include "core/thread_pool.h"
 #include "dist/descriptor_exchange.h"
+#include "dist/elsewhere_testing.h"
 #include "dist/thread_ranks.h"
 #include "dist/transport.h"
 
@@ -85,37 +86,10 @@ TEST(PeerMemory, OfAGroupIsReadByItsRanks) {
   });
 }
 
-/// Ranks of which one seems to be on another host, or not to listen.
-class ChangedControl : public Control {
- public:
-  ChangedControl(Control& inner, std::string names) : inner_(inner), names_(std::move(names)) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  std::vector<std::string> exchange(std::string_view mine) override {
-    std::vector<std::string> all = inner_.exchange(mine);
-    if (first_) all[1] = names_;
-    first_ = false;
-    return all;
-  }
-  void at_step(int64_t) override {}
-  int64_t begin_collective(const char*) override { return 0; }
-  void end_collectives(int64_t) override {}
-  std::unique_ptr<Transport> connect_memory() override { return inner_.connect_memory(); }
-  void fail(const std::string& reason) override { inner_.fail(reason); }
-  void check() override { inner_.check(); }
-  std::vector<int> lost() const override { return inner_.lost(); }
-  void on_end(std::function<void()> callback) override { inner_.on_end(std::move(callback)); }
-
- private:
-  Control& inner_;
-  std::string names_;
-  bool first_ = true;
-};
-
 TEST(DescriptorExchange, SaysWhyItIsNotPossible) {
   run_ranks(2, [](Communicator& ranks) {
     const MappableMemory memory(Device{}, {mapping_granularity(Device{})});
-    ChangedControl elsewhere(ranks.control(), "another-boot hone-1-0-0");
+    SecondElsewhere elsewhere(ranks.control());
     EXPECT_EQ(exchange_descriptors(elsewhere, {0, 2}, memory.share(), [](int, const Descriptor&) {}),
               "ranks are on several hosts");
   });
@@ -124,7 +98,7 @@ TEST(DescriptorExchange, SaysWhyItIsNotPossible) {
 TEST(DescriptorExchange, EndsForAllIfOneGroupIsOnSeveralHosts) {
   run_ranks(4, [](Communicator& ranks) {
     const MappableMemory memory(Device{}, {mapping_granularity(Device{})});
-    ChangedControl elsewhere(ranks.control(), "another-boot hone-1-0-0");
+    SecondElsewhere elsewhere(ranks.control());
     const RankRange group{ranks.rank() / 2 * 2, 2};
     EXPECT_EQ(exchange_descriptors(elsewhere, group, memory.share(), [](int, const Descriptor&) {}),
               "ranks are on several hosts");

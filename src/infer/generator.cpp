@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "core/aligned.h"
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -17,7 +18,10 @@ namespace hone {
 
 namespace {
 
-size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
+/// Bytes of `count` tokens or indices.
+size_t aligned_indices(int64_t count) {
+  return aligned(static_cast<size_t>(count) * sizeof(int32_t), Arena::kAlignment);
+}
 
 /// A row of logits in float32, in place or in `scratch`; thread-safe with one scratch per thread.
 std::span<float> logits_row(PassResult& logits, size_t row, size_t vocab_size, std::vector<float>& scratch) {
@@ -36,10 +40,9 @@ struct Generator::Buffers {
   Buffers(const Decoder& decoder, Device device, const GeneratorOptions& options)
       : max_tokens(options.max_prefill_tokens + options.max_sequences),
         max_sequences(options.max_sequences),
-        inputs(device, 2 * aligned(static_cast<size_t>(max_tokens) * sizeof(int32_t)) +
-                           3 * aligned(static_cast<size_t>(max_sequences + 1) * sizeof(int32_t))),
+        inputs(device, 2 * aligned_indices(max_tokens) + 3 * aligned_indices(max_sequences + 1)),
         results(device,
-                aligned(static_cast<size_t>(max_sequences) * sizeof(int32_t)) +
+                aligned_indices(max_sequences) +
                     static_cast<size_t>(max_sequences * decoder.config().vocab_size) * size_of(decoder.dtype())),
         logits_shape{max_sequences, decoder.config().vocab_size},
         logits_dtype(decoder.dtype()) {
@@ -58,7 +61,7 @@ struct Generator::Buffers {
     size_t offset = 0;
     const auto next = [&](int64_t count, int64_t most) {
       const Tensor tensor = inputs.tensor({count}, DType::kI32, offset);
-      offset += aligned(static_cast<size_t>(most) * sizeof(int32_t));
+      offset += aligned_indices(most);
       return tensor;
     };
     DeviceBatch result;
@@ -76,8 +79,7 @@ struct Generator::Buffers {
   /// The results of a pass.
   Tensor ids(int64_t rows) const { return results.tensor({rows}, DType::kI32); }
   Tensor logits(int64_t rows) const {
-    return results.tensor(logits_shape, logits_dtype, aligned(static_cast<size_t>(max_sequences) * sizeof(int32_t)))
-        .rows(0, rows);
+    return results.tensor(logits_shape, logits_dtype, aligned_indices(max_sequences)).rows(0, rows);
   }
 
   /// The cache of the first N slots.

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "core/aligned.h"
 #include "core/error.h"
 #include "params/parameter.h"
 #include "params/placement.h"
@@ -9,8 +10,6 @@
 namespace hone {
 
 namespace {
-
-size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 void map(AddressRange& range, size_t at, const MappableMemory& memory, size_t offset, size_t bytes) {
   const std::string problem = range.map(at, memory, offset, bytes);

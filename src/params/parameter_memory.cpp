@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/aligned.h"
 #include "core/arena.h"
 #include "core/host_buffer.h"
 #include "core/planned_device.h"
@@ -231,11 +232,7 @@ ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& 
   return {.slot = used_at_once ? 0 : parameter.group()->slot()};
 }
 
-namespace {
-
-size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
-
-}  // namespace
+namespace {}  // namespace
 
 void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places& places) const {
   const Parameter& front = *bucket.parameters.front();
@@ -278,7 +275,7 @@ ParameterStore::Places ParameterStore::places_of(const Part& part, bool training
     size_t& top = places.top(home, parameter.group());
     home.offset = top;
     places.list.push_back({&parameter, home, shape, dtype});
-    top += aligned(static_cast<size_t>(shape.numel()) * size_of(dtype));
+    top += aligned(static_cast<size_t>(shape.numel()) * size_of(dtype), Arena::kAlignment);
   }
   places.settle();
   return places;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/aligned.h"
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "core/error.h"
@@ -13,8 +14,6 @@ namespace hone {
 
 namespace {
 
-size_t aligned(size_t bytes, size_t to = Arena::kAlignment) { return (bytes + to - 1) / to * to; }
-
 size_t bytes_of(const FormatTensor& tensor) {
   return static_cast<size_t>(tensor.shape.numel()) * size_of(tensor.dtype);
 }
@@ -23,10 +22,12 @@ FormatTensor payload_of(const Parameter& p) {
   return p.format().payload(p.packed() ? p.stack() : p.shape(), p.dtype());
 }
 
+size_t aligned_bytes_of(const FormatTensor& tensor) { return aligned(bytes_of(tensor), Arena::kAlignment); }
+
 /// Of payload and scales.
 size_t bytes_of(const Parameter& p) {
   const std::optional<FormatTensor> scales = p.format().scales(p.shape());
-  return aligned(bytes_of(payload_of(p))) + (scales ? aligned(bytes_of(*scales)) : 0);
+  return aligned_bytes_of(payload_of(p)) + (scales ? aligned_bytes_of(*scales) : 0);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ SharedValues::SharedValues(std::vector<Parameter*> parameters, int place, int ra
       const Parameter& p = *parameters_[next];
       const size_t bytes = bytes_of(p);
       if (before + bytes / 2 >= until && r + 1 < ranks) break;
-      spans_[&p] = {r, end, end + aligned(bytes_of(payload_of(p)))};
+      spans_[&p] = {r, end, end + aligned_bytes_of(payload_of(p))};
       end += bytes;
       before += bytes;
     }

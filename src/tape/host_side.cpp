@@ -4,15 +4,12 @@
 #include <cstring>
 #include <exception>
 
+#include "core/aligned.h"
 #include "core/planned_device.h"
 
 namespace hone {
 
-namespace {
-
-size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
-
-}  // namespace
+namespace {}  // namespace
 
 HostSide::HostSide(Stream& device)
     : device_(device),
@@ -48,7 +45,7 @@ size_t HostSide::bytes() const { return memory_.bytes() + to_host_.high_water + 
 void HostSide::cross(Side to, const std::vector<Crossing>& values) {
   Way& way = to == Side::kHost ? to_host_ : to_device_;
   size_t bytes = 0;
-  for (const Crossing& value : values) bytes += aligned(value.to.bytes());
+  for (const Crossing& value : values) bytes += aligned(value.to.bytes(), Arena::kAlignment);
   if (context_.dry()) {
     way.high_water = std::max(way.high_water, bytes);
     return;
@@ -60,7 +57,7 @@ void HostSide::cross(Side to, const std::vector<Crossing>& values) {
       HONE_ASSERT(value.to.bytes() == value.from.bytes());
       const auto size = static_cast<int64_t>(value.from.bytes());
       if (size > 0) copy(value, way.memory.tensor({size}, DType::kU8, offset));
-      offset += aligned(value.to.bytes());
+      offset += aligned(value.to.bytes(), Arena::kAlignment);
     }
   };
   const Side from = other_side(to);

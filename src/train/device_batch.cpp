@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/aligned.h"
 #include "core/arena.h"
 
 namespace hone {
@@ -16,16 +17,17 @@ int64_t power_of_two_from(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1))));
 }
 
-size_t aligned(int64_t elements, size_t size) {
-  return (static_cast<size_t>(elements) * size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+size_t aligned_elements(int64_t elements, size_t size) {
+  return aligned(static_cast<size_t>(elements) * size, Arena::kAlignment);
 }
 
 }  // namespace
 
 DeviceBatchMemory::DeviceBatchMemory(Device device, const BatchCapacity& capacity) : capacity_(capacity) {
-  memory_ = Buffer(device, 2 * aligned(capacity.max_tokens, 4) + aligned(capacity.max_tokens, 8) +
-                               aligned(capacity.max_documents + 1, 4) +
-                               3 * aligned(std::max<int64_t>(capacity.max_supervised, 1), 4) + aligned(1, 4));
+  memory_ = Buffer(device, 2 * aligned_elements(capacity.max_tokens, 4) + aligned_elements(capacity.max_tokens, 8) +
+                               aligned_elements(capacity.max_documents + 1, 4) +
+                               3 * aligned_elements(std::max<int64_t>(capacity.max_supervised, 1), 4) +
+                               aligned_elements(1, 4));
 }
 
 LaunchSizes rounded_sizes(const MicroBatch& batch, const BatchCapacity& capacity) {
@@ -48,7 +50,7 @@ DeviceBatch DeviceBatchMemory::views(int64_t tokens, int64_t documents, int64_t 
   size_t offset = 0;
   const auto next = [&](int64_t count, int64_t most, DType dtype) {
     const Tensor tensor = memory_.tensor({count}, dtype, offset);
-    offset += aligned(most, size_of(dtype));
+    offset += aligned_elements(most, size_of(dtype));
     return tensor;
   };
   batch.input_ids = next(tokens, capacity_.max_tokens, DType::kI32);

@@ -8,6 +8,7 @@
 #include "core/kernel_notes.h"
 #include "core/profiler.h"
 #include "train/best_metric.h"
+#include "train/step_scope.h"
 
 namespace hone {
 
@@ -96,11 +97,7 @@ StepResult RunningRun::compute_step(const StepData& data) {
   if (!kernels_reported_) notes.emplace(run_.context().stream);
   StepResult result;
   {
-    const ProfileScope scope(run_.context().stream, ProfileKind::kStep, "step", "", state.step + 1);
-    std::optional<ProfileScope> on_host;
-    if (Stream* host = run_.engine().host_stream()) {
-      on_host.emplace(*host, ProfileKind::kStep, "step", "", state.step + 1);
-    }
+    const StepScope scope(run_.context().stream, engine.host_stream(), state.step + 1);
     const OptimizerStep optimizer_step{run_.schedule().at(state.step), state.optimizer_step};
     engine.accumulate(data, state.step, optimizer_step);
     engine.start_update(optimizer_step);

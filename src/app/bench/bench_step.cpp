@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -17,6 +15,7 @@
 #include "app/output.h"
 #include "app/verify/replay.h"
 #include "core/error.h"
+#include "core/file_bytes.h"
 #include "core/philox.h"
 #include "core/printable.h"
 #include "core/profiler.h"
@@ -36,6 +35,7 @@
 #include "train/profile_report.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
+#include "train/step_scope.h"
 #include "train/trace_file.h"
 #include "weights/checkpoint.h"
 
@@ -136,10 +136,7 @@ class Documents {
       throw UserError("the tokenizer of the text is not known", "--tokenizer",
                       "give its folder, or a model's as --model");
     }
-    std::ifstream file(options_.text, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) throw UserError("the text cannot be read", options_.text, "give a file of text");
-    text_ = Tokenizer::load(tokenizer).encode(text, false);
+    text_ = Tokenizer::load(tokenizer).encode(read_whole_file(options_.text), false);
     if (text_.size() < static_cast<size_t>(options_.seq)) {
       throw UserError(fmt::format("the text has {} tokens, a document {}", text_.size(), options_.seq), options_.text,
                       "give a longer one, or lower --seq");
@@ -207,9 +204,7 @@ class BenchTraining {
     };
     StepTime time;
     {
-      const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", index);
-      std::optional<ProfileScope> on_host;
-      if (Stream* host = host_stream()) on_host.emplace(*host, ProfileKind::kStep, "step", "", index);
+      const StepScope scope(stream_, host_stream(), index);
       const OptimizerStep optimizer_step{kLearningRate, index};
       engine_->accumulate(data, index, optimizer_step);
       engine_->start_update(optimizer_step);
