@@ -293,6 +293,26 @@ INSTANTIATE_TEST_SUITE_P(Kinds, RankLost,
                                                 true}),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
+/// A rank was lost in the last evaluation: the checkpoint that a survivor saved says so.
+TEST(RankLost, AnEvaluationThatWasNotEndedIsDoneAfterResume) {
+  const Folder folder;
+  make_inputs(folder);
+  ASSERT_EQ(run_hone(arguments(folder, folder / "whole")).code, 0);
+  const fs::path output = folder / "out", before = output / "checkpoint-22", last = output / "checkpoint-24";
+  fs::copy(folder / "whole", output, fs::copy_options::recursive);
+  Json state = Json::parse(read_file(last / "training_state.json"));
+  ASSERT_EQ(state["evaluation_due"], false);
+  ASSERT_EQ(state["best_step"], kSteps);
+  const Json older = Json::parse(read_file(before / "training_state.json"));
+  for (const char* name : {"best_metric", "best_step", "evals_without_improvement"}) state[name] = older[name];
+  state["evaluation_due"] = true;
+  folder.write("out/checkpoint-24/training_state.json", state.dump());
+  fs::remove(last / "hone_manifest.json");
+  const Outcome resumed = run_hone(arguments(folder, output));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  expect_same_run(folder / "whole", output);
+}
+
 /// During its lifetime, started programs cannot write files longer than `bytes`.
 class FileSizeLimit {
  public:

@@ -74,9 +74,11 @@ std::optional<Json> parse_line(std::string_view line) {
   return object.is_object() ? std::optional(std::move(object)) : std::nullopt;
 }
 
-bool is_later(const Json& object, int64_t step) {
+bool is_later(const Json& object, const ResumePoint& point) {
   const auto at = object.find("step");
-  return at != object.end() && at->is_number() && at->get<double>() > static_cast<double>(step);
+  if (at == object.end() || !at->is_number()) return false;
+  const double step = at->get<double>(), last = static_cast<double>(point.step);
+  return step > last || (step == last && point.evaluation_due && !object.contains("loss"));
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ MetricsFile MetricsFile::create(const std::string& path) {
   });
 }
 
-MetricsFile MetricsFile::resume(const std::string& path, int64_t step, ResumedMetrics& found) {
+MetricsFile MetricsFile::resume(const std::string& path, const ResumePoint& point, ResumedMetrics& found) {
   found = {};
   std::string kept, buffer(kMaxLine, '\0');
   std::error_code error;
@@ -124,7 +126,7 @@ MetricsFile MetricsFile::resume(const std::string& path, int64_t step, ResumedMe
     auto object = parse_line(line);
     if (!object) {
       ++found.dropped_broken;
-    } else if (is_later(*object, step)) {
+    } else if (is_later(*object, point)) {
       ++found.dropped_later;
     } else {
       kept.append(line) += '\n';

@@ -42,10 +42,17 @@ Json metrics_object(std::span<const Metric> metrics);
 /// "NaN", "Infinity" or "-Infinity", which are not JSON numbers.
 const char* nonfinite_name(double value);
 
+/// Where a run continues. It writes again what comes later: the lines of later steps, and where `evaluation_due` those of
+/// the evaluation after `step`, which are the lines without `loss`.
+struct ResumePoint {
+  int64_t step = 0;
+  bool evaluation_due = false;
+};
+
 /// The contents of the metrics file of a resumed run.
 struct ResumedMetrics {
   std::vector<Json> history;  ///< the kept lines, in order
-  size_t dropped_later = 0;   ///< removed lines of steps after the resumed one, which the run will write again
+  size_t dropped_later = 0;   ///< removed lines that the run will write again
   size_t dropped_broken = 0;  ///< removed lines that are not a JSON object, for example after a crash
 };
 
@@ -56,9 +63,9 @@ class MetricsFile {
   /// Starts a new run: replaces an existing file.
   static MetricsFile create(const std::string& path);
 
-  /// Continues the run at `path` after `step`: removes lines with a greater step (with a temporary file and a rename).
-  /// A missing file is a run without history.
-  static MetricsFile resume(const std::string& path, int64_t step, ResumedMetrics& found);
+  /// Continues the run at `path`: removes the lines after `point` (with a temporary file and a rename). A missing file
+  /// is a run without history.
+  static MetricsFile resume(const std::string& path, const ResumePoint& point, ResumedMetrics& found);
 
   void append(const Json& object);
 

@@ -203,7 +203,7 @@ TEST(MetricsFile, ResumeDropsLaterStepsAndKeepsTheRestByteForByte) {
              "{\"step\": 1, \"loss\": 2.50}\n{\"step\":2,\"loss\":2}\n{\"step\":2,\"eval_loss\":1.9}\n"
              "{\"step\":3,\"loss\":1}\n");
   ResumedMetrics found;
-  auto file = MetricsFile::resume(folder / "metrics.jsonl", 2, found);
+  auto file = MetricsFile::resume(folder / "metrics.jsonl", {.step = 2}, found);
   EXPECT_EQ(found.history.size(), 3u);
   EXPECT_EQ(found.dropped_later, 1u);
   EXPECT_EQ(found.dropped_broken, 0u);
@@ -214,11 +214,21 @@ TEST(MetricsFile, ResumeDropsLaterStepsAndKeepsTheRestByteForByte) {
   EXPECT_FALSE(std::filesystem::exists(folder / "metrics.jsonl.tmp"));
 }
 
+TEST(MetricsFile, AnEvaluationThatIsDueIsWrittenAgain) {
+  const TestFolder folder;
+  const std::string kept = "{\"step\":1,\"eval_loss\":2}\n{\"step\":2,\"loss\":2}\n";
+  write_text(folder / "metrics.jsonl", kept + "{\"step\":2,\"eval_loss\":1.9}\n");
+  ResumedMetrics found;
+  MetricsFile::resume(folder / "metrics.jsonl", {.step = 2, .evaluation_due = true}, found);
+  EXPECT_EQ(found.dropped_later, 1u);
+  EXPECT_EQ(read_text(folder / "metrics.jsonl"), kept);
+}
+
 TEST(MetricsFile, ResumeDropsTheLineThatACrashCut) {
   const TestFolder folder;
   write_text(folder / "metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"lo");
   ResumedMetrics found;
-  MetricsFile::resume(folder / "metrics.jsonl", 5, found).append(step_line(2, 2.25));
+  MetricsFile::resume(folder / "metrics.jsonl", {.step = 5}, found).append(step_line(2, 2.25));
   EXPECT_EQ(found.dropped_broken, 1u);
   EXPECT_EQ(read_text(folder / "metrics.jsonl"), "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\n");
 }
@@ -226,7 +236,7 @@ TEST(MetricsFile, ResumeDropsTheLineThatACrashCut) {
 TEST(MetricsFile, ResumeWithoutAFileStartsOne) {
   const TestFolder folder;
   ResumedMetrics found;
-  MetricsFile::resume(folder / "metrics.jsonl", 5, found).append(step_line(6, 1));
+  MetricsFile::resume(folder / "metrics.jsonl", {.step = 5}, found).append(step_line(6, 1));
   EXPECT_TRUE(found.history.empty());
   EXPECT_EQ(read_text(folder / "metrics.jsonl"), "{\"step\":6,\"loss\":1.0}\n");
 }
@@ -235,7 +245,7 @@ TEST(MetricsFile, ALineWithoutEndIsRefusedNotReadForEver) {
   const TestFolder folder;
   write_text(folder / "metrics.jsonl", std::string(size_t{2} << 20, '['));
   ResumedMetrics found;
-  EXPECT_THROW(MetricsFile::resume(folder / "metrics.jsonl", 1, found), UserError);
+  EXPECT_THROW(MetricsFile::resume(folder / "metrics.jsonl", {.step = 1}, found), UserError);
 }
 
 TEST(MetricsFile, AWriteThatFailsIsAnErrorAndResumeRepairsTheFile) {
@@ -254,7 +264,7 @@ TEST(MetricsFile, AWriteThatFailsIsAnErrorAndResumeRepairsTheFile) {
     }
   }
   ResumedMetrics found;
-  MetricsFile::resume(folder / "metrics.jsonl", 2, found).append(step_line(2, 2.25));
+  MetricsFile::resume(folder / "metrics.jsonl", {.step = 2}, found).append(step_line(2, 2.25));
   EXPECT_EQ(read_text(folder / "metrics.jsonl"), "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\n");
 }
 

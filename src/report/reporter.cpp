@@ -114,10 +114,10 @@ void Reporter::on_start(const RunStart& start) {
     const std::string path = options_.output_dir + "/metrics.jsonl";
     if (start.resumed) {
       ResumedMetrics found;
-      sinks_->metrics_file = MetricsFile::resume(path, start.resumed_step, found);
+      sinks_->metrics_file = MetricsFile::resume(path, {start.resumed_step, start.evaluation_due}, found);
       state_.log_history = std::move(found.history);
       if (found.dropped_later + found.dropped_broken > 0) {
-        logger_.info("metrics.jsonl: {} lines after step {} removed, they are written again; {} broken lines removed",
+        logger_.info("metrics.jsonl: {} lines from after step {} removed, they are written again; {} broken lines removed",
                      found.dropped_later, start.resumed_step, found.dropped_broken);
       }
     } else {

@@ -86,6 +86,7 @@ class Resume {
       run_.state.optimizer_step = 0;
     }
     if (options.ignore_data_skip) run_.state.first_data_step = run_.state.step;
+    run_.state.evaluation_due &= run_.evaluates();
     check_same_data(checkpoint, now);
   }
 
@@ -143,8 +144,10 @@ class Resume {
 
 }  // namespace
 
+bool LoadedRun::evaluates() const { return !described().eval_batches.empty() && config().eval.eval_strategy != "no"; }
+
 bool LoadedRun::is_due(const std::string& strategy, const std::optional<int64_t>& steps) const {
-  if (strategy == "epoch") return std::abs(epoch - std::round(epoch)) < 1e-9;
+  if (strategy == "epoch") return std::abs(state.epoch - std::round(state.epoch)) < 1e-9;
   return strategy == "steps" && steps && *steps > 0 && state.step % *steps == 0;
 }
 

@@ -14,7 +14,6 @@ namespace hone {
 struct LoadedRun {
   PlannedRun& planned;
   RunState state;
-  double epoch = 0;      ///< after the last step of this process; 0 before it
   bool resumed = false;  ///< from a checkpoint: state.step steps were done before
 
   DescribedRun& described() const { return planned.described; }
@@ -28,6 +27,8 @@ struct LoadedRun {
   Logger& logger() const { return context().logger; }
   Engine& engine() const { return *planned.engine; }
 
+  /// Whether the run evaluates while it trains.
+  bool evaluates() const;
   /// Whether an event with a period of `steps` steps, or with strategy "epoch" at the end of an epoch, is due now.
   bool is_due(const std::string& strategy, const std::optional<int64_t>& steps) const;
 };

@@ -167,6 +167,7 @@ class RunReports : public RunObserver {
                         .num_train_epochs = planned_epochs(run),
                         .resumed_step = state.step,
                         .resumed = run.resumed,
+                        .evaluation_due = state.evaluation_due,
                         .train_batch_size = config.schedule.per_device_train_batch_size,
                         .eval_steps = *config.eval.eval_steps,
                         .save_steps = *config.checkpoint.save_steps});

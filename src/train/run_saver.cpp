@@ -18,7 +18,7 @@ RunSaver::RunSaver(LoadedRun& run, RunFolder* folder, const RunObservers& observ
       folder_(folder),
       observers_(observers),
       checkpoints_(run.config().report.output_dir),
-      last_saved_(run.resumed ? run.state.step : -1),
+      last_saved_(run.resumed && !run.state.evaluation_due ? run.state.step : -1),
       saved_best_(run.resumed ? run.state.best_step : -1) {}
 
 bool RunSaver::is_due(bool last) const {

@@ -51,24 +51,25 @@ ExitCode RunningRun::run(const StopSignal& stop) {
 }
 
 ExitCode RunningRun::train_steps(const StopSignal& stop) {
-  const int64_t total = run_.schedule().total_steps;
-  bool last = stops_early();
-  while (run_.state.step < total && !last) {
+  if (run_.state.evaluation_due && end_step(stop)) return ExitCode::kResumable;
+  while (!is_over()) {
     stop.at_step(run_.state.step + 1);
     train_step();
-    last = run_.state.step == total;
-    const bool better = evaluates_now(last) && evaluate();
-    last |= stops_early();
-    const bool stopped = run_.group().on_any(stop.requested()) && !last;
-    saver_.after_step(last, stopped, better);
-    if (stopped) {
-      const std::string by = stop.requested() ? stop.name() : "a signal to another rank";
-      end({.finished = false, .reason = by, .killed = true});
-      run_.logger().info("stopped by {}: resume with resume=auto", by);
-      return ExitCode::kResumable;
-    }
+    if (end_step(stop)) return ExitCode::kResumable;
   }
   return ExitCode::kOk;
+}
+
+bool RunningRun::end_step(const StopSignal& stop) {
+  const bool better = run_.state.evaluation_due && evaluate();
+  const bool last = is_over();
+  const bool stopped = run_.group().on_any(stop.requested()) && !last;
+  saver_.after_step(last, stopped, better);
+  if (!stopped) return false;
+  const std::string by = stop.requested() ? stop.name() : "a signal to another rank";
+  end({.finished = false, .reason = by, .killed = true});
+  run_.logger().info("stopped by {}: resume with resume=auto", by);
+  return true;
 }
 
 void RunningRun::train_step() {
@@ -85,7 +86,8 @@ void RunningRun::train_step() {
   state.num_tokens += result.loss.tokens;
   state.num_supervised_tokens += result.loss.supervised;
   state.num_samples += data.samples;
-  run_.epoch = data.epoch;
+  state.epoch = data.epoch;
+  state.evaluation_due = evaluates_now();
   tell(observers_, &RunObserver::step_done, done);
 }
 
@@ -117,10 +119,9 @@ StepData RunningRun::take_data() {
   return data;
 }
 
-bool RunningRun::evaluates_now(bool last) const {
+bool RunningRun::evaluates_now() const {
   const RunConfig::Eval& options = run_.config().eval;
-  return !run_.described().eval_batches.empty() && options.eval_strategy != "no" &&
-         (last || run_.is_due(options.eval_strategy, options.eval_steps));
+  return run_.evaluates() && (is_over() || run_.is_due(options.eval_strategy, options.eval_steps));
 }
 
 bool RunningRun::evaluate() {
@@ -132,7 +133,7 @@ bool RunningRun::evaluate() {
   const LossResult result = run_.engine().evaluate(batches);
   EvalMetrics metrics;
   metrics.step = state.step;
-  metrics.epoch = run_.epoch;
+  metrics.epoch = state.epoch;
   metrics.eval_loss = result.loss;
   metrics.eval_perplexity = std::exp(result.loss);
   metrics.eval_mean_token_accuracy = result.mean_token_accuracy;
@@ -153,6 +154,7 @@ bool RunningRun::evaluate() {
     }
   }
   tell(observers_, &RunObserver::evaluated, metrics);
+  state.evaluation_due = false;
   return metrics.is_best && state.step > 0;
 }
 
@@ -160,6 +162,8 @@ bool RunningRun::stops_early() const {
   const int64_t patience = run_.config().eval.early_stopping_patience;
   return patience > 0 && run_.state.evals_without_improvement >= patience;
 }
+
+bool RunningRun::is_over() const { return run_.state.step >= run_.schedule().total_steps || stops_early(); }
 
 void RunningRun::end(const RunEnd& end) const {
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->ended(end);

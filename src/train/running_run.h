@@ -24,13 +24,16 @@ class RunningRun {
 
  private:
   ExitCode train_steps(const StopSignal& stop);
+  /// Evaluates and saves what is due after a step. Returns whether the run was stopped.
+  bool end_step(const StopSignal& stop);
   void train_step();
   StepResult compute_step(const StepData& data);
   StepData take_data();
-  bool evaluates_now(bool last) const;
+  bool evaluates_now() const;
   /// Returns whether it is the best so far.
   bool evaluate();
   bool stops_early() const;
+  bool is_over() const;
   void end(const RunEnd& end) const;
 
   LoadedRun& run_;

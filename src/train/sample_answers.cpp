@@ -90,7 +90,8 @@ SamplingOptions sampling_of(const LoadedRun& run) {
 MetricsFile open_file(const LoadedRun& run) {
   const std::string path = run.config().report.output_dir + "/generations.jsonl";
   ResumedMetrics found;
-  return run.resumed ? MetricsFile::resume(path, run.state.step, found) : MetricsFile::create(path);
+  if (!run.resumed) return MetricsFile::create(path);
+  return MetricsFile::resume(path, {run.state.step, run.state.evaluation_due}, found);
 }
 
 /// Answers to samples spread evenly over the evaluation data. Without a tokenizer texts are shown as token ids.

@@ -139,7 +139,7 @@ Json metrics_of(const LoadedRun& run, const RunFacts& facts) {
   const bool evaluated = state.best_step >= 0;
   const double runtime = facts.end_time - facts.start_time;
   return {{"global_step", state.step},
-          {"epoch", run.epoch},
+          {"epoch", run.state.epoch},
           {"loss", finite_or_null(facts.loss)},
           {"eval_loss", finite_or_null(facts.eval_loss)},
           {"metric_for_best_model", run.config().eval.metric_for_best_model},

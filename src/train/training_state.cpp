@@ -82,6 +82,8 @@ void write_run_state(const std::filesystem::path& directory, const RunState& sta
   const Json json = {{"version", kVersion},
                      {"step", state.step},
                      {"optimizer_step", state.optimizer_step},
+                     {"epoch", state.epoch},
+                     {"evaluation_due", state.evaluation_due},
                      {"num_tokens", state.num_tokens},
                      {"num_supervised_tokens", state.num_supervised_tokens},
                      {"num_samples", state.num_samples},
@@ -142,6 +144,8 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
     };
     take("step", state.step);
     take("optimizer_step", state.optimizer_step);
+    state.epoch = json.value("epoch", 0.0);
+    state.evaluation_due = json.value("evaluation_due", false);
     take("num_tokens", state.num_tokens);
     take("num_supervised_tokens", state.num_supervised_tokens);
     take("num_samples", state.num_samples);
