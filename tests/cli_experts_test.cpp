@@ -65,6 +65,20 @@ TEST_F(ExpertsOnTheCpu, AutoOfAResumedRunIsThePlaceOfTheStoppedOne) {
   EXPECT_NE(read_file(log).find("experts_device auto is chosen anew"), std::string::npos);
 }
 
+TEST_F(ExpertsOnTheCpu, OfSomeLayersGoOnToTheSameBits) {
+  const auto with = [](std::vector<std::string> options) {
+    options.insert(options.end(), {"experts_device=cpu", "n_cpu_moe=1", "cpu_offload=[experts]", "save_steps=2"});
+    return options;
+  };
+  done(train("whole", with({"max_steps=4"})));
+  done(train("parts", with({"max_steps=2"})));
+  done(train("parts", {"max_steps=4", "save_steps=2", "experts_device=auto", "resume=auto"}));
+  EXPECT_NE(read_file(folder_ / "parts/run.log")
+                .find("experts_device auto: cpu, cpu_expert_layers: 1, cpu_offload: experts; as in the run"),
+            std::string::npos);
+  EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
+}
+
 TEST_F(ExpertsOnTheCpu, EvaluationChoosesTheirPlace) {
   const Outcome outcome = run_hone({"eval", "model=" + model_, "datasets=" + data_, "max_length=64",
                                     "device=" + test_run().device, "experts_device=auto"});
@@ -124,6 +138,14 @@ TEST_F(ExpertsOnTheCpu, IsRefusedWhereItDoesNotGo) {
     EXPECT_NE(outcome.err.find(reason), std::string::npos) << outcome.err;
   };
   expect_refused(train("a", {"experts_device=cpu", "cuda_graphs=true"}), "leave cuda_graphs out");
+  expect_refused(train("a", {"experts_device=cpu", "cpu_offload=[experts]"}), "cpu_expert_layers says for how many");
+  expect_refused(train("a", {"cpu_expert_layers=1"}), "write experts_device: cpu beside it");
+  expect_refused(train("a", {"offload_expert_layers=1"}), "add experts to cpu_offload");
+  expect_refused(train("a", {"experts_device=auto", "cpu_offload=[params]", "offload_expert_layers=1"}),
+                 "auto chooses the layers");
+  expect_refused(train("a", {"experts_device=cpu", "cpu_expert_layers=99"}), "fewer than 99");
+  expect_refused(train("a", {"experts_device=cpu", "cpu_expert_layers=1", "expert_weight_dtype=int8"}),
+                 "which does not multiply 8 bits");
   expect_refused(run_hone({"bench", "step", "--model", "qwen3-8b", "--layers", "1", "--seq", "8", "--batch", "1",
                            "--device", test_run().device, "--experts-device", "cpu"}),
                  "the model has no routed experts");

@@ -209,6 +209,8 @@ TEST_F(SharedEvaluation, MayHaveExpertsOnTheCpu) {
     SCOPED_TRACE(::testing::PrintToString(what));
     const Json one = evaluate(what + on_cpu);
     expect_same(evaluate(what + on_cpu, 2), one);
+    expect_same(evaluate(what + on_cpu + Words{"cpu_expert_layers=1"}, 2), one);
+    expect_same(evaluate(what + Words{"experts_device=auto"}, 2), evaluate(what));
     expect_same(evaluate(what + on_cpu + Words{"zero_stage=3"}, 3), one);
   }
 }

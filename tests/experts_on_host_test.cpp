@@ -22,16 +22,17 @@ namespace fs = std::filesystem;
 Outcome alone(const Job& job) { return train(job, nullptr, ZeroStage::kNone); }
 
 Outcome on_host(Job job) {
-  job.experts_on_host = true;
+  job.host_expert_layers = kAllLayers;
   return alone(job);
 }
 
-VerifyReport verify(const std::string& name, const std::string& dtype) {
+VerifyReport verify(const std::string& name, const std::string& dtype, int64_t layers = kAllLayers) {
   VerifyOptions options;
   options.case_directory = goldens() / name;
   options.device = test_run().device;
   options.dtype = dtype;
   options.experts_device = "cpu";
+  options.cpu_expert_layers = layers;
   return verify_case(options);
 }
 
@@ -60,6 +61,31 @@ TEST(ExpertsOnHost, TrainAsOnTheDevice) {
       const Job job{.model = model, .adapter = adapter, .steps = steps_of(model, {2, 3})};
       expect_same_training(on_host(job), alone(job), job);
     }
+  }
+}
+
+/// The experts of the others are on the device, or in host memory until it uses them.
+TEST(ExpertsOnHost, OfOneLayerTrainAsOnTheDevice) {
+  for (const char* model : {"qwen3_moe", "deepseek_v3"}) {
+    for (const char* adapter : {"", "lora_experts_init"}) {
+      for (const bool streams : {false, true}) {
+        SCOPED_TRACE(std::string(model) + " " + adapter + (streams ? " streamed" : ""));
+        const Job whole{.model = model, .adapter = adapter, .steps = steps_of(model, {2, 3})};
+        Job mixed = whole;
+        mixed.host_expert_layers = 1;
+        mixed.offload.experts = streams;
+        const Outcome trained = alone(mixed);
+        expect_same_training(trained, alone(whole), whole);
+        expect_same_bits(alone(mixed), trained);
+      }
+    }
+  }
+}
+
+TEST(ExpertsOnHost, OfOneLayerHoldEveryRow) {
+  for (const char* name : {"qwen3_moe", "deepseek_v3", "gpt_oss", "qwen3_next"}) {
+    const VerifyReport report = verify(name, "float32", 1);
+    EXPECT_TRUE(report.ok()) << report_table(report);
   }
 }
 
@@ -128,7 +154,7 @@ TEST(ExpertsOnHost, AResumedRunEndsWithTheSameBits) {
 }
 
 TEST(ExpertsOnHost, TakeTheirMemoryFromTheHost) {
-  const ParameterBytes device = bytes_of({}, 8), host = bytes_of({.experts_on_host = true}, 8);
+  const ParameterBytes device = bytes_of({}, 8), host = bytes_of({.host_expert_layers = kAllLayers}, 8);
   EXPECT_EQ(device.host, 0);
   EXPECT_EQ(host.host, host.on_host);
   // All of the rest; tensors are padded to 256 bytes.
@@ -142,7 +168,8 @@ class Replayed : public ::testing::Test {
       : stream_(device_under_test(), pool_),
         batch_(steps_of("qwen3_moe", {1})[0].micro_batches[0]),
         replay_(goldens() / "qwen3_moe/model", stream_,
-                {batch_.tokens(), batch_.documents(), batch_.tokens(), batch_.max_seqlen}, {.experts_on_host = true}) {}
+                {batch_.tokens(), batch_.documents(), batch_.tokens(), batch_.max_seqlen},
+                {.host_expert_layers = kAllLayers}) {}
 
   StepData data() const { return {.micro_batches = {batch_}}; }
 

@@ -17,7 +17,8 @@ namespace {
 
 /// All kinds of offloading, separately and together.
 constexpr std::array kOffloads = {Offload{.optimizer = true}, Offload{.params = true}, Offload{.experts = true},
-                                  Offload{.optimizer = true, .params = true}};
+                                  Offload{.optimizer = true, .params = true},
+                                  Offload{.experts = true, .expert_layers = 1}};
 
 void expect_offload_changes_nothing(Job job, const std::function<Outcome(const Job&)>& trained) {
   const Outcome resident = trained(job);
@@ -26,7 +27,8 @@ void expect_offload_changes_nothing(Job job, const std::function<Outcome(const J
     for (const bool activations : {false, true}) {
       SCOPED_TRACE(job.model + " " + job.adapter + (offload.optimizer ? " optimizer" : "") +
                    (offload.params ? " params" : "") + (offload.experts ? " experts" : "") +
-                   (activations ? " activations" : "") + (job.recompute ? ", recomputed" : ""));
+                   (offload.expert_layers == kAllLayers ? "" : " of a layer") + (activations ? " activations" : "") +
+                   (job.recompute ? ", recomputed" : ""));
       job.offload_activations = activations;
       expect_same_bits(trained(job), resident);
     }

@@ -123,7 +123,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .formats = job.formats,
                  .base = job.unpacked ? "dtype" : job.base,
                  .offload = job.offload,
-                 .experts_on_host = job.experts_on_host,
+                 .host_expert_layers = job.host_expert_layers,
                  .host_ranks = job.host_ranks,
                  .offload_activations = job.offload_activations,
                  .weight_fetch = job.weight_fetch,

@@ -51,8 +51,8 @@ struct Job {
   std::string base = "dtype";  ///< base_weight_dtype
   bool unpacked = false;       ///< the base is dense, with the values of `base`
   Offload offload = {};
-  bool experts_on_host = false;  ///< computed on the CPU beside the device
-  int host_ranks = 0;            ///< ranks of a host, which share memory; 0: all
+  int64_t host_expert_layers = 0;  ///< as in RankShare
+  int host_ranks = 0;              ///< ranks of a host, which share memory; 0: all
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;

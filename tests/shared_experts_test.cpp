@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 Outcome alone(const Job& job) { return train(job, nullptr, ZeroStage::kNone); }
 
 Outcome shared_by(int ranks, Job job, ZeroStage stage = ZeroStage::kNone) {
-  job.experts_on_host = true;
+  job.host_expert_layers = kAllLayers;
   return train_by(ranks, job, stage);
 }
 
@@ -126,7 +126,7 @@ TEST(SharedExperts, AnyNumberOfRanksGoesOnFromWhatWasSaved) {
     const Outcome by_two = shared_by(2, whole);
     // 2, 1 and 2 ranks.
     shared_by(2, begin);
-    middle.experts_on_host = true;
+    middle.host_expert_layers = kAllLayers;
     alone(middle);
     const Outcome outcome = shared_by(2, end);
     EXPECT_LE(change_error(outcome.values, by_two.values, initial), 2e-2);
@@ -149,7 +149,7 @@ std::unique_ptr<LoadedModel> frozen_experts(int rank, const WeightFormat& expert
   options.train_base = false;
   options.lora.emplace().target_modules = {"attention"};
   hold_base_as(options, base);
-  options.ranks = {.rank = rank, .ranks = 2, .experts_on_host = true, .host_ranks = 2};
+  options.ranks = {.rank = rank, .ranks = 2, .host_expert_layers = kAllLayers, .host_ranks = 2};
   model->set_trainable(options);
   return model;
 }
@@ -236,7 +236,7 @@ TEST(SharedExperts, AreWholeOnEachHost) {
         TrainableOptions options;
         options.train_base = false;
         options.lora.emplace().target_modules = {"attention"};
-        options.ranks = {.rank = rank, .ranks = ranks, .experts_on_host = true, .host_ranks = host_ranks};
+        options.ranks = {.rank = rank, .ranks = ranks, .host_expert_layers = kAllLayers, .host_ranks = host_ranks};
         model.set_trainable(options);
         return model.store().bytes();
       }();
@@ -272,9 +272,10 @@ TEST(SharedExperts, EndWithARankThatIsLost) {
     const auto body = [&](Communicator& ranks) {
       ThreadPool pool(1);
       Stream stream(device_under_test(), pool);
-      Replay replay(
-          folder / "model", stream, {batch.tokens(), 1, batch.tokens(), batch.max_seqlen},
-          {.adapter = *adapter == 0 ? fs::path() : folder / adapter, .ranks = &ranks, .experts_on_host = true});
+      Replay replay(folder / "model", stream, {batch.tokens(), 1, batch.tokens(), batch.max_seqlen},
+                    {.adapter = *adapter == 0 ? fs::path() : folder / adapter,
+                     .ranks = &ranks,
+                     .host_expert_layers = kAllLayers});
       const auto engine = replay.make_engine(0.0);
       for (int64_t step = 0; step < 3; ++step) {
         if (step == 2 && ranks.rank() == 1) throw Error(ExitCode::kDeviceFailed, "it is lost", "", "");

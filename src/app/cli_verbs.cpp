@@ -505,6 +505,9 @@ void add_verify(CLI::App& app, Action& action) {
                    "gpu: the device; cpu: the CPU beside it computes routed experts, also beside --device cpu")
       ->check(CLI::IsMember({"gpu", "cpu"}))
       ->capture_default_str();
+  verb->add_option("--cpu-expert-layers", options->cpu_expert_layers,
+                   "of how many layers, evenly spread; default: all with experts")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--shard-size", options->shard_size,
                    "of ranks: so many shard together, the groups are replicas of each other; 0: all")
       ->capture_default_str()

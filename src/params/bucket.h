@@ -2,6 +2,8 @@
 // ranks share the work on them evenly.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,11 +77,20 @@ struct Bucket {
   bool brings_values() const { return shards_values() || in_host; }
 };
 
+constexpr int64_t kAllLayers = std::numeric_limits<int64_t>::max();
+/// Whether layer `index` of `layers` is one of `chosen` that are evenly spread over them: work that alternates between
+/// two devices overlaps with the copies for the other one.
+constexpr bool is_chosen_layer(int64_t index, int64_t layers, int64_t chosen) {
+  return chosen >= layers || (index + 1) * chosen / layers > index * chosen / layers;
+}
+
 /// The data in host memory between uses.
 struct Offload {
   bool optimizer = false;  ///< moments and masters, which the optimizer's kernels access in place
   bool params = false;     ///< the values of layers, except vectors and other small ones
   bool experts = false;    ///< only those of routed experts
+  /// The layers whose experts these are, evenly spread over those that are not computed on the host.
+  int64_t expert_layers = kAllLayers;
 
   bool values() const { return params || experts; }
 };
@@ -95,10 +106,11 @@ struct RankShare {
   /// 1: every rank has all experts. Parameters of spread experts are not sharded.
   int expert_ranks = 1;
   Offload offload = {};
-  /// Routed experts' values, adapters, gradients and optimizer's state are in host memory, and are computed there
-  /// (tape/host_side.h). What is trained of them is whole on every rank, whatever the stage; what is frozen is in
-  /// memory that the ranks of a host share (params/shared_values.h).
-  bool experts_on_host = false;
+  /// In so many of the layers that have experts, evenly spread over these (is_chosen_layer), the routed experts'
+  /// values, adapters, gradients and optimizer's state are in host memory, and are computed there (tape/host_side.h).
+  /// What is trained of them is whole on every rank, whatever the stage; what is frozen is in memory that the ranks of
+  /// a host share (params/shared_values.h).
+  int64_t host_expert_layers = 0;
   /// Consecutive ranks on each host, which share memory there; it divides `ranks`.
   int host_ranks = 1;
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.

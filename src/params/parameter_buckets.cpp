@@ -5,6 +5,7 @@
 #include <compare>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,9 +80,35 @@ ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
   return large ? share.stage : std::min(share.stage, ZeroStage::kState);
 }
 
-bool is_in_host(const Parameter& p, const RankShare& share) {
+/// `count` of the layers, evenly spread over them (is_chosen_layer).
+std::set<int> chosen_of(const std::set<int>& layers, int64_t count) {
+  std::set<int> chosen;
+  int64_t index = 0;
+  for (const int layer : layers) {
+    if (is_chosen_layer(index++, static_cast<int64_t>(layers.size()), count)) chosen.insert(layer);
+  }
+  return chosen;
+}
+
+/// The layers whose routed experts are not on the device.
+struct ExpertLayers {
+  std::set<int> on_host;  ///< computed there
+  std::set<int> in_host;  ///< brought for each use
+
+  ExpertLayers(const std::deque<Parameter>& parameters, const RankShare& share) {
+    for (const Parameter& p : parameters) {
+      if (p.of_experts()) in_host.insert(p.layer());
+    }
+    on_host = chosen_of(in_host, share.host_expert_layers);
+    for (const int layer : on_host) in_host.erase(layer);
+    in_host = chosen_of(in_host, share.offload.values() ? share.offload.expert_layers : 0);
+  }
+};
+
+bool is_in_host(const Parameter& p, const RankShare& share, const ExpertLayers& layers) {
   const bool expert = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
-  const bool chosen = share.offload.params ? p.kind() != ParameterKind::kLora : share.offload.experts && expert;
+  const bool chosen =
+      expert ? layers.in_host.contains(p.layer()) : share.offload.params && p.kind() != ParameterKind::kLora;
   return chosen && !p.on_host() && is_large_in_layer(p, share) && can_move(p);
 }
 
@@ -199,11 +226,11 @@ void ParameterStore::share_among(const RankShare& share) {
   buckets_.clear();
   trained_buckets_ = 0;
   bool adapters = false;
-  HONE_ASSERT(!share.experts_on_host || (share.expert_ranks == 1 && !share_layer_gradients_));
-  experts_on_host_ = false;
+  HONE_ASSERT(share.host_expert_layers == 0 || (share.expert_ranks == 1 && !share_layer_gradients_));
+  const ExpertLayers layers(parameters_, share);
+  experts_on_host_ = !layers.on_host.empty();
   for (Parameter& p : parameters_) {
-    p.on_host_ = share.experts_on_host && p.of_experts();
-    experts_on_host_ |= p.on_host_;
+    p.on_host_ = p.of_experts() && layers.on_host.contains(p.layer());
     p.shared_on_host_ = false;
     p.filled_here_ = true;
     p.sharded_ = false;
@@ -221,7 +248,7 @@ void ParameterStore::share_among(const RankShare& share) {
   for (Parameter& p : parameters_) {
     HONE_ASSERT(p.group() != nullptr, p.name());
     const ZeroStage stage = stage_of(p, share, adapters);
-    const bool in_host = is_in_host(p, share);
+    const bool in_host = is_in_host(p, share, layers);
     const bool among_ranks = share.ranks > 1 && (p.trainable() || stage != ZeroStage::kNone);
     if (!among_ranks && !in_host) continue;
     const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "core/error.h"
 #include "core/file_bytes.h"
@@ -190,11 +191,22 @@ void check_spread(const ParameterStore& store, const RankShare& share) {
   }
 }
 
-void check_on_host(const ParameterStore& store, const RankShare& share) {
-  const auto is_of_experts = [](const Parameter& p) { return p.of_experts(); };
-  if (!share.experts_on_host || std::any_of(store.all().begin(), store.all().end(), is_of_experts)) return;
-  throw UserError("the model has no routed experts to compute on the CPU", "experts_device",
-                  "leave it out; cpu_offload: params has the weights of layers in host memory");
+void check_expert_layers(const ParameterStore& store, const RankShare& share) {
+  std::set<int> layers;
+  for (const Parameter& p : store.all()) {
+    if (p.of_experts()) layers.insert(p.layer());
+  }
+  const auto count = static_cast<int64_t>(layers.size());
+  if (count == 0 && share.host_expert_layers > 0) {
+    throw UserError("the model has no routed experts to compute on the CPU", "experts_device",
+                    "leave it out; cpu_offload: params has the weights of layers in host memory");
+  }
+  for (const auto& [key, chosen] : {std::pair("cpu_expert_layers", share.host_expert_layers),
+                                    std::pair("offload_expert_layers", share.offload.expert_layers)}) {
+    if (chosen == kAllLayers || chosen <= count) continue;
+    throw UserError(fmt::format("{} of the model's layers have routed experts, fewer than {}", count, chosen), key,
+                    "lower it, or leave it out, which means all");
+  }
 }
 
 }  // namespace
@@ -234,7 +246,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
     parameter.set_formats(options.state_of ? options.state_of(parameter, options.formats) : options.formats);
   }
   check_spread(store, options.ranks);
-  check_on_host(store, options.ranks);
+  check_expert_layers(store, options.ranks);
   store.share_layer_gradients(options.optimizer_in_backward);
   store.share_among(options.ranks);
   return lora;

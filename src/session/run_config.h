@@ -165,18 +165,20 @@ struct RunConfig {
     int64_t profile_steps = 3;         ///< how many; 0: all
     /// What ranks share: 0 nothing | 1 the optimizer's state | 2 gradients, too | 3 the values of weights, too
     std::string zero_stage = "0";
-    std::string dp_shard_size = "all";         ///< how many consecutive ranks share it: all | host | a number
-    std::optional<int64_t> dp_replicate_size;  ///< how many such groups there are, to be checked or instead
-    int64_t shard_size = 0;                    ///< resolved from both: ranks of a group; 0: all. No key
-    int64_t expert_parallel_size = 1;          ///< ranks over which routed experts are spread; 1: all have all
-    std::vector<std::string> cpu_offload;      ///< optimizer, params, experts, activations
-    std::string experts_device = "gpu";        ///< gpu (as all else) | cpu, beside the device | auto
-    std::string weight_fetch = "auto";         ///< auto, peer or collective
-    int64_t least_sharded_elements = 100'000;  ///< smaller tensors' gradients and values stay whole on every rank
-    std::optional<int64_t> num_gpus;           ///< if stated: the number of ranks
-    int64_t ddp_timeout = 1800;                ///< seconds that ranks wait for one that hangs
-    int64_t ranks = 1;                         ///< how many the launcher has started: no key
-    int64_t ranks_of_host = 1;                 ///< on each host, consecutive; 0: it differs. No key
+    std::string dp_shard_size = "all";             ///< how many consecutive ranks share it: all | host | a number
+    std::optional<int64_t> dp_replicate_size;      ///< how many such groups there are, to be checked or instead
+    int64_t shard_size = 0;                        ///< resolved from both: ranks of a group; 0: all. No key
+    int64_t expert_parallel_size = 1;              ///< ranks over which routed experts are spread; 1: all have all
+    std::vector<std::string> cpu_offload;          ///< optimizer, params, experts, activations
+    std::string experts_device = "gpu";            ///< gpu (as all else) | cpu, beside the device | auto
+    std::optional<int64_t> cpu_expert_layers;      ///< of experts_device cpu: the layers that it means; unset: all
+    std::optional<int64_t> offload_expert_layers;  ///< of cpu_offload experts: the same, of the other layers
+    std::string weight_fetch = "auto";             ///< auto, peer or collective
+    int64_t least_sharded_elements = 100'000;      ///< smaller tensors' gradients and values stay whole on every rank
+    std::optional<int64_t> num_gpus;               ///< if stated: the number of ranks
+    int64_t ddp_timeout = 1800;                    ///< seconds that ranks wait for one that hangs
+    int64_t ranks = 1;                             ///< how many the launcher has started: no key
+    int64_t ranks_of_host = 1;                     ///< on each host, consecutive; 0: it differs. No key
 
     bool operator==(const Machine&) const = default;
   };

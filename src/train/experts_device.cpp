@@ -1,10 +1,14 @@
 #include "train/experts_device.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/buffer.h"
 #include "core/cpu_peaks.h"
@@ -44,20 +48,27 @@ double measured_link(Device device) {
 }  // namespace
 
 RunConfig with_experts_in(RunConfig config, ExpertsPlace place) {
-  config.machine.experts_device = place == ExpertsPlace::kHost ? "cpu" : "gpu";
-  if (place == ExpertsPlace::kStreamed) config.machine.cpu_offload.emplace_back("experts");
+  RunConfig::Machine& machine = config.machine;
+  const auto stated = [](int64_t layers) {
+    return layers > 0 && layers != kAllLayers ? std::optional(layers) : std::nullopt;
+  };
+  machine.experts_device = place.cpu > 0 ? "cpu" : "gpu";
+  machine.cpu_expert_layers = stated(place.cpu);
+  machine.offload_expert_layers = stated(place.streamed);
+  if (place.streamed > 0) machine.cpu_offload.emplace_back("experts");
   return config;
 }
 
 ExpertsPlace experts_place_of(const RunConfig& config) {
-  if (config.machine.experts_device == "cpu") return ExpertsPlace::kHost;
-  const auto& offloaded = config.machine.cpu_offload;
-  const bool streams = std::find(offloaded.begin(), offloaded.end(), "experts") != offloaded.end();
-  return streams ? ExpertsPlace::kStreamed : ExpertsPlace::kDevice;
+  const RunConfig::Machine& machine = config.machine;
+  const bool streams = offload_of(machine.cpu_offload).experts;
+  return {.cpu = machine.experts_device == "cpu" ? machine.cpu_expert_layers.value_or(kAllLayers) : 0,
+          .streamed = streams ? machine.offload_expert_layers.value_or(kAllLayers) : 0};
 }
 
 ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training) {
   ExpertWork work;
+  std::set<int> layers;
   for (const Parameter& p : store.all()) {
     if (!is_routed_expert(p)) continue;
     const int64_t of_an_expert = p.shape().numel() / p.shape()[0];
@@ -66,7 +77,9 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
     const int products = !training ? 1 : p.trainable() ? 3 : 2;
     work.flops += of_a_token * static_cast<double>(tokens) * products;
     work.bytes += static_cast<double>(ParameterStore::bytes_of(p).weights) * (training ? 2 : 1);
+    layers.insert(p.layer());
   }
+  work.layers = std::max<int64_t>(1, static_cast<int64_t>(layers.size()));
   return work;
 }
 
@@ -79,54 +92,106 @@ ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype
 }
 
 double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates& rates) {
-  switch (place) {
-    case ExpertsPlace::kDevice:
-      return work.flops / rates.device;
-    case ExpertsPlace::kStreamed:
-      return std::max(work.flops / rates.device, work.bytes / rates.link);
-    case ExpertsPlace::kHost:
-      return work.flops / rates.host;
-  }
-  return std::numeric_limits<double>::infinity();
+  const int64_t on_cpu = std::min(place.cpu, work.layers), streamed = std::min(place.streamed, work.layers - on_cpu);
+  const auto share = [&](int64_t layers) { return static_cast<double>(layers) / static_cast<double>(work.layers); };
+  const double products = work.flops * (share(on_cpu) / rates.host + share(work.layers - on_cpu) / rates.device);
+  return std::max(products, share(streamed) * work.bytes / rates.link);
 }
+
+namespace {
+
+/// The least number of layers for which `fits` holds, from 1 to `layers`, for which it is not asked.
+int64_t fewest_that_fit(int64_t layers, const std::function<bool(int64_t)>& fits) {
+  int64_t too_few = 0, enough = layers;
+  while (enough - too_few > 1) {
+    const int64_t middle = too_few + (enough - too_few) / 2;
+    (fits(middle) ? enough : too_few) = middle;
+  }
+  return enough;
+}
+
+/// Of `layers` that are not on the device, how many on the CPU take least time with the rest streamed.
+ExpertsPlace fastest_of(int64_t layers, const ExpertWork& work, const ExpertRates& rates) {
+  ExpertsPlace fastest{.streamed = layers};
+  for (int64_t n = 1; n < layers; ++n) {
+    const ExpertsPlace other{.cpu = n, .streamed = layers - n};
+    if (seconds_of(other, work, rates) < seconds_of(fastest, work, rates)) fastest = other;
+  }
+  return fastest;
+}
+
+/// "12 layers on the CPU, 30 streamed to the GPU, 6 on the GPU"
+std::string text_of(ExpertsPlace place, int64_t layers) {
+  const int64_t on_cpu = std::min(place.cpu, layers), streamed = std::min(place.streamed, layers - on_cpu);
+  std::vector<std::string> parts;
+  for (const auto& [count, where] : {std::pair(on_cpu, "on the CPU"), std::pair(streamed, "streamed to the GPU"),
+                                     std::pair(layers - on_cpu - streamed, "on the GPU")}) {
+    if (count > 0) parts.push_back(fmt::format("{} {}", count, where));
+  }
+  parts.front().insert(parts.front().find(' '), layers == 1 ? " layer" : " layers");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
 
 ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work, const ExpertRates& rates,
                                    const std::function<bool(const RunConfig&)>& fits) {
-  const bool int8 = config.model.expert_weight_dtype == "int8";
-  const double streamed = seconds_of(ExpertsPlace::kStreamed, work, rates),
-               host = seconds_of(ExpertsPlace::kHost, work, rates);
-  const std::string times =
-      fmt::format("{:.2g} s a micro-batch on the CPU, {:.2g} s streamed to the GPU", host, streamed);
-  if (int8) return {ExpertsPlace::kHost, "experts of 8 bits are computed on the CPU"};
-  if (fits(with_experts_in(config, ExpertsPlace::kDevice))) return {ExpertsPlace::kDevice, "they fit on the GPU"};
-  const ExpertsPlace faster = streamed <= host ? ExpertsPlace::kStreamed : ExpertsPlace::kHost;
-  const ExpertsPlace slower = streamed <= host ? ExpertsPlace::kHost : ExpertsPlace::kStreamed;
-  const char* const not_there = "they do not fit on the GPU; ";
-  if (fits(with_experts_in(config, faster))) return {faster, not_there + times};
-  if (fits(with_experts_in(config, slower))) return {slower, not_there + times + ", where the run does not fit"};
-  return {ExpertsPlace::kHost, "nothing fits"};
+  constexpr ExpertsPlace kDevice{}, kHost{.cpu = kAllLayers};
+  const auto fits_in = [&](ExpertsPlace place) {
+    const bool possible = place.streamed == 0 || !gathers_stepped_values(config);
+    return possible && fits(with_experts_in(config, place));
+  };
+  if (config.model.expert_weight_dtype == "int8") return {kHost, "experts of 8 bits are computed on the CPU"};
+  if (fits_in(kDevice)) return {kDevice, "they fit on the GPU"};
+  const auto whole = [&](int64_t layers) { return layers == work.layers ? kAllLayers : layers; };
+  const int64_t computed = fewest_that_fit(work.layers, [&](int64_t n) { return fits_in({.cpu = n}); });
+  const int64_t streamed = fewest_that_fit(work.layers, [&](int64_t n) { return fits_in({.streamed = n}); });
+  std::vector<ExpertsPlace> places = {kHost};
+  for (const ExpertsPlace place : {ExpertsPlace{.cpu = whole(computed)}, ExpertsPlace{.streamed = whole(streamed)},
+                                   fastest_of(streamed, work, rates)}) {
+    const auto same = [&](ExpertsPlace other) { return text_of(other, work.layers) == text_of(place, work.layers); };
+    if (std::none_of(places.begin(), places.end(), same)) places.push_back(place);
+  }
+  std::stable_sort(places.begin(), places.end(), [&](ExpertsPlace a, ExpertsPlace b) {
+    return seconds_of(a, work, rates) < seconds_of(b, work, rates);
+  });
+  std::vector<std::string> times;
+  for (const ExpertsPlace place : places) {
+    times.push_back(fmt::format("{:.2g} s with {}", seconds_of(place, work, rates), text_of(place, work.layers)));
+  }
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (fits_in(places[i])) {
+      return {places[i],
+              fmt::format("they do not fit on the GPU; a micro-batch of them takes {}", fmt::join(times, "; "))};
+    }
+    times[i] += ", where the run does not fit";
+  }
+  return {kHost, "nothing fits"};
 }
 
-ExpertsDevice choose_experts_device(const RunConfig& config, const ExpertsQuestion& question) {
+ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertsQuestion& question) {
   const auto& [model, device, pool, tokens, training, fits] = question;
   const DecoderConfig& decoder = model.decoder().config();
-  if (decoder.num_moe_layers() == 0) {
-    return experts_device_in(config, ExpertsPlace::kDevice, "the model has no routed experts");
-  }
-  if (device.kind == DeviceKind::kCpu) {
-    return experts_device_in(config, ExpertsPlace::kDevice, "the device is the CPU");
-  }
-  const ExpertsChoice choice = choose_experts_place(
-      config, expert_work(model.store(), tokens, decoder.moe.num_experts_per_tok, training),
-      expert_rates(device, pool, config.model.expert_weight_dtype == "int8", dtype_of(config)), fits);
-  return experts_device_in(config, choice.place, choice.reason);
+  if (decoder.num_moe_layers() == 0) return {{}, "the model has no routed experts"};
+  if (device.kind == DeviceKind::kCpu) return {{}, "the device is the CPU"};
+  const bool int8 = config.model.expert_weight_dtype == "int8";
+  return choose_experts_place(config, expert_work(model.store(), tokens, decoder.moe.num_experts_per_tok, training),
+                              expert_rates(device, pool, int8, dtype_of(config)), fits);
 }
 
-ExpertsDevice experts_device_in(const RunConfig& config, ExpertsPlace place, const std::string& reason) {
+ExpertsDevice experts_device_in(const RunConfig& config, const ExpertsChoice& choice) {
+  const auto& [place, reason] = choice;
   RunConfig chosen = with_experts_in(config, place);
-  const std::string line = fmt::format("experts_device auto: {}{}; {}", chosen.machine.experts_device,
-                                       place == ExpertsPlace::kStreamed ? " with cpu_offload: experts" : "", reason);
-  return {std::move(chosen), place, line};
+  std::vector<std::string> keys;
+  if (const auto layers = chosen.machine.cpu_expert_layers)
+    keys.push_back(fmt::format("cpu_expert_layers: {}", *layers));
+  if (place.streamed > 0) keys.emplace_back("cpu_offload: experts");
+  if (const auto layers = chosen.machine.offload_expert_layers) {
+    keys.push_back(fmt::format("offload_expert_layers: {}", *layers));
+  }
+  const std::string line = fmt::format("experts_device auto: {}{}{}; {}", chosen.machine.experts_device,
+                                       keys.empty() ? "" : ", ", fmt::join(keys, ", "), reason);
+  return {std::move(chosen), line};
 }
 
 }  // namespace hone

@@ -13,22 +13,25 @@
 
 namespace hone {
 
-/// The places of routed experts, the fastest first where there is memory for it.
-enum class ExpertsPlace {
-  kDevice,    ///< on the device, which computes them
-  kStreamed,  ///< in host memory; the device computes them, layer by layer (cpu_offload: experts)
-  kHost,      ///< in host memory; the CPU computes them beside the device (experts_device: cpu)
+/// Where the routed experts of the layers are, and what computes them: of `cpu` layers in host memory, computed by the
+/// CPU (experts_device: cpu, cpu_expert_layers); of `streamed` layers in host memory until the device computes them
+/// (cpu_offload: experts, offload_expert_layers); of the others on the device. kAllLayers: all, or all others.
+struct ExpertsPlace {
+  int64_t cpu = 0, streamed = 0;
+
+  bool operator==(const ExpertsPlace&) const = default;
 };
 
-/// The run's configuration with its experts in a place: experts_device and cpu_offload.
+/// The run's configuration with its experts in a place.
 RunConfig with_experts_in(RunConfig config, ExpertsPlace place);
 /// The place of a configuration whose experts_device is gpu or cpu.
 ExpertsPlace experts_place_of(const RunConfig& config);
 
-/// What a micro-batch asks of the experts of all layers.
+/// What a micro-batch asks of the experts of all layers, each as much.
 struct ExpertWork {
-  double flops = 0;  ///< of forward and, in training, backward
-  double bytes = 0;  ///< of their weights, as they are stored, once for each of these
+  int64_t layers = 1;  ///< that have experts
+  double flops = 0;    ///< of forward and, in training, backward
+  double bytes = 0;    ///< of their weights, as they are stored, once for each of these
 };
 ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training);
 
@@ -41,24 +44,20 @@ struct ExpertRates {
 /// during a step.
 ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype);
 
-/// Seconds of a micro-batch's experts in a place. Weights are streamed beside the products.
+/// Seconds of a micro-batch's experts in a place. Layers come one after another, on the CPU or on the device; weights
+/// are streamed beside the products of both.
 double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates& rates);
 
-/// The place for a run: the fastest of those that fit, and why. `fits`: whether a run of this configuration fits. If
-/// none does, that which needs least of the device.
+/// The place for a run: on the device if they fit there; else the fastest of those that fit, among all layers on the
+/// CPU, the fewest on the CPU or streamed that leave room for the others on the device, and of so many the share on the
+/// CPU with which streaming the rest takes least; and why. `fits`: whether a run of this configuration fits. If none
+/// does, all on the CPU, which needs least of the device.
 struct ExpertsChoice {
-  ExpertsPlace place = ExpertsPlace::kDevice;
+  ExpertsPlace place;
   std::string reason;
 };
 ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work, const ExpertRates& rates,
                                    const std::function<bool(const RunConfig&)>& fits);
-
-/// What experts_device: auto is for a run.
-struct ExpertsDevice {
-  RunConfig config;  ///< with the place
-  ExpertsPlace place = ExpertsPlace::kDevice;
-  std::string line;  ///< for the user: "experts_device auto: gpu; they fit on the GPU"
-};
 
 /// What a choice depends on.
 struct ExpertsQuestion {
@@ -71,9 +70,14 @@ struct ExpertsQuestion {
   /// host recomputed there if that makes it fit (fits_at).
   std::function<bool(const RunConfig&)> fits;
 };
-/// Chooses for a configuration whose experts_device is auto.
-ExpertsDevice choose_experts_device(const RunConfig& config, const ExpertsQuestion& question);
-/// The same configuration with a place that is known. `reason`: of the choice.
-ExpertsDevice experts_device_in(const RunConfig& config, ExpertsPlace place, const std::string& reason);
+/// Chooses for a configuration whose experts_device is auto, by measured rates.
+ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertsQuestion& question);
+
+/// What experts_device: auto is for a run.
+struct ExpertsDevice {
+  RunConfig config;  ///< with the place
+  std::string line;  ///< for the user: "experts_device auto: gpu; they fit on the GPU"
+};
+ExpertsDevice experts_device_in(const RunConfig& config, const ExpertsChoice& choice);
 
 }  // namespace hone

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <vector>
 
 #include "core/planned_device.h"
 #include "core/thread_pool.h"
@@ -15,57 +16,98 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Ten TFLOP in 100 GB of weights, which are used twice.
-constexpr ExpertWork kWork{.flops = 1e13, .bytes = 2e11};
+constexpr ExpertsPlace kDevice{}, kStreamed{.streamed = kAllLayers}, kHost{.cpu = kAllLayers};
 
-bool streams(const RunConfig& config) {
-  const auto& names = config.machine.cpu_offload;
-  return std::find(names.begin(), names.end(), "experts") != names.end();
-}
+/// Ten TFLOP in 100 GB of weights of ten layers, which are used twice.
+constexpr ExpertWork kWork{.layers = 10, .flops = 1e13, .bytes = 2e11};
 
-bool on_cpu(const RunConfig& config) { return config.machine.experts_device == "cpu"; }
+bool on_cpu_alone(const RunConfig& config) { return experts_place_of(config) == kHost; }
 
 TEST(ExpertsDevice, TimesAreThoseOfTheSlowestPart) {
   const ExpertRates rates{.device = 1e14, .host = 5e12, .link = 5e10};
-  EXPECT_DOUBLE_EQ(seconds_of(ExpertsPlace::kDevice, kWork, rates), 0.1);
-  EXPECT_DOUBLE_EQ(seconds_of(ExpertsPlace::kStreamed, kWork, rates), 4);
-  EXPECT_DOUBLE_EQ(seconds_of(ExpertsPlace::kHost, kWork, rates), 2);
+  EXPECT_DOUBLE_EQ(seconds_of(kDevice, kWork, rates), 0.1);
+  EXPECT_DOUBLE_EQ(seconds_of(kStreamed, kWork, rates), 4);
+  EXPECT_DOUBLE_EQ(seconds_of(kHost, kWork, rates), 2);
+  EXPECT_DOUBLE_EQ(seconds_of({.cpu = 5}, kWork, rates), 1.05);
+  EXPECT_DOUBLE_EQ(seconds_of({.streamed = 3}, kWork, rates), 1.2);
+  EXPECT_DOUBLE_EQ(seconds_of({.cpu = 5, .streamed = kAllLayers}, kWork, rates), 2);
+  EXPECT_DOUBLE_EQ(seconds_of({.cpu = 5, .streamed = 2}, kWork, rates), 1.05);
+}
+
+/// Whether a run of the configuration fits that has room for the experts of `layers` layers on the device.
+auto room_for(int64_t layers) {
+  return [=](const RunConfig& c) {
+    const ExpertsPlace place = experts_place_of(c);
+    const int64_t on_cpu = std::min(place.cpu, kWork.layers),
+                  streamed = std::min(place.streamed, kWork.layers - on_cpu);
+    return kWork.layers - on_cpu - streamed <= layers;
+  };
 }
 
 TEST(ExpertsDevice, AutoIsTheFastestThatFits) {
   RunConfig config;
-  const ExpertRates slow_link{.device = 1e14, .host = 5e12, .link = 5e10},
-      slow_cpu{.device = 1e14, .host = 1e12, .link = 5e10};
+  const ExpertRates slow_link{.device = 1e14, .host = 5e12, .link = 1e10},
+      slow_cpu{.device = 1e14, .host = 1e12, .link = 5e11}, balanced{.device = 1e14, .host = 5e12, .link = 1e11};
   const auto choose = [&](const ExpertRates& rates, auto fits) {
     return choose_experts_place(config, kWork, rates, fits);
   };
-  const auto all = [](const RunConfig&) { return true; };
-  const auto elsewhere = [](const RunConfig& c) { return streams(c) || on_cpu(c); };
-  EXPECT_EQ(choose(slow_cpu, all).place, ExpertsPlace::kDevice);
-  EXPECT_EQ(choose(slow_link, elsewhere).place, ExpertsPlace::kHost);
-  EXPECT_EQ(choose(slow_cpu, elsewhere).place, ExpertsPlace::kStreamed);
-  EXPECT_THAT(choose(slow_cpu, elsewhere).reason, HasSubstr("10 s a micro-batch on the CPU, 4 s streamed"));
-  EXPECT_EQ(choose(slow_cpu, on_cpu).place, ExpertsPlace::kHost);
-  EXPECT_THAT(choose(slow_cpu, on_cpu).reason, HasSubstr("where the run does not fit"));
-  EXPECT_EQ(choose(slow_link, [](const RunConfig&) { return false; }).place, ExpertsPlace::kHost);
+  EXPECT_EQ(choose(slow_cpu, room_for(10)).place, kDevice);
+  EXPECT_EQ(choose(slow_link, room_for(0)).place, kHost);
+  EXPECT_EQ(choose(slow_link, room_for(9)).place, ExpertsPlace{.cpu = 1});
+  EXPECT_EQ(choose(slow_cpu, room_for(0)).place, kStreamed);
+  EXPECT_EQ(choose(slow_cpu, room_for(3)).place, ExpertsPlace{.streamed = 7});
+  EXPECT_EQ(choose(balanced, room_for(0)).place, (ExpertsPlace{.cpu = 5, .streamed = 5}));
+  EXPECT_EQ(choose(balanced, room_for(4)).place, (ExpertsPlace{.cpu = 3, .streamed = 3}));
+  const ExpertsChoice nothing_streams = choose(
+      balanced, [](const RunConfig& c) { return experts_place_of(c).cpu >= 8 && !experts_place_of(c).streamed; });
+  EXPECT_EQ(nothing_streams.place, ExpertsPlace{.cpu = 8});
+  EXPECT_EQ(nothing_streams.reason,
+            "they do not fit on the GPU; a micro-batch of them takes 1.1 s with 5 layers on the CPU, 5 streamed to the "
+            "GPU, where the run does not fit; 1.6 s with 8 layers on the CPU, 2 on the GPU; 2 s with 10 layers on the "
+            "CPU; 2 s with 10 layers streamed to the GPU");
+  EXPECT_EQ(choose(slow_link, [](const RunConfig&) { return false; }).place, kHost);
+  RunConfig shares = config;
+  shares.machine.ranks = 2;
+  shares.machine.zero_stage = "2";
+  EXPECT_EQ(choose_experts_place(shares, kWork, slow_cpu, room_for(3)).place, ExpertsPlace{.cpu = 7});
   config.model.expert_weight_dtype = "int8";
-  EXPECT_EQ(choose(slow_cpu, all).place, ExpertsPlace::kHost);
+  EXPECT_EQ(choose(slow_cpu, room_for(10)).place, kHost);
 }
 
 TEST(ExpertsDevice, ARunWithItsExpertsInAPlaceSaysSo) {
   RunConfig config;
   config.machine.experts_device = "auto";
   config.machine.cpu_offload = {"activations"};
-  EXPECT_EQ(with_experts_in(config, ExpertsPlace::kDevice).machine.experts_device, "gpu");
-  EXPECT_TRUE(on_cpu(with_experts_in(config, ExpertsPlace::kHost)));
-  const RunConfig streamed = with_experts_in(config, ExpertsPlace::kStreamed);
+  const auto line = [&](ExpertsPlace place) { return experts_device_in(config, {place, "why"}).line; };
+  EXPECT_EQ(with_experts_in(config, kDevice).machine.experts_device, "gpu");
+  EXPECT_EQ(with_experts_in(config, kHost).machine.experts_device, "cpu");
+  const RunConfig streamed = with_experts_in(config, kStreamed);
   EXPECT_EQ(streamed.machine.experts_device, "gpu");
   EXPECT_THAT(streamed.machine.cpu_offload, ::testing::ElementsAre("activations", "experts"));
-  for (const ExpertsPlace place : {ExpertsPlace::kDevice, ExpertsPlace::kStreamed, ExpertsPlace::kHost}) {
+  for (const ExpertsPlace place : {kDevice, kStreamed, kHost, ExpertsPlace{.cpu = 3}, ExpertsPlace{.streamed = 3},
+                                   ExpertsPlace{.cpu = 3, .streamed = kAllLayers}}) {
     EXPECT_EQ(experts_place_of(with_experts_in(config, place)), place);
   }
-  EXPECT_EQ(experts_device_in(config, ExpertsPlace::kStreamed, "why").line,
-            "experts_device auto: gpu with cpu_offload: experts; why");
+  EXPECT_EQ(line(kHost), "experts_device auto: cpu; why");
+  EXPECT_EQ(line(kStreamed), "experts_device auto: gpu, cpu_offload: experts; why");
+  EXPECT_EQ(line({.cpu = 3, .streamed = 2}),
+            "experts_device auto: cpu, cpu_expert_layers: 3, cpu_offload: experts, offload_expert_layers: 2; why");
+}
+
+TEST(ExpertsDevice, LayersOfTheCpuAreEvenlySpread) {
+  const auto chosen = [](int64_t layers, int64_t count) {
+    std::vector<int64_t> indices;
+    for (int64_t i = 0; i < layers; ++i) {
+      if (is_chosen_layer(i, layers, count)) indices.push_back(i);
+    }
+    return indices;
+  };
+  EXPECT_THAT(chosen(6, 3), ::testing::ElementsAre(1, 3, 5));
+  EXPECT_THAT(chosen(6, 1), ::testing::ElementsAre(5));
+  EXPECT_THAT(chosen(3, 2), ::testing::ElementsAre(1, 2));
+  EXPECT_THAT(chosen(3, 0), ::testing::IsEmpty());
+  EXPECT_EQ(chosen(5, kAllLayers).size(), 5u);
+  for (int64_t count = 0; count <= 61; ++count) EXPECT_EQ(chosen(61, count).size(), static_cast<size_t>(count));
 }
 
 TEST(ExpertsDevice, WorkCountsTheChosenExpertsAndAllBytes) {
@@ -87,17 +129,18 @@ TEST(ExpertsDevice, IsChosenForAModelOnADevice) {
   const auto chosen = [&](const char* name, Device device, bool fits_on_device) {
     LoadedModel model(std::filesystem::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens" / name / "model", DType::kF32);
     model.set_trainable({});
-    return choose_experts_device(
-        config, {.model = model, .device = device, .pool = pool, .tokens = 64, .fits = [&](const RunConfig& c) {
-                   return fits_on_device || on_cpu(c);
-                 }});
+    return experts_device_in(
+        config,
+        choose_experts_place(
+            config, {.model = model, .device = device, .pool = pool, .tokens = 64, .fits = [&](const RunConfig& c) {
+                       return fits_on_device || on_cpu_alone(c);
+                     }}));
   };
   EXPECT_EQ(chosen("llama", kPlannedGpu, true).line, "experts_device auto: gpu; the model has no routed experts");
   EXPECT_EQ(chosen("qwen3_moe", Device{}, true).line, "experts_device auto: gpu; the device is the CPU");
   EXPECT_EQ(chosen("qwen3_moe", kPlannedGpu, true).line, "experts_device auto: gpu; they fit on the GPU");
   const ExpertsDevice host = chosen("qwen3_moe", kPlannedGpu, false);
-  EXPECT_EQ(host.place, ExpertsPlace::kHost);
-  EXPECT_TRUE(on_cpu(host.config));
+  EXPECT_EQ(experts_place_of(host.config), kHost);
   EXPECT_THAT(host.line, HasSubstr("experts_device auto: cpu; they do not fit on the GPU; "));
 }
 

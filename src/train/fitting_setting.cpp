@@ -45,8 +45,8 @@ std::vector<Change> higher_stages(const RunConfig& config) {
   for (int stage = std::stoi(config.machine.zero_stage) + 1; stage <= 3; ++stage) {
     RunConfig changed = config;
     changed.machine.zero_stage = std::to_string(stage);
-    const bool gathers = stage < 3 && config.model.finetuning_type == "full";
-    if (gathers && offload_of(config.machine.cpu_offload).values()) continue;  // refused (resolve_offload)
+    if (gathers_stepped_values(changed) && offload_of(config.machine.cpu_offload).values())
+      continue;  // refused (resolve_offload)
     changes.push_back({std::move(changed), fmt::format("zero_stage: {}", stage)});
   }
   return changes;
@@ -57,6 +57,7 @@ std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
   std::vector<Change> changes;
   for (const std::vector<std::string>& names : offload_choices(config)) {
     if (offload_of(names).values() != weights || names == config.machine.cpu_offload) continue;
+    if (config.machine.offload_expert_layers && !weights) continue;  // refused (check_experts_device)
     RunConfig changed = config;
     changed.machine.cpu_offload = names;
     changes.push_back({std::move(changed), fmt::format("cpu_offload: [{}]", fmt::join(names, ", "))});

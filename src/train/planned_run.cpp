@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
 #include "train/experts_device.h"
@@ -203,6 +204,16 @@ std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint
   return std::nullopt;
 }
 
+/// The first rank chooses while the others wait, so that it measures an idle machine.
+ExpertsChoice choice_of_first(RankGroup& group, const std::function<ExpertsChoice()>& choose) {
+  const bool first = group.context().ranks.rank == 0;
+  const ExpertsChoice own = first ? choose() : ExpertsChoice{};
+  if (!group.communicator()) return own;
+  const Json json = {{"cpu", own.place.cpu}, {"streamed", own.place.streamed}, {"reason", own.reason}};
+  const Json chosen = Json::parse(group.exchange(json.dump()).front());
+  return {{.cpu = chosen["cpu"], .streamed = chosen["streamed"]}, chosen["reason"]};
+}
+
 }  // namespace
 
 void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
@@ -217,18 +228,21 @@ void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
       training ? allowed_levels(run.config.model.gradient_checkpointing).back() : recompute_levels().front();
   const BatchCapacity capacity = training ? run.loader->capacity() : with_evaluation({}, run, run.config);
   const bool asks_before = checkpoint && !computes_experts_on_host(run.config, context.device());  // 8 bits: the CPU
-  const std::optional<ExpertsPlace> before = asks_before ? place_before(*checkpoint, context) : std::nullopt;
-  ExpertsDevice chosen = before ? experts_device_in(run.config, *before, "as in the run that this one continues")
-                                : choose_experts_device(run.config, {.model = *run.model,
-                                                                     .device = context.device(),
-                                                                     .pool = context.pool,
-                                                                     .tokens = capacity.max_tokens,
-                                                                     .training = training,
-                                                                     .fits = [&](const RunConfig& other) {
-                                                                       return fits_at(level, limit, plans.of(other));
-                                                                     }});
+  const auto choose = [&]() -> ExpertsChoice {
+    const std::optional<ExpertsPlace> before = asks_before ? place_before(*checkpoint, context) : std::nullopt;
+    if (before) return {*before, "as in the run that this one continues"};
+    const auto fits = [&](const RunConfig& other) { return fits_at(level, limit, plans.of(other)); };
+    return choose_experts_place(run.config, {.model = *run.model,
+                                             .device = context.device(),
+                                             .pool = context.pool,
+                                             .tokens = capacity.max_tokens,
+                                             .training = training,
+                                             .fits = fits});
+  };
+  const ExpertsChoice choice = choice_of_first(group, choose);
+  ExpertsDevice chosen = experts_device_in(run.config, choice);
   context.logger.info("{}", chosen.line);
-  if (chosen.place == ExpertsPlace::kDevice) {
+  if (choice.place == ExpertsPlace{}) {
     run.config = std::move(chosen.config);
     return;
   }

@@ -161,9 +161,12 @@ RankShare rank_share(const RunConfig& config, Device device, int rank) {
                      .shard_size = static_cast<int>(config.machine.shard_size),
                      .expert_ranks = static_cast<int>(config.machine.expert_parallel_size),
                      .offload = offload_of(config.machine.cpu_offload),
-                     .experts_on_host = computes_experts_on_host(config, device),
+                     .host_expert_layers = computes_experts_on_host(config, device)
+                                               ? config.machine.cpu_expert_layers.value_or(kAllLayers)
+                                               : 0,
                      .host_ranks = static_cast<int>(std::max<int64_t>(config.machine.ranks_of_host, 1)),
                      .least_sharded_elements = config.machine.least_sharded_elements};
+  share.offload.expert_layers = config.machine.offload_expert_layers.value_or(kAllLayers);
   share.mapping_granularity = mapping_granularity_of(share, device);
   return share;
 }
@@ -194,6 +197,11 @@ FetchWay fetch_way_of(const std::string& name) {
   return name == "collective" ? FetchWay::kCollectives : FetchWay::kAuto;
 }
 
+bool gathers_stepped_values(const RunConfig& config) {
+  const std::string& stage = config.machine.zero_stage;
+  return config.machine.ranks > 1 && (stage == "1" || stage == "2") && config.model.finetuning_type == "full";
+}
+
 std::vector<std::string> offload_names() { return {"optimizer", "params", "experts", "activations"}; }
 
 Offload offload_of(const std::vector<std::string>& names) {
@@ -206,10 +214,8 @@ bool offloads_activations(const std::vector<std::string>& names) {
 }
 
 std::vector<std::vector<std::string>> offload_choices(const RunConfig& config) {
-  const bool gathers =
-      config.machine.ranks > 1 && (config.machine.zero_stage == "1" || config.machine.zero_stage == "2");
   const bool params = config.model.expert_weight_dtype != "int8" && config.machine.expert_parallel_size == 1 &&
-                      !(gathers && config.model.finetuning_type == "full");
+                      !gathers_stepped_values(config);
   std::vector<std::vector<std::string>> choices = {{}, {"activations"}, {"optimizer"}, {"optimizer", "activations"}};
   if (!params) return choices;
   choices.insert(

@@ -55,6 +55,9 @@ TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& m
 /// Parses weight_fetch: auto, peer or collective.
 FetchWay fetch_way_of(const std::string& name);
 
+/// Whether each rank hands the weights it has stepped to the others, on the device (zero_stage 1 and 2 of a full
+/// fine-tuning): cpu_offload cannot have them in host memory then.
+bool gathers_stepped_values(const RunConfig& config);
 /// The valid names of cpu_offload.
 std::vector<std::string> offload_names();
 /// Which data of the parameters these names move to host memory.

@@ -76,6 +76,8 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, const TrainerR
   config.machine.cuda_graphs = options.cuda_graphs;
   config.machine.cpu_offload = options.cpu_offload;
   config.machine.experts_device = options.experts_device;
+  if (options.cpu_expert_layers > 0) config.machine.cpu_expert_layers = options.cpu_expert_layers;
+  if (options.offload_expert_layers > 0) config.machine.offload_expert_layers = options.offload_expert_layers;
   config.machine.weight_fetch = options.weight_fetch;
   config.machine.ranks = ranks.size;
   config.machine.ranks_of_host = ranks.size % ranks.local_size == 0 ? ranks.local_size : 0;
@@ -394,6 +396,8 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"grad_norm", training.result.grad_norm}});
   if (options.mode != "full") json["lora_r"] = options.lora_r;
   if (!options.text.empty()) json["text"] = options.text;
+  if (options.cpu_expert_layers > 0) json["cpu_expert_layers"] = options.cpu_expert_layers;
+  if (options.offload_expert_layers > 0) json["offload_expert_layers"] = options.offload_expert_layers;
   if (options.mode == "lora-all" && training.config().num_moe_layers() > 0) json["expert_lora"] = options.expert_lora;
   return json;
 }

@@ -28,13 +28,15 @@ struct BenchStepOptions {
   bool optimizer_in_backward = false;                            ///< without clipping
   std::string weight_fetch = "auto";                             ///< as the config key
   std::vector<std::string> cpu_offload;                          ///< as the config key
-  std::string experts_device = "gpu";                            ///< gpu (as all else) or cpu, beside the device
-  std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
-  std::string cuda_graphs = "auto";  ///< as the config key
-  int zero_stage = 0;                ///< of several ranks
-  int shard_size = 0;                ///< how many of them shard together; 0: all
-  int expert_ranks = 1;              ///< over how many of them experts are spread
-  int threads = 0;                   ///< 0: all cores
+  int64_t offload_expert_layers = 0;                             ///< of cpu_offload experts: as the config key; 0: all
+  int64_t cpu_expert_layers = 0;       ///< with experts_device cpu: of how many layers; 0: all
+  std::string experts_device = "gpu";  ///< gpu (as all else) or cpu, beside the device
+  std::string recompute = "auto";      ///< a level of train/recompute.h, or auto: the first that fits
+  std::string cuda_graphs = "auto";    ///< as the config key
+  int zero_stage = 0;                  ///< of several ranks
+  int shard_size = 0;                  ///< how many of them shard together; 0: all
+  int expert_ranks = 1;                ///< over how many of them experts are spread
+  int threads = 0;                     ///< 0: all cores
   uint64_t seed = 42;
   std::string text;       ///< a file whose text the documents are cut from; "": random tokens
   std::string tokenizer;  ///< of the text: a tokenizer.json, or the folder of one; "": the model's folder

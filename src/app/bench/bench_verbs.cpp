@@ -68,10 +68,16 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
                    "what is in host memory between uses, with commas: optimizer, params, experts, activations")
       ->delimiter(',')
       ->check(CLI::IsMember(offload_names()));
+  verb->add_option("--offload-expert-layers", options->offload_expert_layers,
+                   "with --cpu-offload experts: of so many layers; the others' stay on the GPU; default: all")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--experts-device", options->experts_device,
                    "of routed experts: gpu, as all else, or cpu, beside the device")
       ->check(CLI::IsMember({"gpu", "cpu"}))
       ->capture_default_str();
+  verb->add_option("--cpu-expert-layers", options->cpu_expert_layers,
+                   "with --experts-device cpu: of so many layers; default: all")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--weight-fetch", options->weight_fetch,
                    "of weights that ranks shard: auto, peer, collective; as the config key of that name")
       ->check(CLI::IsMember({"auto", "peer", "collective"}))

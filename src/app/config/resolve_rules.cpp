@@ -61,14 +61,24 @@ void check_expert_ranks(const RunConfig& run, const std::string& where) {
 
 void check_experts_device(const RunConfig& run, const std::string& where) {
   const RunConfig::Machine& machine = run.machine;
-  if (machine.experts_device == "gpu") return;
   const auto refuse = [&](const std::string& why, const std::string& instead) {
     throw UserError(fmt::format("experts_device is {}, but {}", machine.experts_device, why), where, instead);
   };
-  if (machine.ranks > 1 && machine.experts_device == "auto") {
-    refuse(fmt::format("{} ranks train together, and auto chooses for one in this version", machine.ranks),
-           "write cpu or gpu; zero_stage: 3 shards experts on the device");
+  if (machine.cpu_expert_layers && machine.experts_device != "cpu") {
+    refuse(fmt::format("cpu_expert_layers is {}", *machine.cpu_expert_layers),
+           "write experts_device: cpu beside it; auto chooses the layers itself");
   }
+  const Offload offload = offload_of(machine.cpu_offload);
+  if (machine.offload_expert_layers && !offload.values()) {
+    throw UserError(fmt::format("offload_expert_layers is {}, but cpu_offload names neither experts nor params",
+                                *machine.offload_expert_layers),
+                    where, "add experts to cpu_offload; experts_device: auto chooses both");
+  }
+  if (machine.offload_expert_layers && machine.experts_device == "auto") {
+    refuse(fmt::format("offload_expert_layers is {}", *machine.offload_expert_layers),
+           "leave it out: auto chooses the layers");
+  }
+  if (machine.experts_device == "gpu") return;
   if (machine.expert_parallel_size > 1) {
     refuse("expert_parallel_size spreads the experts over ranks, and experts on the CPU are whole on each host",
            "leave one of the two out");
@@ -81,9 +91,14 @@ void check_experts_device(const RunConfig& run, const std::string& where) {
   if (run.optim.optimizer_in_backward) {
     refuse("optimizer_in_backward steps a layer's experts in backward", "leave one of the two out");
   }
-  const std::vector<std::string>& offload = machine.cpu_offload;
-  if (std::find(offload.begin(), offload.end(), "experts") != offload.end()) {
-    refuse("cpu_offload brings experts from host memory to the device", "leave experts out there, or experts_device");
+  if (offload.experts && !machine.cpu_expert_layers) {
+    refuse("cpu_offload brings experts from host memory to the device",
+           "leave experts out there, or experts_device; cpu_expert_layers says for how many layers it means the CPU");
+  }
+  if (machine.cpu_expert_layers && run.model.expert_weight_dtype == "int8") {
+    refuse(
+        "cpu_expert_layers leaves some experts to the device, which does not multiply 8 bits (int8) with a scale a row",
+        "leave cpu_expert_layers out, or use expert_weight_dtype: int4, nf4, mxfp4 or fp8");
   }
   if (machine.cuda_graphs == "true") {
     refuse("a CUDA graph has no work of the CPU", "leave cuda_graphs out, which then is false");
@@ -399,8 +414,7 @@ void resolve_offload(const ResolvedConfig& config) {
     throw UserError("cpu_offload brings weights in dtype to the device, and experts held in 8 bits stay there",
                     where(config, "cpu_offload"), "leave params and experts out there, or expert_weight_dtype");
   }
-  const bool gathers = run.machine.zero_stage == "1" || run.machine.zero_stage == "2";
-  if (run.machine.ranks > 1 && gathers && run.model.finetuning_type == "full") {
+  if (gathers_stepped_values(run)) {
     throw UserError(fmt::format("with zero_stage {} each rank hands stepped weights to the others, on the device; "
                                 "cpu_offload has them in host memory",
                                 run.machine.zero_stage),

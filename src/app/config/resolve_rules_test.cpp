@@ -234,7 +234,8 @@ TEST(ExpertsDevice, IsTheCpuWithKTransformersNames) {
   EXPECT_THAT(skips.lora.exclude_modules, ::testing::ElementsAre("all-experts"));
   EXPECT_THAT(resolved("lora_r: 8\nkt_backend: AMXINT8").run.lora.exclude_modules, ::testing::IsEmpty());
   EXPECT_EQ(resolved("ACCELERATE_KT_BACKEND: AMXBF16_SkipLoRA\nlora_r: 8").run.model.expert_weight_dtype, "bfloat16");
-  EXPECT_THAT(refusal("kt_num_gpu_experts: 4"), HasSubstr("experts_device: cpu computes all of them there"));
+  EXPECT_THAT(refusal("kt_num_gpu_experts: 4"),
+              HasSubstr("cpu_expert_layers leaves the experts of whole layers on the GPU"));
   EXPECT_THAT(refusal("kt_config: kt.yaml"), HasSubstr("write experts_device: cpu"));
 }
 
@@ -266,6 +267,10 @@ TEST(ExpertsDevice, RefusesWhatItDoesNotGoWith) {
   }
   EXPECT_EQ(resolved("experts_device: cpu\ncpu_offload: [optimizer, params, activations]").run.machine.experts_device,
             "cpu");
+  const RunConfig mixed = resolved("experts_device: cpu\nn_cpu_moe: 3\ncpu_offload: [experts]").run;
+  EXPECT_EQ(mixed.machine.cpu_expert_layers, 3);
+  EXPECT_THAT(refusal("cpu_expert_layers: 3"), HasSubstr("write experts_device: cpu beside it"));
+  EXPECT_THAT(refusal("offload_expert_layers: 3"), HasSubstr("add experts to cpu_offload"));
   EXPECT_THAT(refusal("experts_device: host"), HasSubstr("gpu"));
 }
 
@@ -287,7 +292,7 @@ TEST(ExpertsDevice, TakesRanksOfHostsThatHaveAsMany) {
   for (const char* stage : {"1", "2", "3"}) EXPECT_EQ(refused([&](auto& machine) { machine.zero_stage = stage; }), "");
   EXPECT_THAT(refused([](auto& machine) { machine.ranks_of_host = 0; }),
               HasSubstr("start the same number on each host"));
-  EXPECT_THAT(refused([](auto& machine) { machine.experts_device = "auto"; }), HasSubstr("write cpu or gpu"));
+  EXPECT_EQ(refused([](auto& machine) { machine.experts_device = "auto"; }), "");
   EXPECT_THAT(refused([](auto& machine) { machine.expert_parallel_size = 2; }), HasSubstr("leave one of the two out"));
 }
 

@@ -414,18 +414,35 @@ void add_parallel(GroupBuilder group) {
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})
       .alias("fast_moe", mapped({{"true", ""}, {"false", ""}}));
   group
-      .key(
-          "experts_device",
-          "What computes the routed experts: gpu, the run's device, as all else; cpu, the CPU beside it, in whose "
-          "memory they then are with their adapters, gradients and optimizer's state (docs/memory.md); "
-          "auto, what is fastest of the device, cpu_offload: experts and the CPU, among those that fit (for one rank). "
-          "The ranks of a host hold frozen experts once.")
+      .key("experts_device",
+           "What computes the routed experts: gpu, the run's device, as all else; cpu, the CPU beside it, in whose "
+           "memory they then are with their adapters, gradients and optimizer's state (docs/memory.md); "
+           "auto, what is fastest of the device, cpu_offload: experts and the CPU, or some layers on the CPU and the "
+           "others there (cpu_expert_layers), among those that fit. The ranks of a host hold frozen experts once.")
       .field(kMachine, &Machine::experts_device)
       .choices({"gpu", "cpu", "auto"})
       .alias("use_kt", when_true("cpu"));
+  group
+      .key(
+          "cpu_expert_layers",
+          "With experts_device: cpu, of how many layers the CPU computes the routed experts, evenly spread over those "
+          "that have experts. The experts of the others are on the device, or with cpu_offload: experts in host memory "
+          "until it uses them: copies for these layers go beside the CPU's work. Default: all; auto chooses.")
+      .field(kMachine, &Machine::cpu_expert_layers)
+      .at_least(1)
+      .alias({"n_cpu_moe"});
+  group
+      .key("offload_expert_layers",
+           "With cpu_offload: experts or params, of how many layers the routed experts are in host memory until the "
+           "device uses "
+           "them, evenly spread over those whose experts the CPU does not compute; those of the rest stay on the "
+           "device. "
+           "Default: all; experts_device: auto chooses.")
+      .field(kMachine, &Machine::offload_expert_layers)
+      .at_least(1);
   group.later("kt_num_gpu_experts", KeyType::kInteger, "Some experts of each layer on the GPU, the others on the CPU.")
       .neutral(0)
-      .instead("write 0: experts_device: cpu computes all of them there")
+      .instead("write 0; cpu_expert_layers leaves the experts of whole layers on the GPU")
       .alias({"accelerate_kt_num_gpu_experts"});
   group.later("kt_optimize_rule", KeyType::kString, "A file of rules that place modules.")
       .instead("write experts_device: cpu, which is what the rules for experts do")

@@ -214,19 +214,20 @@ Variant configured(const RunConfig& config, Target& target) {
 
 /// Replaces experts_device: auto by what a run of the longest samples would choose, and says what and why; "" if it is
 /// stated.
-std::string choose_experts_place(RunConfig& config, Target& target) {
+std::string choose_experts_device(RunConfig& config, Target& target) {
   if (config.machine.experts_device != "auto") return "";
   const auto planned =
       planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
   planned->set_trainable(trainable_options(config, target.device));
   const std::string level = allowed_levels(config.model.gradient_checkpointing).back();
   ThreadPool pool(rank_threads(static_cast<int>(config.machine.threads.value_or(0)), 1));
-  ExpertsDevice chosen =
-      choose_experts_device(config, {.model = *planned,
-                                     .device = target.device,
-                                     .pool = pool,
-                                     .tokens = config.schedule.per_device_train_batch_size * *config.data.max_length,
-                                     .fits = [&](const RunConfig& other) { return fits_at(other, level, target); }});
+  ExpertsDevice chosen = experts_device_in(
+      config,
+      choose_experts_place(config, {.model = *planned,
+                                    .device = target.device,
+                                    .pool = pool,
+                                    .tokens = config.schedule.per_device_train_batch_size * *config.data.max_length,
+                                    .fits = [&](const RunConfig& other) { return fits_at(other, level, target); }}));
   config = std::move(chosen.config);
   return chosen.line;
 }
@@ -409,7 +410,7 @@ int run_estimate(const EstimateOptions& asked) {
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
   Target target(gpu ? planned_gpu() : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
   const bool sparse = decoder.num_moe_layers() > 0;
-  const std::string experts = choose_experts_place(config, target);
+  const std::string experts = choose_experts_device(config, target);
   const std::vector<Variant> variants = variants_of(config, sparse, target);
   const Variant chosen = configured(config, target);
   const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), sparse, target);

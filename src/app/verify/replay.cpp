@@ -66,7 +66,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   if (options.map_values) trainable.ranks.mapping_granularity = mapping_granularity(stream.device());
   trainable.ranks.least_sharded_elements = options.least_sharded_elements;
   trainable.ranks.offload = options.offload;
-  trainable.ranks.experts_on_host = options.experts_on_host;
+  trainable.ranks.host_expert_layers = options.host_expert_layers;
   trainable.optimizer_in_backward = options.optimizer_in_backward;
   model_.set_trainable(trainable);
   model_.load(stream.device(), stream.pool(), 0);

@@ -37,8 +37,8 @@ struct ReplayOptions {
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
-  bool experts_on_host = false;  ///< as in RankShare
-  int host_ranks = 0;            ///< the same; 0: all ranks are on one host
+  int64_t host_expert_layers = 0;  ///< as in RankShare
+  int host_ranks = 0;              ///< the same; 0: all ranks are on one host
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;  ///< of values that ranks shard: as on a GPU, on a CPU too

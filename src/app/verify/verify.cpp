@@ -79,7 +79,7 @@ class Verification {
   std::vector<Check> training_rows() {
     {
       Replay replay(model_path(), stream_, capacity_,
-                    {.ranks = ranks_, .experts_on_host = on_host(), .host_ranks = host_ranks_});
+                    {.ranks = ranks_, .host_expert_layers = host_expert_layers(), .host_ranks = host_ranks_});
       expect_tokens_of(replay.config());
       check_accumulation(replay, *replay.make_engine(0.0));
     }
@@ -124,7 +124,7 @@ class Verification {
             .shard_size = options_.shard_size,
             .expert_ranks = options_.expert_ranks,
             .offload = offload_of(options_.cpu_offload),
-            .experts_on_host = on_host(),
+            .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_,
             .offload_activations = offloads_activations(options_.cpu_offload)};
   }
@@ -134,10 +134,10 @@ class Verification {
             .ranks = ranks_,
             .stage = std::min(static_cast<ZeroStage>(options_.zero_stage), ZeroStage::kState),
             .expert_ranks = options_.expert_ranks,
-            .experts_on_host = on_host(),
+            .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_};
   }
-  bool on_host() const { return options_.experts_device == "cpu"; }
+  int64_t host_expert_layers() const { return options_.experts_device == "cpu" ? options_.cpu_expert_layers : 0; }
   bool shards_more() const { return ranks_ != nullptr && options_.zero_stage > 1; }
   void check_all_bits();
   void check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter);
@@ -186,7 +186,7 @@ void Verification::expect_tokens_of(const DecoderConfig& config) const {
 }
 
 void Verification::check_model() {
-  Replay replay(model_path(), stream_, capacity_, {.experts_on_host = on_host()});
+  Replay replay(model_path(), stream_, capacity_, {.host_expert_layers = host_expert_layers()});
   expect_tokens_of(replay.config());
   check_batch(replay);
   {
@@ -379,7 +379,8 @@ void Verification::check_all_bits() {
 
 void Verification::check_split_adapter() {
   const std::filesystem::path file = path("split_adapter") / "expected.safetensors";
-  Replay replay(model_path(), stream_, capacity_, {.adapter = path("split_adapter"), .experts_on_host = on_host()});
+  Replay replay(model_path(), stream_, capacity_,
+                {.adapter = path("split_adapter"), .host_expert_layers = host_expert_layers()});
   check_logits("split adapter, logits", replay.logits(batches_[0]), file);
   const std::unique_ptr<Engine> engine = replay.make_engine(0.0);
   engine->accumulate(step_of({batches_[0]}), 0);
@@ -407,7 +408,7 @@ std::vector<Check> Verification::bfloat16_rows() {
     expect_tokens_of(float32.config());
     float32.logits(batches_[0], &choices);
   }
-  Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .experts_on_host = on_host()});
+  Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .host_expert_layers = host_expert_layers()});
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->force_experts(choices.ids);
   engine->accumulate(step_of({batches_[0]}), 0);
