@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "core/cpu_features.h"
@@ -120,6 +122,32 @@ double measured_peak_flops(DType dtype, ThreadPool& pool) {
     pool.parallel_for(pool.size(), [&](int64_t i, int) { flops[static_cast<size_t>(i)] = loop(rounds); });
     const double seconds = seconds_since(begin);
     best = std::max(best, std::accumulate(flops.begin(), flops.end(), 0.0) / seconds);
+  }
+  return best;
+}
+
+double measured_read_rate(ThreadPool& pool) {
+  using Clock = std::chrono::steady_clock;
+  constexpr size_t kWords = (size_t{512} << 20) / sizeof(uint64_t);  // several times the caches of a socket
+  const auto parts = static_cast<size_t>(pool.size());
+  const std::unique_ptr<uint64_t[]> words(new uint64_t[kWords]);  // not touched here
+  const auto part = [&](int64_t i) {
+    const auto begin = kWords * static_cast<size_t>(i) / parts, end = kWords * static_cast<size_t>(i + 1) / parts;
+    return std::span(words.get() + begin, end - begin);
+  };
+  const auto on_each_part = [&](const auto& body) {
+    pool.parallel_for(pool.size(), [&](int64_t i, int) { body(part(i)); });
+  };
+  on_each_part([](std::span<uint64_t> mine) { std::fill(mine.begin(), mine.end(), 1); });
+  double best = 0;
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    const Clock::time_point begin = Clock::now();
+    on_each_part([](std::span<uint64_t> mine) {
+      uint64_t sum = std::accumulate(mine.begin(), mine.end(), uint64_t{0});
+      use(sum);
+    });
+    best = std::max(best, static_cast<double>(kWords * sizeof(uint64_t)) /
+                              std::chrono::duration<double>(Clock::now() - begin).count());
   }
   return best;
 }

@@ -56,6 +56,13 @@ TEST(CpuFeatures, AgreesWithTheOperatingSystem) {
 
 TEST(CpuFeatures, ProcessorHasAName) { EXPECT_FALSE(cpu_name().empty()); }
 
+TEST(CpuPeaks, MemoryIsReadAtARateOfMemory) {
+  ThreadPool one(1);
+  const double rate = measured_read_rate(one);
+  EXPECT_GT(rate, 1e8);
+  EXPECT_LT(rate, 3e11) << "a core reads its second cache at 64 bytes a cycle";
+}
+
 TEST(CpuPeaks, AreThoseOfTheWidestUnits) {
   ThreadPool one(1);
   const double f32 = measured_peak_flops(DType::kF32, one), bf16 = measured_peak_flops(DType::kBF16, one);

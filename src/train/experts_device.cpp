@@ -88,13 +88,15 @@ ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype
   const std::optional<double> peak = real_gpu ? peak_flops(device, dtype, pool) : std::nullopt;
   return {.device = kDeviceShare * peak.value_or(kUsualFlops),
           .host = kHostShare * measured_peak_flops(int8 ? DType::kI8 : dtype, pool),
-          .link = real_gpu ? measured_link(device) : kUsualLink};
+          .link = real_gpu ? measured_link(device) : kUsualLink,
+          .memory = measured_read_rate(pool)};
 }
 
 double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates& rates) {
   const int64_t on_cpu = std::min(place.cpu, work.layers), streamed = std::min(place.streamed, work.layers - on_cpu);
   const auto share = [&](int64_t layers) { return static_cast<double>(layers) / static_cast<double>(work.layers); };
-  const double products = work.flops * (share(on_cpu) / rates.host + share(work.layers - on_cpu) / rates.device);
+  const double of_cpu = std::max(work.flops / rates.host, work.bytes / rates.memory);  // few rows an expert: the latter
+  const double products = share(on_cpu) * of_cpu + share(work.layers - on_cpu) * work.flops / rates.device;
   return std::max(products, share(streamed) * work.bytes / rates.link);
 }
 

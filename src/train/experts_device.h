@@ -35,13 +35,13 @@ struct ExpertWork {
 };
 ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training);
 
-/// Rates of experts' products, FLOP/s, and of copies from host memory to the device, bytes/s.
+/// Rates of experts' products, FLOP/s; of copies from host memory to the device, and of reading host memory, bytes/s.
 struct ExpertRates {
-  double device = 0, host = 0, link = 0;
+  double device = 0, host = 0, link = 0, memory = 0;
 };
-/// The shares of peak rates that products of experts reach; the CPU's peak and the link are measured, the GPU's is of
-/// its data sheet. `pool`: of the CPU that would compute them; `int8`: they are held in 8 bits. Takes some 0.1 s; not
-/// during a step.
+/// The shares of peak rates that products of experts reach; the CPU's peak, its memory and the link are measured, the
+/// GPU's peak is of its data sheet. `pool`: of the CPU that would compute them; `int8`: they are held in 8 bits. Takes
+/// some 0.3 s; not during a step.
 ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype);
 
 /// Seconds of a micro-batch's experts in a place. Layers come one after another, on the CPU or on the device; weights

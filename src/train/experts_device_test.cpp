@@ -24,10 +24,12 @@ constexpr ExpertWork kWork{.layers = 10, .flops = 1e13, .bytes = 2e11};
 bool on_cpu_alone(const RunConfig& config) { return experts_place_of(config) == kHost; }
 
 TEST(ExpertsDevice, TimesAreThoseOfTheSlowestPart) {
-  const ExpertRates rates{.device = 1e14, .host = 5e12, .link = 5e10};
+  const ExpertRates rates{.device = 1e14, .host = 5e12, .link = 5e10, .memory = 5e11};
   EXPECT_DOUBLE_EQ(seconds_of(kDevice, kWork, rates), 0.1);
   EXPECT_DOUBLE_EQ(seconds_of(kStreamed, kWork, rates), 4);
   EXPECT_DOUBLE_EQ(seconds_of(kHost, kWork, rates), 2);
+  const ExpertRates slow_memory{.device = 1e14, .host = 5e12, .link = 5e10, .memory = 4e10};
+  EXPECT_DOUBLE_EQ(seconds_of(kHost, kWork, slow_memory), 5);
   EXPECT_DOUBLE_EQ(seconds_of({.cpu = 5}, kWork, rates), 1.05);
   EXPECT_DOUBLE_EQ(seconds_of({.streamed = 3}, kWork, rates), 1.2);
   EXPECT_DOUBLE_EQ(seconds_of({.cpu = 5, .streamed = kAllLayers}, kWork, rates), 2);
@@ -46,8 +48,9 @@ auto room_for(int64_t layers) {
 
 TEST(ExpertsDevice, AutoIsTheFastestThatFits) {
   RunConfig config;
-  const ExpertRates slow_link{.device = 1e14, .host = 5e12, .link = 1e10},
-      slow_cpu{.device = 1e14, .host = 1e12, .link = 5e11}, balanced{.device = 1e14, .host = 5e12, .link = 1e11};
+  const ExpertRates slow_link{.device = 1e14, .host = 5e12, .link = 1e10, .memory = 5e11},
+      slow_cpu{.device = 1e14, .host = 1e12, .link = 5e11, .memory = 5e11},
+      balanced{.device = 1e14, .host = 5e12, .link = 1e11, .memory = 5e11};
   const auto choose = [&](const ExpertRates& rates, auto fits) {
     return choose_experts_place(config, kWork, rates, fits);
   };
@@ -150,6 +153,7 @@ TEST(ExpertsDevice, RatesAreMeasured) {
   EXPECT_GT(rates.host, 1e8);
   EXPECT_GT(rates.device, rates.host);
   EXPECT_GT(rates.link, 1e9);
+  EXPECT_GT(rates.memory, 1e8);
 }
 
 }  // namespace
