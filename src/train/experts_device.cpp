@@ -14,6 +14,7 @@
 #include "core/cpu_peaks.h"
 #include "core/pinned_chunk.h"
 #include "core/planned_device.h"
+#include "core/printable.h"
 #include "params/frozen_weights.h"
 #include "train/model_flops.h"
 #include "train/run_options.h"
@@ -126,11 +127,14 @@ ExpertsPlace fastest_of(int64_t layers, const ExpertWork& work, const ExpertRate
 std::string text_of(ExpertsPlace place, int64_t layers) {
   const int64_t on_cpu = std::min(place.cpu, layers), streamed = std::min(place.streamed, layers - on_cpu);
   std::vector<std::string> parts;
-  for (const auto& [count, where] : {std::pair(on_cpu, "on the CPU"), std::pair(streamed, "streamed to the GPU"),
-                                     std::pair(layers - on_cpu - streamed, "on the GPU")}) {
-    if (count > 0) parts.push_back(fmt::format("{} {}", count, where));
-  }
-  parts.front().insert(parts.front().find(' '), layers == 1 ? " layer" : " layers");
+  const auto add = [&](int64_t count, const char* where) {
+    if (count == 0) return;
+    const std::string unit = parts.empty() ? fmt::format(" layer{}", plural(count)) : "";
+    parts.push_back(fmt::format("{}{} {}", count, unit, where));
+  };
+  add(on_cpu, "on the CPU");
+  add(streamed, "streamed to the GPU");
+  add(layers - on_cpu - streamed, "on the GPU");
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
