@@ -141,9 +141,12 @@ TEST_F(ExpertsOnTheCpu, IsRefusedWhereItDoesNotGo) {
   expect_refused(train("a", {"experts_device=cpu", "cpu_offload=[experts]"}), "cpu_expert_layers says for how many");
   expect_refused(train("a", {"cpu_expert_layers=1"}), "write experts_device: cpu beside it");
   expect_refused(train("a", {"offload_expert_layers=1"}), "add experts to cpu_offload");
-  expect_refused(train("a", {"experts_device=auto", "cpu_offload=[params]", "offload_expert_layers=1"}),
-                 "auto chooses the layers");
-  expect_refused(train("a", {"experts_device=cpu", "cpu_expert_layers=99"}), "fewer than 99");
+  expect_refused(train("a", {"experts_device=auto", "cpu_offload=[params]"}), "leave experts and params out there");
+  expect_refused(
+      train("a", {"experts_device=cpu", "cpu_expert_layers=1", "cpu_offload=[experts]", "offload_expert_layers=99"}),
+      "the experts of 99 layers are to be in host memory");
+  expect_refused(train("a", {"experts_device=cpu", "cpu_expert_layers=99"}),
+                 "the CPU is to compute the experts of 99 layers");
   expect_refused(train("a", {"experts_device=cpu", "cpu_expert_layers=1", "expert_weight_dtype=int8"}),
                  "which does not multiply 8 bits");
   expect_refused(run_hone({"bench", "step", "--model", "qwen3-8b", "--layers", "1", "--seq", "8", "--batch", "1",

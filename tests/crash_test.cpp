@@ -106,8 +106,8 @@ void expect_same_run(const fs::path& a, const fs::path& b) {
   const std::string last = "checkpoint-" + std::to_string(kSteps);
   for (const fs::path& folder : {fs::path("."), fs::path(last)}) {
     for (const std::string& name : names_in(a / folder)) {
-      const bool compared =
-          name.ends_with(".safetensors") || name == "training_state.json" || name.ends_with("index.json");
+      const bool compared = name.ends_with(".safetensors") || name == "training_state.json" ||
+                            name.ends_with("index.json") || name == "generations.jsonl";
       if (compared) {
         EXPECT_TRUE(read_file(a / folder / name) == read_file(b / folder / name)) << folder / name << " differs";
       }
@@ -289,28 +289,52 @@ INSTANTIATE_TEST_SUITE_P(Kinds, RankLost,
                                            Kind{"experts_on_host",
                                                 {"experts_device=cpu", "finetuning_type=lora", "lora_r=4",
                                                  "lora_target_modules=[attention,all-experts]", "global_batch_size=24",
-                                                 "save_steps=1"},
+                                                 "save_steps=1", "generate_samples=true"},
                                                 true}),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-/// A rank was lost in the last evaluation: the checkpoint that a survivor saved says so.
+/// Makes checkpoint-`step` of a run in `output` one that a survivor saved before the evaluation of that step ended:
+/// its best evaluation is that of `before`.
+void forget_evaluation(const fs::path& output, int step, int before) {
+  const auto state_of = [&](int of) { return output / ("checkpoint-" + std::to_string(of)) / "training_state.json"; };
+  Json state = Json::parse(read_file(state_of(step)));
+  ASSERT_EQ(state["evaluation_due"], false);
+  ASSERT_EQ(state["best_step"], step);
+  const Json older = Json::parse(read_file(state_of(before)));
+  for (const char* name : {"best_metric", "best_step", "evals_without_improvement"}) state[name] = older[name];
+  state["evaluation_due"] = true;
+  std::ofstream(state_of(step)) << state.dump();
+  fs::remove(state_of(step).parent_path() / "hone_manifest.json");
+}
+
 TEST(RankLost, AnEvaluationThatWasNotEndedIsDoneAfterResume) {
   const Folder folder;
   make_inputs(folder);
   ASSERT_EQ(run_hone(arguments(folder, folder / "whole")).code, 0);
-  const fs::path output = folder / "out", before = output / "checkpoint-22", last = output / "checkpoint-24";
+  const fs::path output = folder / "out";
   fs::copy(folder / "whole", output, fs::copy_options::recursive);
-  Json state = Json::parse(read_file(last / "training_state.json"));
-  ASSERT_EQ(state["evaluation_due"], false);
-  ASSERT_EQ(state["best_step"], kSteps);
-  const Json older = Json::parse(read_file(before / "training_state.json"));
-  for (const char* name : {"best_metric", "best_step", "evals_without_improvement"}) state[name] = older[name];
-  state["evaluation_due"] = true;
-  folder.write("out/checkpoint-24/training_state.json", state.dump());
-  fs::remove(last / "hone_manifest.json");
+  forget_evaluation(output, kSteps, kSteps - 2);
   const Outcome resumed = run_hone(arguments(folder, output));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   expect_same_run(folder / "whole", output);
+}
+
+/// The step of the checkpoint is not one at which the run saves, and is the best so far.
+TEST(RankLost, AnEvaluationThatIsDoneAgainLeavesTheStateInItsCheckpoint) {
+  const Folder folder;
+  make_inputs(folder);
+  const fs::path output = folder / "out", state = output / "checkpoint-18" / "training_state.json";
+  const std::vector<std::string> best = {"load_best_model_at_end=true", "save_steps=6", "save_total_limit=9"};
+  ASSERT_EQ(run_hone(arguments(folder, output, best)).code, 0);
+  fs::remove_all(output / "checkpoint-24");
+  forget_evaluation(output, 18, 12);
+  const Outcome resumed =
+      run_hone(arguments(folder, output, {"load_best_model_at_end=true", "save_steps=100", "save_total_limit=9"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  ASSERT_TRUE(fs::exists(state)) << "the checkpoint has weights alone";
+  const Json after = Json::parse(read_file(state));
+  EXPECT_EQ(after["evaluation_due"], false);
+  EXPECT_EQ(after["best_step"], 18);
 }
 
 /// During its lifetime, started programs cannot write files longer than `bytes`.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <stdexcept>
 
 #include "all_cases.h"
@@ -122,6 +123,38 @@ TEST(ExpertsOnHost, FrozenOnesOfAPackedBaseChangeNoBit) {
       expect_same_bits(on_host(job), packed);
     }
   }
+}
+
+TEST(ExpertsOnHost, AreInTheLayersThatWereChosen) {
+  struct Layers {
+    std::set<int> on_host, streamed, resident;
+    bool operator==(const Layers&) const = default;
+  };
+  const auto layers_of = [](const char* name, int64_t on_host, Offload offload) {
+    LoadedModel model(goldens() / name / "model", DType::kF32);
+    TrainableOptions options;
+    options.ranks.offload = offload;
+    options.ranks.host_expert_layers = on_host;
+    options.ranks.least_sharded_elements = 0;
+    model.set_trainable(options);
+    Layers layers;
+    for (const Parameter& p : model.store().all()) {
+      const bool brought = p.bucket() != nullptr && p.bucket()->brings_values();
+      EXPECT_FALSE(p.on_host() && brought) << p.name();
+      EXPECT_TRUE(p.of_experts() || !p.on_host()) << p.name();
+      if (!p.of_experts() || p.kind() == ParameterKind::kBias) continue;
+      (p.on_host() ? layers.on_host : brought ? layers.streamed : layers.resident).insert(p.layer());
+    }
+    return layers;
+  };
+  const Offload two{.experts = true, .expert_layers = 2}, of_params{.params = true, .expert_layers = 1},
+      all{.experts = true};
+  EXPECT_EQ(layers_of("qwen3_next", 1, two), (Layers{{3}, {1, 2}, {0}}));
+  EXPECT_EQ(layers_of("qwen3_next", 2, all), (Layers{{1, 3}, {0, 2}, {}}));
+  EXPECT_EQ(layers_of("qwen3_next", 0, of_params), (Layers{{}, {3}, {0, 1, 2}}));
+  EXPECT_EQ(layers_of("qwen3_next", kAllLayers, {}), (Layers{{0, 1, 2, 3}, {}, {}}));
+  EXPECT_EQ(layers_of("deepseek_v3", 1, {}), (Layers{{2}, {}, {1}})) << "the first layer has no experts";
+  EXPECT_EQ(layers_of("deepseek_v3", 1, all), (Layers{{2}, {1}, {}}));
 }
 
 TEST(ExpertsOnHost, GoWithOffloading) {

@@ -65,6 +65,24 @@ TEST(SharedExperts, GoWithEveryStageOfTheRest) {
   }
 }
 
+/// Four layers: one on the CPU, two streamed, one on the device.
+TEST(SharedExperts, OfSomeLayersGoWithEveryStageOfTheRest) {
+  for (const char* adapter : {"", "lora_experts_init"}) {
+    Job job{.model = "qwen3_next", .adapter = adapter, .steps = steps_of("qwen3_next", {4, 4})};
+    const Outcome one = alone(job);
+    job.host_expert_layers = 1;
+    for (const ZeroStage stage : {ZeroStage::kNone, ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues}) {
+      SCOPED_TRACE(std::string(adapter) + ", " + traced(2, stage));
+      job.offload = {};
+      const Outcome resident = train_by(2, job, stage);
+      expect_same_training(resident, one, job);
+      if (*adapter == 0 && (stage == ZeroStage::kState || stage == ZeroStage::kGradients)) continue;
+      job.offload = {.experts = true, .expert_layers = 2};
+      expect_same_bits(train_by(2, job, stage), resident);
+    }
+  }
+}
+
 TEST(SharedExperts, GiveTheSameBitsAgain) {
   const TrainingFormats narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
   for (const Job& job : {Job{.steps = steps_of("qwen3_moe", {4, 3}), .uneven = true},

@@ -25,22 +25,28 @@ void WeightRing::acquire(const Context& context, const ParameterGroup& group, Us
   if (!use.reads_values) return;
   if (brings(group)) {
     bring(context, group);
-    slots_[group.slot()].used = true;
+    slot_of(group).used = true;
   }
-  // Two groups: recomputation acquires the halves of a layer in forward order, backward in reverse order.
+  // Two groups: recomputation acquires the halves of a layer in forward order, backward in reverse order. It may still
+  // need values of this layer that backward has passed.
   constexpr int kAhead = 2;
-  const auto index = static_cast<std::ptrdiff_t>(group.index());
   const auto count = static_cast<std::ptrdiff_t>(placement_.groups().size());
-  for (int ahead = 1; ahead <= kAhead; ++ahead) {
-    const std::ptrdiff_t next = use.backward ? index - ahead : index + ahead;
-    if (next < 0 || next >= count) return;
+  const std::ptrdiff_t step = use.backward ? -1 : 1;
+  int ahead = 0;
+  for (auto next = static_cast<std::ptrdiff_t>(group.index()) + step; next >= 0 && next < count && ahead < kAhead;
+       next += step) {
     const ParameterGroup& other = placement_.groups()[static_cast<size_t>(next)];
-    if (brings(other) && !slots_[other.slot()].used) bring(context, other);
+    if (!brings(other)) continue;
+    ++ahead;
+    const Slot& slot = slot_of(other);
+    const bool has_another = slot.group != nullptr && slot.group != &other;
+    const bool is_needed = slot.used || (has_another && slot.group->layer() == group.layer());
+    if (!is_needed) bring(context, other);
   }
 }
 
 void WeightRing::release(const ParameterGroup& group) {
-  if (brings(group)) slots_[group.slot()].used = false;
+  if (brings(group)) slot_of(group).used = false;
 }
 
 void WeightRing::end_update(const Context& context) {
@@ -53,7 +59,7 @@ void WeightRing::end_update(const Context& context) {
 }
 
 void WeightRing::bring(const Context& context, const ParameterGroup& group) {
-  Slot& slot = slots_[group.slot()];
+  Slot& slot = slot_of(group);
   if (slot.group == &group && !slot.stale) return;
   HONE_ASSERT(!slot.used, group.name());
   if (slot.group != nullptr) {  // its arrivals may still be pending

@@ -43,6 +43,9 @@ struct Bucket {
   /// Of experts that are spread over ranks: elements are those of this rank's experts, and gradients are summed over
   /// the ranks that keep the same experts.
   bool spread = false;
+  /// Of values that are brought: their slot of memory, which the group shares with every second one of the same half
+  /// whose values are brought.
+  int slot = 0;
   bool on_host = false;  ///< its parameters are (Parameter::on_host): all of it is in host memory and whole
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;

@@ -46,8 +46,8 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
     place.own_offset = own_bytes_;
     if (place.own_bytes > 0) own_pieces_.push_back(aligned(place.own_bytes, granularity));
     own_bytes_ += aligned(place.own_bytes, granularity);
-    size_t& top = tops[group.slot()][group.index()];
-    place.slot = group.slot();
+    size_t& top = tops[bucket.slot][group.index()];
+    place.slot = bucket.slot;
     place.slot_offset = top;
     std::set<size_t>& cuts_of_slot = slot_cuts_[place.slot];
     cuts_of_slot.insert(top);

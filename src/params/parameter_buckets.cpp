@@ -107,8 +107,8 @@ struct ExpertLayers {
 
 bool is_in_host(const Parameter& p, const RankShare& share, const ExpertLayers& layers) {
   const bool expert = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
-  const bool chosen =
-      expert ? layers.in_host.contains(p.layer()) : share.offload.params && p.kind() != ParameterKind::kLora;
+  const bool of_params = share.offload.params && p.kind() != ParameterKind::kLora;
+  const bool chosen = expert || (of_params && p.of_experts()) ? layers.in_host.contains(p.layer()) : of_params;
   return chosen && !p.on_host() && is_large_in_layer(p, share) && can_move(p);
 }
 
@@ -163,6 +163,22 @@ void cut_for_mapping(Bucket& bucket, const RankShare& share) {
   bucket.cuts = cuts_of(bucket, share.shard_ranks());
   bucket.in_place =
       std::all_of(bucket.cuts.begin(), bucket.cuts.end(), [&](int64_t cut) { return cut % granule == 0; });
+}
+
+/// Gives the groups whose values are brought their slots, by turns.
+void number_slots(std::vector<Bucket>& buckets) {
+  std::map<LayerHalf, std::map<size_t, std::vector<Bucket*>>> halves;  // by the group's index
+  for (Bucket& bucket : buckets) {
+    const ParameterGroup& group = *bucket.parameters.front()->group();
+    if (bucket.brings_values()) halves[group.half()][group.index()].push_back(&bucket);
+  }
+  for (const auto& [half, groups] : halves) {
+    int turn = 0;
+    for (const auto& [index, of_group] : groups) {
+      for (Bucket* bucket : of_group) bucket->slot = 2 * static_cast<int>(half) + turn;
+      turn = 1 - turn;
+    }
+  }
 }
 
 }  // namespace
@@ -291,6 +307,7 @@ void ParameterStore::share_among(const RankShare& share) {
       p.rank_ = share.shard_rank();
     }
   }
+  number_slots(buckets_);
   if (share.mapping_granularity > 0 && shards_values()) {
     mapped_.emplace(buckets_, share.shard_rank(), share.mapping_granularity);
   }

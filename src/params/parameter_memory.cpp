@@ -229,6 +229,7 @@ ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& 
   // While a group is used, values of the next one are on their way, and gradients of the one before it have not left.
   // Gradients that the optimizer uses at once share one slot.
   const bool used_at_once = part.of_bucket == &Bucket::gradients && !hone::shards_gradients(parameter);
+  if (part.of_bucket == &Bucket::values) return {.slot = parameter.bucket()->slot};
   return {.slot = used_at_once ? 0 : parameter.group()->slot()};
 }
 

@@ -201,11 +201,17 @@ void check_expert_layers(const ParameterStore& store, const RankShare& share) {
     throw UserError("the model has no routed experts to compute on the CPU", "experts_device",
                     "leave it out; cpu_offload: params has the weights of layers in host memory");
   }
-  for (const auto& [key, chosen] : {std::pair("cpu_expert_layers", share.host_expert_layers),
-                                    std::pair("offload_expert_layers", share.offload.expert_layers)}) {
-    if (chosen == kAllLayers || chosen <= count) continue;
-    throw UserError(fmt::format("{} of the model's layers have routed experts, fewer than {}", count, chosen), key,
-                    "lower it, or leave it out, which means all");
+  const int64_t on_host = std::min(share.host_expert_layers, count);
+  if (share.host_expert_layers != kAllLayers && share.host_expert_layers > count) {
+    throw UserError(
+        fmt::format("the CPU is to compute the experts of {} layers, and {} have any", share.host_expert_layers, count),
+        "cpu_expert_layers", "lower it, or leave it out, which means all");
+  }
+  if (share.offload.expert_layers != kAllLayers && share.offload.expert_layers > count - on_host) {
+    throw UserError(fmt::format("the experts of {} layers are to be in host memory until the device uses them, and it "
+                                "computes those of {}",
+                                share.offload.expert_layers, count - on_host),
+                    "offload_expert_layers", "lower it, or leave it out, which means all");
   }
 }
 

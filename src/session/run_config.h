@@ -171,8 +171,8 @@ struct RunConfig {
     int64_t expert_parallel_size = 1;              ///< ranks over which routed experts are spread; 1: all have all
     std::vector<std::string> cpu_offload;          ///< optimizer, params, experts, activations
     std::string experts_device = "gpu";            ///< gpu (as all else) | cpu, beside the device | auto
-    std::optional<int64_t> cpu_expert_layers;      ///< of experts_device cpu: the layers that it means; unset: all
-    std::optional<int64_t> offload_expert_layers;  ///< of cpu_offload experts: the same, of the other layers
+    std::optional<int64_t> cpu_expert_layers;      ///< how many layers experts_device cpu applies to; unset: all
+    std::optional<int64_t> offload_expert_layers;  ///< how many of the others cpu_offload applies to; unset: all
     std::string weight_fetch = "auto";             ///< auto, peer or collective
     int64_t least_sharded_elements = 100'000;      ///< smaller tensors' gradients and values stay whole on every rank
     std::optional<int64_t> num_gpus;               ///< if stated: the number of ranks

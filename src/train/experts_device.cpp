@@ -77,7 +77,13 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
     // Backward has the products of forward once for its input, and once for trained weights.
     const int products = !training ? 1 : p.trainable() ? 3 : 2;
     work.flops += of_a_token * static_cast<double>(tokens) * products;
-    work.bytes += static_cast<double>(ParameterStore::bytes_of(p).weights) * (training ? 2 : 1);
+    const double stored =
+        static_cast<double>(p.packed() ? p.shape().numel() / p.matrix().numel() * p.packed_layout().bytes
+                                       : p.shape().numel() * static_cast<int64_t>(size_of(p.dtype())));
+    const double part =
+        p.shards_values() ? static_cast<double>(p.own().count) / static_cast<double>(p.shape().numel()) : 1;
+    work.bytes += stored * (training ? 2 : 1);
+    work.link_bytes += stored * part * (training ? 2 : 1);
     layers.insert(p.layer());
   }
   work.layers = std::max<int64_t>(1, static_cast<int64_t>(layers.size()));
@@ -98,7 +104,7 @@ double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates&
   const auto share = [&](int64_t layers) { return static_cast<double>(layers) / static_cast<double>(work.layers); };
   const double of_cpu = std::max(work.flops / rates.host, work.bytes / rates.memory);  // few rows an expert: the latter
   const double products = share(on_cpu) * of_cpu + share(work.layers - on_cpu) * work.flops / rates.device;
-  return std::max(products, share(streamed) * work.bytes / rates.link);
+  return std::max(products, share(streamed) * work.link_bytes / rates.link);
 }
 
 namespace {
@@ -151,10 +157,13 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& wo
   if (fits_in(kDevice)) return {kDevice, "they fit on the GPU"};
   const auto whole = [&](int64_t layers) { return layers == work.layers ? kAllLayers : layers; };
   const int64_t computed = fewest_that_fit(work.layers, [&](int64_t n) { return fits_in({.cpu = n}); });
-  const int64_t streamed = fewest_that_fit(work.layers, [&](int64_t n) { return fits_in({.streamed = n}); });
+  std::vector<ExpertsPlace> possible = {{.cpu = whole(computed)}};
+  if (!gathers_stepped_values(config)) {
+    const int64_t streamed = fewest_that_fit(work.layers, [&](int64_t n) { return fits_in({.streamed = n}); });
+    possible.insert(possible.end(), {{.streamed = whole(streamed)}, fastest_of(streamed, work, rates)});
+  }
   std::vector<ExpertsPlace> places = {kHost};
-  for (const ExpertsPlace place : {ExpertsPlace{.cpu = whole(computed)}, ExpertsPlace{.streamed = whole(streamed)},
-                                   fastest_of(streamed, work, rates)}) {
+  for (const ExpertsPlace place : possible) {
     const auto same = [&](ExpertsPlace other) { return text_of(other, work.layers) == text_of(place, work.layers); };
     if (std::none_of(places.begin(), places.end(), same)) places.push_back(place);
   }
@@ -163,7 +172,8 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& wo
   });
   std::vector<std::string> times;
   for (const ExpertsPlace place : places) {
-    times.push_back(fmt::format("{:.2g} s with {}", seconds_of(place, work, rates), text_of(place, work.layers)));
+    const double seconds = seconds_of(place, work, rates);
+    times.push_back(fmt::format("{:.{}f} s with {}", seconds, seconds < 10 ? 2 : 0, text_of(place, work.layers)));
   }
   for (size_t i = 0; i < places.size(); ++i) {
     if (fits_in(places[i])) {

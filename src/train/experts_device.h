@@ -29,9 +29,10 @@ ExpertsPlace experts_place_of(const RunConfig& config);
 
 /// What a micro-batch asks of the experts of all layers, each as much.
 struct ExpertWork {
-  int64_t layers = 1;  ///< that have experts
-  double flops = 0;    ///< of forward and, in training, backward
-  double bytes = 0;    ///< of their weights, as they are stored, once for each of these
+  int64_t layers = 1;     ///< that have experts
+  double flops = 0;       ///< of forward and, in training, backward
+  double bytes = 0;       ///< of their weights, as they are stored, once for each of these
+  double link_bytes = 0;  ///< of these, what a rank copies to its device if they are streamed: its part
 };
 ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training);
 

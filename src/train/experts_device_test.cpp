@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr ExpertsPlace kDevice{}, kStreamed{.streamed = kAllLayers}, kHost{.cpu = kAllLayers};
 
 /// Ten TFLOP in 100 GB of weights of ten layers, which are used twice.
-constexpr ExpertWork kWork{.layers = 10, .flops = 1e13, .bytes = 2e11};
+constexpr ExpertWork kWork{.layers = 10, .flops = 1e13, .bytes = 2e11, .link_bytes = 2e11};
 
 bool on_cpu_alone(const RunConfig& config) { return experts_place_of(config) == kHost; }
 
@@ -64,10 +64,11 @@ TEST(ExpertsDevice, AutoIsTheFastestThatFits) {
   const ExpertsChoice nothing_streams = choose(
       balanced, [](const RunConfig& c) { return experts_place_of(c).cpu >= 8 && !experts_place_of(c).streamed; });
   EXPECT_EQ(nothing_streams.place, ExpertsPlace{.cpu = 8});
-  EXPECT_EQ(nothing_streams.reason,
-            "they do not fit on the GPU; a micro-batch of them takes 1.1 s with 5 layers on the CPU, 5 streamed to the "
-            "GPU, where the run does not fit; 1.6 s with 8 layers on the CPU, 2 on the GPU; 2 s with 10 layers on the "
-            "CPU; 2 s with 10 layers streamed to the GPU");
+  EXPECT_EQ(
+      nothing_streams.reason,
+      "they do not fit on the GPU; a micro-batch of them takes 1.05 s with 5 layers on the CPU, 5 streamed to the "
+      "GPU, where the run does not fit; 1.62 s with 8 layers on the CPU, 2 on the GPU; 2.00 s with 10 layers on the "
+      "CPU; 2.00 s with 10 layers streamed to the GPU");
   EXPECT_EQ(choose(slow_link, [](const RunConfig&) { return false; }).place, kHost);
   RunConfig shares = config;
   shares.machine.ranks = 2;
@@ -123,6 +124,25 @@ TEST(ExpertsDevice, WorkCountsTheChosenExpertsAndAllBytes) {
   EXPECT_EQ(expert_work(store, 10, 2, true).bytes, 2 * 4 * 6 * 8 * 2);
   EXPECT_EQ(expert_work(store, 10, 2, false).flops, 2.0 * 6 * 8 * 2 * 10);
   EXPECT_EQ(expert_work(store, 10, 2, false).bytes, 4 * 6 * 8 * 2);
+}
+
+TEST(ExpertsDevice, ARankStreamsItsPartOfSharedWeights) {
+  LoadedModel model(std::filesystem::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens/qwen3_moe/model", DType::kF32);
+  const auto work = [&](int ranks, bool offloaded) {
+    TrainableOptions options;
+    options.ranks.ranks = ranks;
+    options.ranks.stage = ZeroStage::kValues;
+    options.ranks.offload.experts = offloaded;
+    options.ranks.least_sharded_elements = 0;
+    model.set_trainable(options);
+    return expert_work(model.store(), 64, 2, true);
+  };
+  const ExpertWork one = work(1, false), two = work(2, false), four = work(4, true);
+  EXPECT_EQ(one.link_bytes, one.bytes);
+  EXPECT_EQ(two.bytes, one.bytes);
+  EXPECT_NEAR(two.link_bytes, one.bytes / 2, 0.01 * one.bytes);
+  EXPECT_EQ(four.bytes, one.bytes);
+  EXPECT_NEAR(four.link_bytes, one.bytes / 4, 0.01 * one.bytes);
 }
 
 TEST(ExpertsDevice, IsChosenForAModelOnADevice) {

@@ -85,7 +85,8 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
 std::vector<Change> experts_elsewhere(const RunConfig& config) {
   const bool possible = config.machine.ranks_of_host > 0 && config.machine.expert_parallel_size == 1 &&
                         config.machine.experts_device == "gpu" && !config.optim.optimizer_in_backward &&
-                        config.machine.cuda_graphs != "true" && !offload_of(config.machine.cpu_offload).experts;
+                        config.machine.cuda_graphs != "true" && !offload_of(config.machine.cpu_offload).experts &&
+                        !config.machine.offload_expert_layers;
   if (!possible) return {};
   Change change{config, "experts_device: cpu"};
   change.config.machine.experts_device = "cpu";

@@ -84,6 +84,7 @@ class Resume {
     } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
       run_.state = *stored;
       run_.state.optimizer_step = 0;
+      run_.state.evaluation_due = false;  // after it the checkpoint would be written again, without its optimizer
     }
     if (options.ignore_data_skip) run_.state.first_data_step = run_.state.step;
     run_.state.evaluation_due &= run_.evaluates();

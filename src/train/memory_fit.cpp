@@ -108,8 +108,8 @@ std::string advice_for_host(const MemoryPlan& plan) {
   std::string advice = offloaded > 0 ? "offload less (cpu_offload); " : "";
   if (plan.experts_on_host > 0) {
     advice +=
-        "hold the experts in 8 bits (expert_weight_dtype: int8, with adapters) or on the device "
-        "(experts_device: gpu); ";
+        "hold the experts in fewer bits (expert_weight_dtype, with adapters), or more of them on the device "
+        "(experts_device: gpu, or fewer cpu_expert_layers); ";
   }
   return advice;
 }

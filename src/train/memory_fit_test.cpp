@@ -147,8 +147,8 @@ TEST(MemoryFit, AdviceOnHostMemoryNamesWhatIsThere) {
   plan.parameters.host = plan.parameters.on_host = 400;
   const auto fix = [&] { return does_not_fit("the run", plan, limit, "less").fix(); };
   EXPECT_EQ(fix(),
-            "hold the experts in 8 bits (expert_weight_dtype: int8, with adapters) or on the device (experts_device: "
-            "gpu); less");
+            "hold the experts in fewer bits (expert_weight_dtype, with adapters), or more of them on the device "
+            "(experts_device: gpu, or fewer cpu_expert_layers); less");
   plan.host_activations = 10;
   EXPECT_THAT(fix(), AllOf(HasSubstr("offload less (cpu_offload); "), HasSubstr("experts_device: gpu")));
   plan.experts_on_host = plan.parameters.on_host = 0;

@@ -229,7 +229,9 @@ void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
   const BatchCapacity capacity = training ? run.loader->capacity() : with_evaluation({}, run, run.config);
   const bool asks_before = checkpoint && !computes_experts_on_host(run.config, context.device());  // 8 bits: the CPU
   const auto choose = [&]() -> ExpertsChoice {
-    const std::optional<ExpertsPlace> before = asks_before ? place_before(*checkpoint, context) : std::nullopt;
+    std::optional<ExpertsPlace> before = asks_before ? place_before(*checkpoint, context) : std::nullopt;
+    // Whether they are streamed changes no bit.
+    if (before && gathers_stepped_values(run.config)) before->streamed = 0;
     if (before) return {*before, "as in the run that this one continues"};
     const auto fits = [&](const RunConfig& other) { return fits_at(level, limit, plans.of(other)); };
     return choose_experts_place(run.config, {.model = *run.model,

@@ -151,7 +151,8 @@ bool computes_experts_on_host(const RunConfig& config, Device device) {
 }
 
 Device experts_device_of(const RunConfig& config, Device device) {
-  return computes_experts_on_host(config, device) ? Device{} : device;
+  const bool all_on_host = computes_experts_on_host(config, device) && !config.machine.cpu_expert_layers;
+  return all_on_host ? Device{} : device;
 }
 
 RankShare rank_share(const RunConfig& config, Device device, int rank) {

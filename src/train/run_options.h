@@ -25,7 +25,8 @@ LoraOptions lora_options(const RunConfig::Lora& lora);
 /// Whether the CPU computes the routed experts beside the run's device: experts_device is cpu, or auto with experts of
 /// 8 bits beside a GPU. What auto means beyond that is chosen by train/experts_device.h, and is the device until then.
 bool computes_experts_on_host(const RunConfig& config, Device device);
-/// The device that holds and computes the routed experts, where the run's is `device`.
+/// The device that holds and computes the routed experts, where the run's is `device`; this if only some layers' are on
+/// the host.
 Device experts_device_of(const RunConfig& config, Device device);
 /// How rank `rank` shares a run on `device`.
 RankShare rank_share(const RunConfig& config, Device device, int rank);

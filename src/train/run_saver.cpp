@@ -18,7 +18,8 @@ RunSaver::RunSaver(LoadedRun& run, RunFolder* folder, const RunObservers& observ
       folder_(folder),
       observers_(observers),
       checkpoints_(run.config().report.output_dir),
-      last_saved_(run.resumed && !run.state.evaluation_due ? run.state.step : -1),
+      unevaluated_(run.resumed && run.state.evaluation_due ? run.state.step : -1),
+      last_saved_(run.resumed && (unevaluated_ < 0 || run.config().checkpoint.save_only_model) ? run.state.step : -1),
       saved_best_(run.resumed ? run.state.best_step : -1) {}
 
 bool RunSaver::is_due(bool last) const {
@@ -31,8 +32,11 @@ bool RunSaver::is_due(bool last) const {
 
 void RunSaver::after_step(bool last, bool stopped, bool better) {
   const RunConfig& config = run_.config();
-  const bool saves = is_due(last) || stopped || (better && config.checkpoint.save_strategy == "best");
-  const bool saves_best = better && !saves && config.eval.load_best_model_at_end;
+  // The checkpoint that the run goes on from is written again, with the evaluation; never its weights alone.
+  const bool again = run_.state.step == unevaluated_;
+  const bool saves = is_due(last) || stopped || (better && config.checkpoint.save_strategy == "best") ||
+                     (again && config.checkpoint.save_strategy != "no");
+  const bool saves_best = better && !saves && !again && config.eval.load_best_model_at_end;
   if (better) {
     tell(observers_, &RunObserver::best_found,
          BestModel{run_.state.best_metric, run_.state.step, saves || saves_best ? path().string() : std::string()});

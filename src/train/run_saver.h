@@ -52,7 +52,10 @@ class RunSaver {
   RunFolder* folder_;
   const RunObservers& observers_;
   CheckpointFolder checkpoints_;
-  int64_t last_saved_, saved_best_;  // steps; saved_best_: best step recorded in the newest checkpoint; -1: none
+  // Steps; -1: none.
+  int64_t unevaluated_;  // of the checkpoint that the run goes on from, if its evaluation is due
+  int64_t last_saved_;
+  int64_t saved_best_;  // the best step recorded in the newest checkpoint
 };
 
 }  // namespace hone

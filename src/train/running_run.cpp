@@ -146,15 +146,17 @@ bool RunningRun::evaluate() {
   const BestMetric judge{options.greater_is_better, options.early_stopping_threshold};
   const std::optional<double> best = state.best_step < 0 ? std::nullopt : std::optional(state.best_metric);
   metrics.is_best = judge.better(value, best);
+  const bool improves = judge.improves(value, best);
+  tell(observers_, &RunObserver::evaluated, metrics);
+  run_.group().on_any(false);  // the first rank has recorded it: until then a survivor's checkpoint says that it is due
+  state.evaluation_due = false;
   if (state.step > 0) {
-    state.evals_without_improvement = judge.improves(value, best) ? 0 : state.evals_without_improvement + 1;
+    state.evals_without_improvement = improves ? 0 : state.evals_without_improvement + 1;
     if (metrics.is_best) {
       state.best_metric = value;
       state.best_step = state.step;
     }
   }
-  tell(observers_, &RunObserver::evaluated, metrics);
-  state.evaluation_due = false;
   return metrics.is_best && state.step > 0;
 }
 

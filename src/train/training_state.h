@@ -16,7 +16,7 @@ struct RunState {
   int64_t step = 0;             ///< optimizer steps done; with first_data_step, the position in the data
   int64_t optimizer_step = 0;   ///< steps that were not skipped (Adam's t)
   double epoch = 0;             ///< the data's, after `step`
-  bool evaluation_due = false;  ///< after `step`, and not ended: a survivor saved the state before
+  bool evaluation_due = false;  ///< the one after `step` has not finished: a survivor saved this state
   int64_t num_tokens = 0, num_supervised_tokens = 0, num_samples = 0;
   double best_metric = 0;
   int64_t best_step = -1;                 ///< -1: no evaluation yet

@@ -74,9 +74,9 @@ void check_experts_device(const RunConfig& run, const std::string& where) {
                                 *machine.offload_expert_layers),
                     where, "add experts to cpu_offload; experts_device: auto chooses both");
   }
-  if (machine.offload_expert_layers && machine.experts_device == "auto") {
-    refuse(fmt::format("offload_expert_layers is {}", *machine.offload_expert_layers),
-           "leave it out: auto chooses the layers");
+  if (machine.experts_device == "auto" && offload.values()) {
+    refuse("cpu_offload says already which weights are in host memory",
+           "leave experts and params out there, or write experts_device: cpu or gpu");
   }
   if (machine.experts_device == "gpu") return;
   if (machine.expert_parallel_size > 1) {
@@ -397,7 +397,9 @@ void resolve_ranks(ResolvedConfig& config) {
                                 machine.zero_stage),
                     where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
   }
-  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8" && machine.experts_device == "gpu") {
+  const bool on_device =
+      machine.experts_device == "gpu" || (machine.experts_device == "auto" && machine.device.starts_with("cpu"));
+  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8" && on_device) {
     throw UserError("zero_stage 3 shards the weights in dtype, and experts held in 8 bits stay whole on every rank",
                     where(config, "zero_stage"),
                     "use zero_stage: 2, or leave expert_weight_dtype out, or write experts_device: cpu");

@@ -262,7 +262,8 @@ TEST(ExpertsDevice, RefusesWhatItDoesNotGoWith) {
   for (const std::string where : {"cpu", "auto"}) {
     const std::string on = "experts_device: " + where + "\n";
     EXPECT_THAT(refusal(on + "optimizer_in_backward: true\nmax_grad_norm: 0"), HasSubstr("leave one of the two out"));
-    EXPECT_THAT(refusal(on + "cpu_offload: [optimizer, experts]"), HasSubstr("leave experts out there"));
+    EXPECT_THAT(refusal(on + "cpu_offload: [optimizer, experts]"),
+                HasSubstr(where == "cpu" ? "leave experts out there" : "leave experts and params out there"));
     EXPECT_THAT(refusal(on + "cuda_graphs: true"), HasSubstr("leave cuda_graphs out"));
   }
   EXPECT_EQ(resolved("experts_device: cpu\ncpu_offload: [optimizer, params, activations]").run.machine.experts_device,

@@ -434,10 +434,8 @@ void add_parallel(GroupBuilder group) {
   group
       .key("offload_expert_layers",
            "With cpu_offload: experts or params, of how many layers the routed experts are in host memory until the "
-           "device uses "
-           "them, evenly spread over those whose experts the CPU does not compute; those of the rest stay on the "
-           "device. "
-           "Default: all; experts_device: auto chooses.")
+           "device uses them, evenly spread over those whose experts the CPU does not compute; those of the rest stay "
+           "on the device. Default: all; experts_device: auto chooses.")
       .field(kMachine, &Machine::offload_expert_layers)
       .at_least(1);
   group.later("kt_num_gpu_experts", KeyType::kInteger, "Some experts of each layer on the GPU, the others on the CPU.")

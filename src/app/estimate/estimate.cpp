@@ -152,6 +152,11 @@ RunConfig as_full(RunConfig config) {
   config.model.base_weight_dtype = "dtype";
   config.model.adapter_name_or_path.clear();
   config.model.freeze_router = false;
+  if (gathers_stepped_values(config)) {  // weights cannot be in host memory between uses then
+    std::erase_if(config.machine.cpu_offload,
+                  [](const std::string& name) { return name == "params" || name == "experts"; });
+    config.machine.offload_expert_layers.reset();
+  }
   return config;
 }
 
@@ -330,6 +335,8 @@ std::string chosen_table(const Variant& chosen, const Target& target, bool color
          (host.empty() ? "" : "  " + host + "\n");
 }
 
+Json number_or_null(const std::optional<int64_t>& number) { return number ? Json(*number) : Json(nullptr); }
+
 Json json_of(const Variant& variant) {
   const ParameterBytes& bytes = variant.plan().parameters;
   return {{"name", variant.name},
@@ -337,6 +344,9 @@ Json json_of(const Variant& variant) {
           {"shard_size", precision_of(variant.config).ranks},
           {"expert_parallel_size", variant.config.machine.expert_parallel_size},
           {"experts_device", variant.config.machine.experts_device},
+          {"cpu_expert_layers", number_or_null(variant.config.machine.cpu_expert_layers)},
+          {"cpu_offload", variant.config.machine.cpu_offload},
+          {"offload_expert_layers", number_or_null(variant.config.machine.offload_expert_layers)},
           {"weights", bytes.weights},
           {"master", bytes.master},
           {"gradients", bytes.gradients},

@@ -486,6 +486,10 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
     throw UserError("experts on the CPU beside the device are whole on each host, not spread over ranks",
                     "--experts-device", "leave it out, or --expert-parallel-size");
   }
+  if (options.experts_device != "cpu" && options.cpu_expert_layers != kAllLayers) {
+    throw UserError("they are layers whose experts the CPU computes", "--cpu-expert-layers",
+                    "give --experts-device cpu");
+  }
   if (options.ranks > 1 && !together) return verify_ranks(options);
   if (trains_only && options.dtype != "float32") {
     throw UserError("the runs of several ranks, and with data in host memory, are compared in float32", "--dtype",
