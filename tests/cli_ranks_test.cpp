@@ -145,7 +145,7 @@ class SharedEvaluation : public ::testing::Test {
     }
   }
 
-  Json evaluate(const Words& more, int ranks = 1) const {
+  Outcome run(const Words& more, int ranks) const {
     const Words launcher = {"launch", "-n", std::to_string(ranks), "--device", "cpu", "--"};
     const Outcome outcome =
         run_hone((ranks > 1 ? launcher : Words{}) +
@@ -154,6 +154,10 @@ class SharedEvaluation : public ::testing::Test {
                        "stage3_param_persistence_threshold=0", "--json"} +
                  more);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome;
+  }
+  Json evaluate(const Words& more, int ranks = 1) const {
+    const Outcome outcome = run(more, ranks);
     return outcome.code == 0 ? Json::parse(outcome.out) : Json();
   }
   Words checkpoint(const char* name) const { return {"--checkpoint", (folder_ / name).string()}; }
@@ -212,6 +216,7 @@ TEST_F(SharedEvaluation, MayHaveExpertsOnTheCpu) {
     expect_same(evaluate(what + on_cpu + Words{"cpu_expert_layers=1"}, 2), one);
     expect_same(evaluate(what + Words{"experts_device=auto"}, 2), evaluate(what));
     expect_same(evaluate(what + on_cpu + Words{"zero_stage=3"}, 3), one);
+    EXPECT_THAT(run(what + on_cpu, 2).err, HasSubstr("of frozen weights, once for the 2 ranks of a host"));
   }
 }
 

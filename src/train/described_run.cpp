@@ -89,7 +89,7 @@ DescribedModel describe_model(RunConfig config, std::unique_ptr<LoadedModel> mod
   return {std::move(config), std::move(model), methods};
 }
 
-DescribedModel describe_model(RunConfig config, RunContext& context) {
+DescribedModel describe_model(RunConfig config, RunContext& context, RunUse use) {
   const std::filesystem::path directory = resolve_model_path(config.model.model_name_or_path);
   check_expert_format(expert_format_of(config), experts_device_of(config, context.device()), "device");
   optimizer_options(config).require(context.device(), "optim");
@@ -100,7 +100,7 @@ DescribedModel describe_model(RunConfig config, RunContext& context) {
         "the losses are wrong: compare one with transformers",
         model->config().file(), fmt::join(unread, ", "));
   }
-  const TrainableOptions trainable = trainable_options(config, context.device(), context.ranks.rank);
+  const TrainableOptions trainable = trainable_options(config, context.device(), context.ranks.rank, use);
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
   model->set_trainable(trainable);
   const DecoderConfig& decoder = model->decoder().config();

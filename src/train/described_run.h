@@ -11,6 +11,7 @@
 #include "session/loaded_model.h"
 #include "train/data_setup.h"
 #include "train/run_context.h"
+#include "train/run_options.h"
 
 namespace hone {
 
@@ -27,9 +28,9 @@ struct DescribedModel {
 /// dropout. UserError if the methods need routers and the model has none.
 DescribedModel describe_model(RunConfig config, std::unique_ptr<LoadedModel> model);
 
-/// Reads the model folder of the configuration, for the context's device and rank. Also fills in max_length, and logs
-/// the adapters. UserError: the model does not exist, or the configuration does not fit it.
-DescribedModel describe_model(RunConfig config, RunContext& context);
+/// Reads the model folder of the configuration, for the context's device and rank, and for a use. Also fills in
+/// max_length, and logs the adapters. UserError: the model does not exist, or the configuration does not fit it.
+DescribedModel describe_model(RunConfig config, RunContext& context, RunUse use = RunUse::kTraining);
 
 /// A described model with its data. Members that other members refer to keep their addresses when this is moved.
 struct DescribedRun : DescribedModel {

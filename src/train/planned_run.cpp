@@ -60,17 +60,15 @@ std::unique_ptr<Engine> training_engine(const DescribedRun& run, const RankGroup
 /// Plans a run with other configurations, of which it loads and describes nothing anew but the model.
 class OtherPlans {
  public:
-  /// `training`: of training, else of evaluation alone.
-  OtherPlans(const DescribedRun& run, RunContext& context, bool training)
-      : run_(run), context_(context), training_(training) {}
+  OtherPlans(const DescribedRun& run, RunContext& context, RunUse use) : run_(run), context_(context), use_(use) {}
 
   MemoryPlan plan(const RunConfig& config, const RecomputePolicy& recompute) {
     auto model = std::make_unique<LoadedModel>(run_.model->config(), run_.model->directory(), dtype_of(config),
                                                expert_format_of(config));
-    model->set_trainable(trainable_options(config, context_.device(), context_.ranks.rank));
+    model->set_trainable(trainable_options(config, context_.device(), context_.ranks.rank, use_));
     const DescribedModel described = describe_model(config, std::move(model));
     described.model->store().allocate_dry(context_.device());
-    EngineOptions options = options_for(run_, described, capacity(config), context_.device(), training_);
+    EngineOptions options = options_for(run_, described, capacity(config), context_.device(), trains());
     options.recompute = recompute;
     return make_engine(described, options, context_.stream)->plan();
   }
@@ -80,11 +78,12 @@ class OtherPlans {
   }
 
  private:
+  bool trains() const { return use_ == RunUse::kTraining; }
   const BatchCapacity& capacity(const RunConfig& config) {
     const auto [found, is_new] = capacities_.try_emplace(config.schedule.per_device_train_batch_size);
     if (is_new) {
       const BatchCapacity of_training =
-          training_ ? Loader(run_.data().train, train_loader_options(config)).capacity() : BatchCapacity{};
+          trains() ? Loader(run_.data().train, train_loader_options(config)).capacity() : BatchCapacity{};
       found->second = with_evaluation(of_training, run_, config);
     }
     return found->second;
@@ -92,7 +91,7 @@ class OtherPlans {
 
   const DescribedRun& run_;
   RunContext& context_;
-  bool training_;
+  RunUse use_;
   std::map<int64_t, BatchCapacity> capacities_;  // by samples of a micro-batch
 };
 
@@ -144,7 +143,7 @@ class Planning {
   /// The fastest setting that makes the run fit, found by dry passes, or advice where there is none.
   std::string what_fits() const {
     const RunConfig& config = run_.config;
-    OtherPlans others(run_, group_.context(), true);
+    OtherPlans others(run_, group_.context(), RunUse::kTraining);
     const bool experts_on_cpu = experts_device_of(config, group_.context().device()).kind == DeviceKind::kCpu;
     const MemoryRoom room{.host_is_apart = limit_.host.has_value(),
                           .int8_experts = experts_on_cpu && experts_fit(run_.model->store(), int8_format()),
@@ -222,7 +221,7 @@ void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
   RunContext& context = group.context();
   const bool training = use == RunUse::kTraining;
   const MemoryLimit limit = group.least_memory_limit();
-  OtherPlans plans(run, context, training);
+  OtherPlans plans(run, context, use);
   // An evaluation recomputes nothing.
   const std::string level =
       training ? allowed_levels(run.config.model.gradient_checkpointing).back() : recompute_levels().front();
@@ -250,8 +249,15 @@ void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
   }
   auto model =
       std::make_unique<LoadedModel>(run.model->directory(), dtype_of(chosen.config), expert_format_of(chosen.config));
-  model->set_trainable(trainable_options(chosen.config, context.device(), context.ranks.rank));
+  model->set_trainable(trainable_options(chosen.config, context.device(), context.ranks.rank, use));
   static_cast<DescribedModel&>(run) = describe_model(std::move(chosen.config), std::move(model));
+}
+
+void report_shared_experts(const DescribedRun& run, Logger& logger) {
+  const SharedValues* const shared = run.model->store().shared_values();
+  if (shared == nullptr || shared->ranks() == 1) return;
+  logger.info("experts on the CPU: {} of frozen weights, once for the {} ranks of a host",
+              human_bytes(static_cast<double>(shared->all_bytes())), shared->ranks());
 }
 
 PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
@@ -261,11 +267,7 @@ PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std
     const int64_t experts = run.model->decoder().config().moe.num_experts;
     group.context().logger.info("experts: {} of {} on each of {} ranks", experts / size, experts, size);
   }
-  const SharedValues* const shared = run.model->store().shared_values();
-  if (shared != nullptr && shared->ranks() > 1) {
-    group.context().logger.info("experts on the CPU: {} of frozen weights, once for the {} ranks of a host",
-                                human_bytes(static_cast<double>(shared->all_bytes())), shared->ranks());
-  }
+  report_shared_experts(run, group.context().logger);
   return Planning(run, group).plan();
 }
 
@@ -280,7 +282,7 @@ void require_evaluation_fits(const DescribedRun& run, RankGroup& group) {
   run.model->store().allocate_dry(group.context().device());
   const MemoryPlan plan = evaluation_engine(run, group)->plan();
   if (limit.fits(plan)) return;
-  OtherPlans others(run, group.context(), false);
+  OtherPlans others(run, group.context(), RunUse::kEvaluation);
   RunConfig config = run.config;
   config.schedule.per_device_train_batch_size = 1;  // is not of an evaluation
   const MemoryRoom room{.host_is_apart = limit.host.has_value(),

@@ -19,7 +19,8 @@ struct PlannedRun {
   MemoryPlan memory;
 };
 
-enum class RunUse { kTraining, kEvaluation };
+/// Logs what the ranks of a host keep once of experts in host memory, if they share any.
+void report_shared_experts(const DescribedRun& run, Logger& logger);
 
 /// Decides what experts_device: auto is, logs it, and describes the run's model again for it. A run that continues from
 /// `checkpoint` has the place of the run that wrote it. Does nothing if the key is not auto.

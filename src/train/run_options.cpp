@@ -172,13 +172,14 @@ RankShare rank_share(const RunConfig& config, Device device, int rank) {
   return share;
 }
 
-TrainableOptions trainable_options(const RunConfig& config, Device device, int rank) {
+TrainableOptions trainable_options(const RunConfig& config, Device device, int rank, RunUse use) {
   TrainableOptions options;
   const bool lora = config.model.finetuning_type == "lora";
-  options.train_base = !lora;
+  const bool trains = lora || use == RunUse::kTraining;  // adapters are read as what is trained
+  options.train_base = !lora && trains;
   options.adapter = config.model.adapter_name_or_path;
   if (lora && options.adapter.empty()) options.lora = lora_options(config.lora);
-  options.train_router = !config.model.freeze_router;
+  options.train_router = trains && !config.model.freeze_router;
   options.train_embedding = lora && saves_whole(config, "embed_tokens");
   options.train_head = lora && saves_whole(config, "lm_head");
   options.formats = training_formats(config);
@@ -187,7 +188,7 @@ TrainableOptions trainable_options(const RunConfig& config, Device device, int r
   };
   options.optimizer_in_backward = config.optim.optimizer_in_backward;
   options.freeze = config.model.freeze_parameters;
-  options.unfreeze = config.model.trainable_parameters;
+  if (trains) options.unfreeze = config.model.trainable_parameters;
   hold_base_as(options, config.model.base_weight_dtype, config.model.base_weight_keep);
   options.ranks = rank_share(config, device, rank);
   return options;

@@ -30,7 +30,13 @@ bool computes_experts_on_host(const RunConfig& config, Device device);
 Device experts_device_of(const RunConfig& config, Device device);
 /// How rank `rank` shares a run on `device`.
 RankShare rank_share(const RunConfig& config, Device device, int rank);
-TrainableOptions trainable_options(const RunConfig& config, Device device, int rank = 0);
+
+enum class RunUse { kTraining, kEvaluation };
+
+/// What a run trains. In an evaluation without adapters all weights are frozen, so that the ranks of a host keep those
+/// of experts there once.
+TrainableOptions trainable_options(const RunConfig& config, Device device, int rank = 0,
+                                   RunUse use = RunUse::kTraining);
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs);
 
