@@ -55,6 +55,17 @@ class SharedAnswers : public ::testing::Test {
     return read_file(output);
   }
 
+  /// What hone chat says in two turns.
+  std::string conversation(const Words& more) const {
+    std::string command = "printf 'hello\\nagain\\n' | " + hone_program();
+    for (const std::string& word : Words{"chat"} + model() + Words{"--max-new-tokens", "8"} + kAllTensors + more) {
+      command += " " + word;
+    }
+    const ShellOutcome outcome = run_shell(command);
+    EXPECT_EQ(outcome.code, 0) << outcome.out;
+    return outcome.out;
+  }
+
   Folder folder_;
 };
 
@@ -91,12 +102,29 @@ TEST_F(SharedAnswers, AreTheSameWithWeightsInHostMemory) {
   const std::string one = answers({});
   for (const char* offload : {"params", "experts"}) EXPECT_EQ(answers({"--cpu-offload", offload}), one) << offload;
   EXPECT_EQ(answers({"--cpu-offload", "params", "--ranks", "2"}), one);
-  const Words talk = Words{"chat"} + model() + Words{"--max-new-tokens", "8"} + kAllTensors;
-  std::string command = "printf 'hello\\nagain\\n' | " + hone_program();
-  for (const std::string& word : talk) command += " " + word;
-  const ShellOutcome resident = run_shell(command), streamed = run_shell(command + " --cpu-offload params");
-  EXPECT_EQ(streamed.code, 0) << streamed.out;
-  EXPECT_EQ(streamed.out, resident.out);
+  EXPECT_EQ(conversation({"--cpu-offload", "params"}), conversation({}));
+}
+
+TEST_F(SharedAnswers, AreTheSameWithExpertsOnTheCpu) {
+  const Words on_cpu = {"--experts-device", "cpu"}, two = {"--ranks", "2"};
+  const std::string adapter = (kChatModelCase / "lora_experts_final").string();
+  for (const Words& how : std::vector<Words>{{},
+                                             {"--dtype", "bfloat16"},
+                                             {"--dtype", "bfloat16", "--base-weight-dtype", "nf4"},
+                                             {"--expert-weight-dtype", "nf4"},
+                                             {"--adapter", adapter, "--temperature", "0.9"}}) {
+    SCOPED_TRACE(::testing::PrintToString(how));
+    const std::string one = answers(how);
+    EXPECT_EQ(answers(how + on_cpu), one);
+    EXPECT_EQ(answers(how + on_cpu + two), one);
+    EXPECT_EQ(answers(how + on_cpu + two + Words{"--zero-stage", "0"}), one);
+    EXPECT_EQ(answers(how + on_cpu + Words{"--cpu-offload", "params"}), one);
+  }
+  EXPECT_EQ(answers(on_cpu + Words{"--cpu-offload", "params", "--ranks", "3"}), answers({}));
+  EXPECT_EQ(conversation(on_cpu), conversation({}));
+  const Outcome chosen = run_hone(generate({"--prompt", "hello", "--experts-device", "auto"}));
+  EXPECT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_THAT(chosen.err, HasSubstr("experts_device auto: gpu; the device is the CPU"));
 }
 
 TEST_F(SharedAnswers, EndWithTheErrorOfARank) {
@@ -108,6 +136,9 @@ TEST_F(SharedAnswers, EndWithTheErrorOfARank) {
   refused({"--ranks", "2", "--adapter", (kChatModelCase / "lora_dora_final").string()}, "which zero_stage 3 shards");
   refused({"--ranks", "2", "--top-p", "2"}, "top_p is 2");
   refused({"--cpu-offload", "optimizer"}, "--cpu-offload");
+  refused({"--experts-device", "host"}, "--experts-device");
+  refused({"--experts-device", "cpu", "--cpu-offload", "experts"}, "leave experts out there");
+  refused({"--experts-device", "auto", "--ranks", "2"}, "write cpu or gpu");
   refused({"--zero-stage", "1", "--ranks", "2"}, "--zero-stage");
   const Outcome other =
       run_hone(Words{"launch", "-n", "2", "--device", "cpu", "--"} + generate({"--prompt", "hello", "--ranks", "3"}));
@@ -128,6 +159,29 @@ TEST_F(SharedAnswers, EndWhereARankIsLost) {
   EXPECT_EQ(outcome.code, 4) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("is lost"));
   EXPECT_FALSE(fs::exists(output));
+}
+
+TEST(AnswersOfInt8Experts, AreTheSameBesideTheDevice) {
+  const Folder folder;
+  Json config = tiny_config();
+  config["hidden_size"] = config["moe_intermediate_size"] = 64;  // sizes that 8-bit experts support
+  config["vocab_size"] = 320;
+  const std::string model = make_model(folder, config);
+  folder.write("model/tokenizer.json", byte_tokenizer().dump());
+  const auto generate = [&](const Words& more) {
+    return run_hone(Words{"generate", "--model", model, "--raw", "--prompt", "1 2 3", "--device", "cpu", "--threads",
+                          "1", "--max-new-tokens", "12", "--expert-weight-dtype", "int8"} +
+                    kAllTensors + more);
+  };
+  const Outcome one = generate({});
+  EXPECT_EQ(one.code, 0) << one.err;
+  for (const Words& how : std::vector<Words>{
+           {}, {"--cpu-offload", "params"}, {"--ranks", "2"}, {"--ranks", "2", "--cpu-offload", "params"}}) {
+    EXPECT_EQ(generate(how + Words{"--experts-device", "cpu"}).out, one.out) << ::testing::PrintToString(how);
+  }
+  const Outcome streamed = generate({"--cpu-offload", "params"});
+  EXPECT_EQ(streamed.code, 2);
+  EXPECT_THAT(streamed.err, HasSubstr("choose --experts-device cpu"));
 }
 
 /// Evaluations of a tiny model, an adapter of it and a whole model, both trained for two steps.

@@ -402,6 +402,11 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--expert-weight-dtype", options.expert_weight_dtype,
                    fmt::format("of routed experts: {}; int8 on a CPU", fmt::join(expert_format_names(), ", ")))
       ->capture_default_str();
+  verb->add_option("--experts-device", options.experts_device,
+                   "what has and computes routed experts: gpu, as all else; cpu, the CPU beside the GPU; auto, the "
+                   "fastest of the GPU, --cpu-offload experts and the CPU that fits")
+      ->check(CLI::IsMember({"gpu", "cpu", "auto"}))
+      ->capture_default_str();
   verb->add_option("--cpu-offload", options.cpu_offload,
                    "weights that are in host memory and come to the GPU for each use: params (of layers), or experts")
       ->delimiter(',')
@@ -435,7 +440,7 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
                "  hone generate --model ./Qwen3-30B-A3B --adapter out/run1 --prompt Hello --temperature 0.7\n"
                "  hone generate --model out/run1 --input questions.jsonl --output answers.jsonl\n"
                "  hone generate --ranks 4 --model ./Qwen3-235B-A22B --input questions.jsonl --output answers.jsonl\n"
-               "  hone generate --model ./Qwen3-235B-A22B --cpu-offload params --prompt Hello");
+               "  hone generate --model ./Qwen3-235B-A22B --experts-device cpu --prompt Hello");
   auto options = options_of<GenerateOptions>();
   auto ranks = options_of<int>();
   *ranks = 1;

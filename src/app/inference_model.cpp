@@ -6,15 +6,18 @@
 #include <algorithm>
 #include <iterator>
 
+#include "app/config/resolve_rules.h"
 #include "app/merge/merge.h"
 #include "core/checksum.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
 #include "core/untrusted_json.h"
+#include "dist/host_sharing.h"
 #include "params/frozen_weights.h"
 #include "params/mapped_values.h"
 #include "session/device_facts.h"
+#include "train/experts_device.h"
 #include "train/run_options.h"
 #include "train/saved_chat.h"
 #include "weights/model_folder.h"
@@ -45,10 +48,30 @@ DType dtype_of(const std::string& given, const fs::path& model) {
   return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
 }
 
-const WeightFormat& experts_of(const InferenceOptions& options, Device device) {
+/// The options that say where weights are, as keys of a run.
+RunConfig keys_of(const InferenceOptions& options, const fs::path& model, const TrainerRanks& ranks) {
+  RunConfig run;
+  run.model.dtype = name_of(dtype_of(options.dtype, model));
+  run.model.base_weight_dtype = options.base_weight_dtype;
+  run.model.expert_weight_dtype = options.expert_weight_dtype;
+  run.machine.zero_stage = std::to_string(options.zero_stage);
+  run.machine.cpu_offload = options.cpu_offload;
+  run.machine.experts_device = options.experts_device;
+  run.machine.least_sharded_elements = options.least_sharded_elements;
+  run.machine.ranks = ranks.size;
+  run.machine.ranks_of_host = ranks.ranks_of_host;
+  check_experts_device(run, "--experts-device");
+  if (ranks.size > 1 && run.machine.experts_device == "auto") {
+    throw UserError("auto chooses for one rank here", "--experts-device", "write cpu or gpu");
+  }
+  return run;
+}
+
+const WeightFormat& experts_of(const RunConfig& run, Device device) {
   constexpr const char* kOption = "--expert-weight-dtype";
-  const WeightFormat& experts = parse_expert_format(options.expert_weight_dtype, kOption);
-  check_expert_format(experts, device, kOption, "choose the device cpu, or leave it out");
+  const WeightFormat& experts = parse_expert_format(run.model.expert_weight_dtype, kOption);
+  check_expert_format(experts, experts_device_of(run, device), kOption,
+                      "choose --experts-device cpu, which computes them on the CPU beside the GPU, or leave it out");
   return experts;
 }
 
@@ -77,10 +100,11 @@ Json variables_of(const InferenceOptions& options) {
   return variables;
 }
 
-void check_offload(const InferenceOptions& options) {
-  if (options.cpu_offload.empty() || options.expert_weight_dtype != "int8") return;
+void check_offload(const RunConfig& run, Device device) {
+  const bool int8_on_device = run.model.expert_weight_dtype == "int8" && !computes_experts_on_host(run, device);
+  if (run.machine.cpu_offload.empty() || !int8_on_device) return;
   throw UserError("weights come from host memory in dtype or packed, and experts held in 8 bits stay on the device",
-                  "--cpu-offload", "leave it out, or --expert-weight-dtype");
+                  "--cpu-offload", "leave it out, or --expert-weight-dtype, or choose --experts-device cpu");
 }
 
 Tokenizer load_tokenizer(const fs::path& model, const TokenChoice& choice) {
@@ -136,11 +160,12 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       ranks_(std::move(ranks)),
       device_(device_of(options_, ranks_)),
       directory_(resolve_model_path(options_.model)),
+      run_(keys_of(options_, directory_, ranks_)),
       trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
       tokenizer_(load_tokenizer(directory_, trained_.tokens)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
-      model_(directory_, dtype_of(options_.dtype, directory_), experts_of(options_, device_)),
+      model_(directory_, dtype_of(run_), experts_of(run_, device_)),
       chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
       variables_(trained_.kwargs) {
   if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
@@ -151,7 +176,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
                                  stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
   }
   variables_.update(stated);
-  check_offload(options_);
+  check_offload(run_, device_);
   SamplingDefaults defaults = read_sampling_defaults(directory_);
   sampling_ = options_.sampling.apply(defaults.options);
   if (!defaults.not_applied.empty()) {
@@ -217,20 +242,12 @@ void InferenceModel::connect(std::span<const std::vector<int32_t>> prompts) {
                                     sampling_.repetition_penalty, sampling_.do_sample, sampling_.seed));
 }
 
-RankShare InferenceModel::share() const {
-  RankShare share = {.rank = ranks_.rank,
-                     .ranks = ranks_.size,
-                     .stage = static_cast<ZeroStage>(options_.zero_stage),
-                     .offload = offload_of(options_.cpu_offload),
-                     .least_sharded_elements = options_.least_sharded_elements};
-  share.mapping_granularity = mapping_granularity_of(share, stream_.device());
-  return share;
-}
-
-MemoryPlan InferenceModel::plan(const GeneratorOptions& options) {
+MemoryPlan InferenceModel::plan(const RunConfig& run, const GeneratorOptions& options) {
+  const RankShare share = rank_share(run, device_, ranks_.rank);
+  model_.store().share_among(share);
   MemoryPlan plan;
   plan.parameters = model_.store().bytes(false);
-  plan.libraries = library_memory(stream_.device(), share());
+  plan.libraries = library_memory(device_, share);
   for (const std::vector<CacheTensor>& layer : model_.decoder().cache(options.max_sequences, options.max_length)) {
     for (const auto& [shape, dtype] : layer) {
       plan.activations += shape.numel() * static_cast<int64_t>(size_of(dtype));
@@ -249,64 +266,105 @@ void hold_base_in_nf4(ParameterStore& store) {
   }
 }
 
+/// Changed keys, and the options that change them.
+struct Change {
+  RunConfig run;
+  std::string option;
+};
+
+/// Host memory as room for a GPU's weights, the fastest way first: the CPU reads the experts that a pass chooses, and
+/// streaming brings all weights of layers in every pass.
+std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& decoder) {
+  const auto with_params = [](Change change) {
+    change.run.machine.cpu_offload.emplace_back("params");
+    change.option += change.option.empty() ? "--cpu-offload params" : " --cpu-offload params";
+    return change;
+  };
+  Change on_cpu{run, "--experts-device cpu"};
+  on_cpu.run.machine.experts_device = "cpu";
+  const bool has_others = run.machine.experts_device == "gpu" && decoder.num_moe_layers() > 0 &&
+                          run.machine.ranks_of_host > 0 && !offload_of(run.machine.cpu_offload).experts;
+  if (!has_others) return {with_params({run, ""})};
+  return {on_cpu, with_params({run, ""}), with_params(on_cpu)};
+}
+
 }  // namespace
 
 std::string InferenceModel::what_fits(const GeneratorOptions& options, const MemoryLimit& limit) {
   GeneratorOptions one = options;
   one.max_sequences = 1;
-  const auto fits = [&](const RankShare& share) {
-    model_.store().share_among(share);
-    return limit.fits(plan(one));
-  };
-  if (fits(share())) return "run fewer sequences at once (--batch-size), or shorter ones (--max-new-tokens)";
-  const bool on_gpu = stream_.device().kind == DeviceKind::kCuda;
-  if (on_gpu && ranks_.size == 1) {
-    for (int ranks = 2; ranks <= cuda::device_count(); ++ranks) {
-      RankShare among = share();
-      among.ranks = ranks;
-      among.stage = ZeroStage::kValues;
-      if (fits(among)) return fmt::format("it fits on {} GPUs: hone generate --ranks {}", ranks, ranks);
+  const auto fits = [&](const RunConfig& run) { return limit.fits(plan(run, one)); };
+  if (fits(run_)) return "run fewer sequences at once (--batch-size), or shorter ones (--max-new-tokens)";
+  const bool on_gpu = device_.kind == DeviceKind::kCuda;
+  for (int ranks = 2; on_gpu && ranks_.size == 1 && ranks <= cuda::device_count(); ++ranks) {
+    RunConfig among = run_;
+    among.machine.ranks = among.machine.ranks_of_host = ranks;
+    among.machine.zero_stage = "3";
+    MemoryLimit of_a_rank = limit;
+    *of_a_rank.host /= ranks;
+    if (of_a_rank.fits(plan(among, one))) {
+      return fmt::format("it fits on {} GPUs: hone generate --ranks {}", ranks, ranks);
     }
   }
-  RankShare streamed = share();
-  streamed.offload.params = true;
-  const bool streams = on_gpu && options_.expert_weight_dtype != "int8";
-  const bool fits_streamed = streams && fits(streamed);
+  const std::vector<Change> changes =
+      on_gpu ? into_host_memory(run_, model_.decoder().config()) : std::vector<Change>{};
+  const auto option_that_fits = [&] {
+    const auto change = std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return fits(c.run); });
+    return change == changes.end() ? std::string() : change->option;
+  };
+  const std::string exact = option_that_fits();
   if (options_.base_weight_dtype == "dtype") {
     hold_base_in_nf4(model_.store());
-    if (fits(share())) {
+    if (fits(run_)) {
       return fmt::format("it fits with --base-weight-dtype nf4, which rounds the weights{}",
-                         fits_streamed ? "; or, slower, with --cpu-offload params, which does not" : "");
+                         exact.empty() ? "" : fmt::format("; or, slower, with {}, which does not", exact));
     }
-    if (!fits_streamed && streams && fits(streamed)) {
-      return "it fits with --base-weight-dtype nf4 and --cpu-offload params";
-    }
+    const std::string rounded = exact.empty() ? option_that_fits() : std::string();
+    if (!rounded.empty()) return fmt::format("it fits with --base-weight-dtype nf4 and {}", rounded);
   }
-  if (fits_streamed) return "it fits with --cpu-offload params";
+  if (!exact.empty()) return "it fits with " + exact;
   return on_gpu ? "shard the weights over more GPUs (hone launch -n N -- generate …)"
                 : "use a machine with more memory";
 }
 
 void InferenceModel::require_memory(const GeneratorOptions& options) {
   MemoryLimit limit = memory_limit(stream_);
-  if (ranks_.size > 1) limit = least_of_ranks(limit, stream_.device(), ranks_.local_size, *control());
-  const MemoryPlan needed = plan(options);
+  if (ranks_.size > 1) limit = least_of_ranks(limit, device_, ranks_.local_size, *control());
+  const MemoryPlan needed = plan(run_, options);
   if (limit.fits(needed)) return;
   throw does_not_fit("the model", needed, limit, what_fits(options, limit));
 }
 
-Generator& InferenceModel::load(GeneratorOptions options) {
+void InferenceModel::choose_experts_place(const GeneratorOptions& options,
+                                          const std::function<void(const std::string&)>& tell) {
+  if (run_.machine.experts_device != "auto") return;
+  const MemoryLimit limit = memory_limit(stream_);
+  const auto fits = [&](const RunConfig& run) { return limit.fits(plan(run, options)); };
+  ExpertsDevice chosen =
+      experts_device_in(run_, hone::choose_experts_place(run_, {.model = model_,
+                                                                .device = device_,
+                                                                .pool = pool_,
+                                                                .tokens = options.max_sequences,  // most passes decode
+                                                                .training = false,
+                                                                .fits = fits}));
+  tell(chosen.line);
+  run_ = std::move(chosen.config);
+}
+
+Generator& InferenceModel::load(GeneratorOptions options, const std::function<void(const std::string&)>& tell) {
   TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
   hold_base_as(nothing, options_.base_weight_dtype);
-  nothing.ranks = share();
+  nothing.ranks = rank_share(run_, device_, ranks_.rank);
   model_.set_trainable(nothing);
+  choose_experts_place(options, tell);
   require_memory(options);
-  model_.load(stream_.device(), pool_, 0, true);
+  model_.load(device_, pool_, 0, true);
   ParameterStore& store = model_.store();
   order_frozen_experts(store, pool_);
+  if (communicator_) share_values(*control(), store);
   model_.decoder().prepare(stream_, options.max_length);
   if (store.brings_values()) {
-    feed_.emplace(communicator_.get(), store, model_.decoder().placement(), stream_.device());
+    feed_.emplace(communicator_.get(), store, model_.decoder().placement(), device_);
     options.together.values = &*feed_;
   }
   options.together.ranks = control();

@@ -1,6 +1,7 @@
 // InferenceModel: a model with tokenizer and chat template for `hone generate` and `hone chat`.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
 #include "session/loaded_model.h"
+#include "session/run_config.h"
 #include "train/memory_fit.h"
 #include "train/saved_chat.h"
 #include "train/trainer_ranks.h"
@@ -40,6 +42,7 @@ struct InferenceOptions {
   std::string base_weight_dtype = "dtype";   ///< of frozen weights of layers: base_format_names()
   std::string expert_weight_dtype = "auto";  ///< of expert_format_names(); int8 on a CPU
   std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
+  std::string experts_device = "gpu";        ///< as the configuration's key of that name
   int zero_stage = 3;                        ///< of several ranks: 3 shards the weights, 0 keeps them whole on each
   int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device
   int threads = 0;                                                      ///< 0: all cores
@@ -86,13 +89,15 @@ class InferenceModel {
   /// The other ranks, if there are any, once they are connected.
   Control* control() const { return communicator_ ? &communicator_->control() : nullptr; }
 
-  /// Reads the weights and makes a generator. UserError if they do not fit in memory, with the options that help.
-  Generator& load(GeneratorOptions options);
+  /// Reads the weights and makes a generator. `tell` gets what experts_device auto is, and why. UserError if they do
+  /// not fit in memory, with the options that help. Collective, if there are other ranks.
+  Generator& load(GeneratorOptions options, const std::function<void(const std::string&)>& tell);
 
  private:
-  RankShare share() const;
-  /// Memory of the weights as they are shared, and of a generator's cache.
-  MemoryPlan plan(const GeneratorOptions& options);
+  /// Memory of the weights, shared as a run of these keys shares them, and of a generator's cache.
+  MemoryPlan plan(const RunConfig& run, const GeneratorOptions& options);
+  /// Replaces experts_device auto by what is fastest of what fits. One rank.
+  void choose_experts_place(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell);
   void require_memory(const GeneratorOptions& options);
   /// The fastest options with which the model fits, or advice where none does. Changes the model, which is not loaded
   /// afterwards.
@@ -102,6 +107,7 @@ class InferenceModel {
   TrainerRanks ranks_;
   Device device_;  // chosen before a file is read
   std::filesystem::path directory_;
+  RunConfig run_;  // the keys that say where weights are, and how ranks share them
   ChatSettings trained_;
   Tokenizer tokenizer_;
   ThreadPool pool_;

@@ -23,8 +23,6 @@ class LaunchedRanks {
   explicit LaunchedRanks(const OutputDir& output_dir = {});
 
   int size() const { return environment_.world_size; }
-  /// How many consecutive ranks each host has; 0: hosts have different numbers, or other ranks.
-  int ranks_of_host() const { return control_ ? control_->ranks_of_host() : 1; }
   /// A line about the ranks for the log.
   std::string describe() const;
   /// Sets the seconds after which a rank that the other ranks wait for is treated as hanging.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,8 +83,10 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
                                        : p.shape().numel() * static_cast<int64_t>(size_of(p.dtype())));
     const double part =
         p.shards_values() ? static_cast<double>(p.own().count) / static_cast<double>(p.shape().numel()) : 1;
-    work.bytes += stored * (training ? 2 : 1);
-    work.link_bytes += stored * part * (training ? 2 : 1);
+    const int uses = training ? 2 : 1;
+    const double chosen_by_a_token = static_cast<double>(experts_per_token) / static_cast<double>(p.shape()[0]);
+    work.streamed += stored * part * uses;
+    work.read += stored * uses * (1 - std::pow(1 - chosen_by_a_token, static_cast<double>(tokens)));
     layers.insert(p.layer());
   }
   work.layers = std::max<int64_t>(1, static_cast<int64_t>(layers.size()));
@@ -102,9 +105,9 @@ ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype
 double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates& rates) {
   const int64_t on_cpu = std::min(place.cpu, work.layers), streamed = std::min(place.streamed, work.layers - on_cpu);
   const auto share = [&](int64_t layers) { return static_cast<double>(layers) / static_cast<double>(work.layers); };
-  const double of_cpu = std::max(work.flops / rates.host, work.bytes / rates.memory);  // few rows an expert: the latter
+  const double of_cpu = std::max(work.flops / rates.host, work.read / rates.memory);  // few rows an expert: the latter
   const double products = share(on_cpu) * of_cpu + share(work.layers - on_cpu) * work.flops / rates.device;
-  return std::max(products, share(streamed) * work.link_bytes / rates.link);
+  return std::max(products, share(streamed) * work.streamed / rates.link);
 }
 
 namespace {
@@ -177,8 +180,7 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& wo
   }
   for (size_t i = 0; i < places.size(); ++i) {
     if (fits_in(places[i])) {
-      return {places[i],
-              fmt::format("they do not fit on the GPU; a micro-batch of them takes {}", fmt::join(times, "; "))};
+      return {places[i], fmt::format("they do not fit on the GPU; a pass of them takes {}", fmt::join(times, "; "))};
     }
     times[i] += ", where the run does not fit";
   }

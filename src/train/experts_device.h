@@ -29,10 +29,12 @@ ExpertsPlace experts_place_of(const RunConfig& config);
 
 /// What a micro-batch asks of the experts of all layers, each as much.
 struct ExpertWork {
-  int64_t layers = 1;     ///< that have experts
-  double flops = 0;       ///< of forward and, in training, backward
-  double bytes = 0;       ///< of their weights, as they are stored, once for each of these
-  double link_bytes = 0;  ///< of these, what a rank copies to its device if they are streamed: its part
+  int64_t layers = 1;   ///< that have experts
+  double flops = 0;     ///< of forward and, in training, backward
+  double streamed = 0;  ///< bytes of their weights, as they are stored, that a rank copies to its device if they are
+                        ///< streamed, once for each of these: its part
+  double read = 0;  ///< bytes that the CPU reads if it computes them: of experts that a token chooses, if all are as
+                    ///< likely
 };
 ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training);
 

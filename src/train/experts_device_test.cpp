@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr ExpertsPlace kDevice{}, kStreamed{.streamed = kAllLayers}, kHost{.cpu = kAllLayers};
 
 /// Ten TFLOP in 100 GB of weights of ten layers, which are used twice.
-constexpr ExpertWork kWork{.layers = 10, .flops = 1e13, .bytes = 2e11, .link_bytes = 2e11};
+constexpr ExpertWork kWork{.layers = 10, .flops = 1e13, .streamed = 2e11, .read = 2e11};
 
 bool on_cpu_alone(const RunConfig& config) { return experts_place_of(config) == kHost; }
 
@@ -66,7 +66,7 @@ TEST(ExpertsDevice, AutoIsTheFastestThatFits) {
   EXPECT_EQ(nothing_streams.place, ExpertsPlace{.cpu = 8});
   EXPECT_EQ(
       nothing_streams.reason,
-      "they do not fit on the GPU; a micro-batch of them takes 1.05 s with 5 layers on the CPU, 5 streamed to the "
+      "they do not fit on the GPU; a pass of them takes 1.05 s with 5 layers on the CPU, 5 streamed to the "
       "GPU, where the run does not fit; 1.62 s with 8 layers on the CPU, 2 on the GPU; 2.00 s with 10 layers on the "
       "CPU; 2.00 s with 10 layers streamed to the GPU");
   EXPECT_EQ(choose(slow_link, [](const RunConfig&) { return false; }).place, kHost);
@@ -121,9 +121,11 @@ TEST(ExpertsDevice, WorkCountsTheChosenExpertsAndAllBytes) {
   EXPECT_EQ(expert_work(store, 10, 2, true).flops, 2.0 * 6 * 8 * 2 * 10 * 3);
   gate_up.set_trainable(false);
   EXPECT_EQ(expert_work(store, 10, 2, true).flops, 2.0 * 6 * 8 * 2 * 10 * 2);
-  EXPECT_EQ(expert_work(store, 10, 2, true).bytes, 2 * 4 * 6 * 8 * 2);
+  EXPECT_EQ(expert_work(store, 10, 2, true).streamed, 2 * 4 * 6 * 8 * 2);
   EXPECT_EQ(expert_work(store, 10, 2, false).flops, 2.0 * 6 * 8 * 2 * 10);
-  EXPECT_EQ(expert_work(store, 10, 2, false).bytes, 4 * 6 * 8 * 2);
+  EXPECT_EQ(expert_work(store, 10, 2, false).streamed, 4 * 6 * 8 * 2);
+  EXPECT_EQ(expert_work(store, 1, 2, false).read, 4 * 6 * 8 * 2 / 2);
+  EXPECT_NEAR(expert_work(store, 2, 2, false).read, 4 * 6 * 8 * 2 * 0.75, 1e-9);
 }
 
 TEST(ExpertsDevice, ARankStreamsItsPartOfSharedWeights) {
@@ -135,14 +137,14 @@ TEST(ExpertsDevice, ARankStreamsItsPartOfSharedWeights) {
     options.ranks.offload.experts = offloaded;
     options.ranks.least_sharded_elements = 0;
     model.set_trainable(options);
-    return expert_work(model.store(), 64, 2, true);
+    return expert_work(model.store(), 4096, 2, true);
   };
   const ExpertWork one = work(1, false), two = work(2, false), four = work(4, true);
-  EXPECT_EQ(one.link_bytes, one.bytes);
-  EXPECT_EQ(two.bytes, one.bytes);
-  EXPECT_NEAR(two.link_bytes, one.bytes / 2, 0.01 * one.bytes);
-  EXPECT_EQ(four.bytes, one.bytes);
-  EXPECT_NEAR(four.link_bytes, one.bytes / 4, 0.01 * one.bytes);
+  EXPECT_NEAR(one.streamed, one.read, 1e-6 * one.read);
+  EXPECT_EQ(two.read, one.read);
+  EXPECT_NEAR(two.streamed, one.read / 2, 0.01 * one.read);
+  EXPECT_EQ(four.read, one.read);
+  EXPECT_NEAR(four.streamed, one.read / 4, 0.01 * one.read);
 }
 
 TEST(ExpertsDevice, IsChosenForAModelOnADevice) {

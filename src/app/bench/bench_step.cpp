@@ -80,7 +80,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, const TrainerR
   if (options.offload_expert_layers > 0) config.machine.offload_expert_layers = options.offload_expert_layers;
   config.machine.weight_fetch = options.weight_fetch;
   config.machine.ranks = ranks.size;
-  config.machine.ranks_of_host = ranks.size % ranks.local_size == 0 ? ranks.local_size : 0;
+  config.machine.ranks_of_host = ranks.ranks_of_host;
   if (ranks.size > 1) {
     config.machine.zero_stage = std::to_string(options.zero_stage);
     config.machine.shard_size = options.shard_size;

@@ -131,8 +131,8 @@ class ChatRun {
     if (options.max_length < 0) throw UserError("the conversation has no room", "--max-length", "give at least 2");
     const int64_t context = model_.context();
     max_length_ = std::min(context, options.max_length > 0 ? options.max_length : kDefaultMaxLength);
-    generator_ =
-        &model_.load({.max_sequences = 1, .max_length = std::max<int64_t>(max_length_, 2), .keep_cache = true});
+    generator_ = &model_.load({.max_sequences = 1, .max_length = std::max<int64_t>(max_length_, 2), .keep_cache = true},
+                              [this](const std::string& line) { note(line); });
     request_.sampling = model_.sampling();
     request_.stop_ids = model_.stop_ids();
     for (const std::string& line : model_.notes()) note(line);

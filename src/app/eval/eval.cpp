@@ -161,11 +161,7 @@ Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
 class Evaluation {
  public:
   Evaluation(const EvalRequest& request, Logger& logger, LaunchedRanks& launched)
-      : request_(request),
-        logger_(logger),
-        launched_(launched),
-        ranks_of_host_(launched.ranks_of_host()),
-        ranks_(launched.for_trainer()) {}
+      : request_(request), logger_(logger), launched_(launched), ranks_(launched.for_trainer()) {}
 
   Report run() {
     RunConfig config = read(with(checkpoint_overrides(request_.checkpoint)));
@@ -203,7 +199,7 @@ class Evaluation {
 
  private:
   RunConfig read(const RunRequest& request) const {
-    return read_evaluation(request, {ranks_.size, ranks_of_host_}, logger_);
+    return read_evaluation(request, {ranks_.size, ranks_.ranks_of_host}, logger_);
   }
 
   /// Refuses an output that would replace data. It may be in the model's folder.
@@ -234,7 +230,6 @@ class Evaluation {
   const EvalRequest& request_;
   Logger& logger_;
   LaunchedRanks& launched_;
-  int ranks_of_host_;
   TrainerRanks ranks_;
   Report report_;
 };

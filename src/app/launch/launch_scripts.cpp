@@ -28,9 +28,10 @@ void check_ranks_command(const std::vector<std::string>& command) {
   const std::string& verb = command.front();
   if (std::find(verbs.begin(), verbs.end(), verb) != verbs.end()) return;
   if (verb == "chat") {
-    throw UserError("'chat' is a conversation with one process, and does not run on several ranks", "hone launch",
-                    "hone chat --cpu-offload params streams weights that a GPU does not hold; generate answers files "
-                    "of prompts on several ranks");
+    throw UserError(
+        "'chat' is a conversation with one process, and does not run on several ranks", "hone launch",
+        "hone chat --experts-device cpu or --cpu-offload params has weights that a GPU does not hold in host "
+        "memory; generate answers files of prompts on several ranks");
   }
   throw UserError(fmt::format("'{}' does not run on several ranks.{}", verb, did_you_mean(verb, verbs)), "hone launch",
                   fmt::format("{} do: hone launch -n 2 -- train run.yaml; other verbs run alone: hone {} …",

@@ -102,7 +102,7 @@ int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launche
   Logger logger(console, request.log_level.value_or(tries ? LogLevel::kDebug : LogLevel::kInfo));
   if (ranks.size > 1) logger.info("{}", launched.describe());
   const ResolvedConfig config =
-      checked(load_config(request.config, request.overrides, {ranks.size, launched.ranks_of_host()}), logger);
+      checked(load_config(request.config, request.overrides, {ranks.size, ranks.ranks_of_host}), logger);
   launched.set_timeout(static_cast<double>(config.run.machine.ddp_timeout));
   const auto defaults = [&config](const RunConfig& run) {
     return fmt::format("{}", fmt::join(default_lines({run, {}, config.stated}), ", "));
