@@ -127,6 +127,22 @@ TEST_F(SharedAnswers, AreTheSameWithExpertsOnTheCpu) {
   EXPECT_THAT(chosen.err, HasSubstr("experts_device auto: gpu; the device is the CPU"));
 }
 
+TEST_F(SharedAnswers, AreTheSameWithSpreadExperts) {
+  const std::string adapter = (kChatModelCase / "lora_experts_final").string();
+  for (const Words& how : std::vector<Words>{
+           {}, {"--base-weight-dtype", "nf4"}, {"--adapter", adapter, "--temperature", "0.9", "--batch-size", "2"}}) {
+    const std::string one = answers(how);
+    for (const Words& ranks : std::vector<Words>{{"--ranks", "2"},
+                                                 {"--ranks", "2", "--zero-stage", "0"},
+                                                 {"--ranks", "4"},  // of five prompts, two groups
+                                                 {"--ranks", "6", "--zero-stage", "0"}}) {
+      EXPECT_EQ(answers(how + ranks + Words{"--expert-parallel-size", "2"}), one)
+          << ::testing::PrintToString(how + ranks);
+    }
+    EXPECT_EQ(answers(how + Words{"--ranks", "8", "--expert-parallel-size", "8"}), one);
+  }
+}
+
 TEST_F(SharedAnswers, EndWithTheErrorOfARank) {
   const auto refused = [&](const Words& more, const char* text) {
     const Outcome outcome = run_hone(generate({"--prompt", "hello"}) + more);
@@ -139,6 +155,10 @@ TEST_F(SharedAnswers, EndWithTheErrorOfARank) {
   refused({"--experts-device", "host"}, "--experts-device");
   refused({"--experts-device", "cpu", "--cpu-offload", "experts"}, "leave experts out there");
   refused({"--experts-device", "auto", "--ranks", "2"}, "write cpu or gpu");
+  refused({"--expert-parallel-size", "2"}, "start a multiple of 2 ranks");
+  refused({"--expert-parallel-size", "3", "--ranks", "3"}, "choose a divisor of 8");
+  refused({"--expert-parallel-size", "2", "--ranks", "2", "--experts-device", "cpu"}, "leave one of the two out");
+  refused({"--expert-parallel-size", "2", "--ranks", "2", "--cpu-offload", "params"}, "leave one of the two out");
   refused({"--zero-stage", "1", "--ranks", "2"}, "--zero-stage");
   const Outcome other =
       run_hone(Words{"launch", "-n", "2", "--device", "cpu", "--"} + generate({"--prompt", "hello", "--ranks", "3"}));
@@ -302,6 +322,7 @@ TEST_F(SharedAnswers, ToThePromptsOfAnEvaluationAreThoseOfOneRank) {
   EXPECT_EQ(one.size(), 5u);
   EXPECT_EQ(samples({"launch", "-n", "2", "--device", "cpu", "--"}, {"zero_stage=3"}), one);
   EXPECT_EQ(samples({"launch", "-n", "2", "--device", "cpu", "--"}, {"experts_device=cpu"}), one);
+  EXPECT_EQ(samples({"launch", "-n", "4", "--device", "cpu", "--"}, {"expert_parallel_size=2", "zero_stage=3"}), one);
   EXPECT_EQ(samples({}, {"cpu_offload=[params]"}), one);
 }
 

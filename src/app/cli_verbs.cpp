@@ -463,6 +463,12 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
                    "of ranks: 3 shards the weights; 0 keeps all on each, faster where they fit")
       ->capture_default_str()
       ->check(CLI::IsMember({0, 3}));
+  verb->add_option(
+          "--expert-parallel-size", options->expert_ranks,
+          "of ranks: over so many the experts are spread, and tokens travel to them; 1: every rank has all, or "
+          "its shard of them with --zero-stage 3")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
   verb->add_flag("--force", options->force, "replace the output file");
   verb->callback([=, &action] {
     action = [=] {

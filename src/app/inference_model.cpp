@@ -60,10 +60,12 @@ RunConfig keys_of(const InferenceOptions& options, const fs::path& model, const 
   run.machine.least_sharded_elements = options.least_sharded_elements;
   run.machine.ranks = ranks.size;
   run.machine.ranks_of_host = ranks.ranks_of_host;
+  run.machine.expert_parallel_size = options.expert_ranks;
   check_experts_device(run, "--experts-device");
   if (ranks.size > 1 && run.machine.experts_device == "auto") {
     throw UserError("auto chooses for one rank here", "--experts-device", "write cpu or gpu");
   }
+  check_expert_ranks(run, "--expert-parallel-size");
   return run;
 }
 
@@ -275,6 +277,7 @@ struct Change {
 /// Host memory as room for a GPU's weights, the fastest way first: the CPU reads the experts that a pass chooses, and
 /// streaming brings all weights of layers in every pass.
 std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& decoder) {
+  if (run.machine.expert_parallel_size > 1) return {};  // spread experts are on the GPUs
   const auto with_params = [](Change change) {
     change.run.machine.cpu_offload.emplace_back("params");
     change.option += change.option.empty() ? "--cpu-offload params" : " --cpu-offload params";
@@ -363,8 +366,14 @@ Generator& InferenceModel::load(GeneratorOptions options, const std::function<vo
   order_frozen_experts(store, pool_);
   if (communicator_) share_values(*control(), store);
   model_.decoder().prepare(stream_, options.max_length);
+  if (store.expert_ranks() > 1) {
+    mesh_.emplace(*communicator_, rank_share(run_, device_, ranks_.rank));
+    exchange_.emplace(store.expert_rank(), store.expert_ranks(), mesh_->experts());
+    options.together.experts = &*exchange_;
+  }
   if (store.brings_values()) {
-    feed_.emplace(communicator_.get(), store, model_.decoder().placement(), device_);
+    Communicator* const sharing = mesh_ ? &mesh_->weights() : communicator_.get();
+    feed_.emplace(sharing, store, model_.decoder().placement(), device_);
     options.together.values = &*feed_;
   }
   options.together.ranks = control();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
+#include "dist/mesh.h"
 #include "dist/weight_feed.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
@@ -44,6 +45,7 @@ struct InferenceOptions {
   std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
   std::string experts_device = "gpu";        ///< as the configuration's key of that name
   int zero_stage = 3;                        ///< of several ranks: 3 shards the weights, 0 keeps them whole on each
+  int expert_ranks = 1;                      ///< over so many ranks the experts are spread
   int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device
   int threads = 0;                                                      ///< 0: all cores
 };
@@ -114,6 +116,8 @@ class InferenceModel {
   Stream stream_;
   LoadedModel model_;
   std::unique_ptr<Communicator> communicator_;  // of several ranks
+  std::optional<RankMesh> mesh_;                // if experts are spread over them
+  std::optional<ExpertExchange> exchange_;      // the same
   std::optional<WeightFeed> feed_;              // if weights come for their use
   std::unique_ptr<ChatPrompt> chat_;
   Json variables_ = Json::object();

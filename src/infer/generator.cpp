@@ -121,16 +121,20 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
       memory_(stream.device()),
       context_(stream, memory_.scratch),
       host_(decoder.experts_on_host() ? std::optional<HostSide>(std::in_place, stream) : std::nullopt),
-      graphs_(stream, options.together.values || host_ ? GraphUse::kNever : options.cuda_graphs,
+      graphs_(stream,
+              options.together.values || options.together.experts || host_ ? GraphUse::kNever : options.cuda_graphs,
               [&decoder] { return decoder.values_arrived(); }),
       scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
   HONE_ASSERT(!options_.keep_cache || (options_.max_sequences == 1 && options_.together.ranks == nullptr));
+  ExpertExchange* const experts = options_.together.experts;
+  HONE_ASSERT(experts == nullptr || options_.together.ranks != nullptr);
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
   buffers_ = std::make_unique<Buffers>(decoder, stream.device(), options_);
   const DeviceBatch largest = buffers_->batch(buffers_->max_tokens, options_.max_sequences, options_.max_sequences,
                                               options_.max_prefill_tokens);
+  if (experts) experts->begin_pass(std::vector<int64_t>(static_cast<size_t>(experts->ranks()), buffers_->max_tokens));
   // The first dry pass records which values cross blocks, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
@@ -140,6 +144,7 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
   }
   memory_.reserve();
   if (host_) host_->reserve();
+  if (experts) experts->connect(FetchWay::kAuto, stream_);
 }
 
 Generator::~Generator() {
@@ -163,6 +168,7 @@ void Generator::forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* 
   Forward call;
   call.batch = &batch;
   call.cache = &cache;
+  call.exchange = options_.together.experts;
   std::optional<Observing> observing;
   if (observer) observing.emplace(decoder_.placement(), *observer);
   Tape tape(context_, memory_, plan_, {}, host_ ? &*host_ : nullptr);
@@ -236,16 +242,37 @@ std::vector<int32_t> Generator::choose(const GenerationPass& pass, PassResult& r
 }
 
 void Generator::idle_pass() {
+  if (options_.together.experts != nullptr) {
+    run({.input_ids = {0},
+         .positions = {0},
+         .cu_seqlens = {0, 1},
+         .lengths = {0},
+         .rows = {0},
+         .max_seqlen = 1,
+         .choices = {}},
+        Wanted::kNothing);
+    return;
+  }
   for (const auto& [group, use, begins] : uses_) {
     begins ? options_.together.values->acquired(context_, *group, use)
            : options_.together.values->released(context_, *group, use);
   }
 }
 
-bool Generator::goes_on(bool here) const {
-  const GenerateTogether& together = options_.together;
-  if (together.ranks != nullptr) together.ranks->check();  // of a lost rank's prompts there would be no answers
-  return together.values != nullptr && together.ranks != nullptr ? together.ranks->any(here) : here;
+bool Generator::goes_on(int64_t tokens) const {
+  const auto& [values, ranks, experts] = options_.together;
+  if (ranks != nullptr) ranks->check();  // of a lost rank's prompts there would be no answers
+  if (experts == nullptr) return values != nullptr && ranks != nullptr ? ranks->any(tokens > 0) : tokens > 0;
+  bool on_any = false;
+  std::vector<int64_t> all;
+  for (const std::string& text : ranks->exchange(std::to_string(tokens))) {
+    const int64_t of_rank = std::stoll(text);
+    on_any |= of_rank > 0;
+    all.push_back(std::max<int64_t>(of_rank, 1));
+  }
+  const auto group = all.begin() + ranks->rank() - experts->rank();
+  experts->begin_pass({group, group + experts->ranks()});
+  return on_any;
 }
 
 namespace {
@@ -325,7 +352,7 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
   while (true) {
     if (request.stop && request.stop()) schedule.stop();
     const bool has_pass = schedule.next(pass);
-    if (!goes_on(has_pass)) break;
+    if (!goes_on(has_pass ? static_cast<int64_t>(pass.input_ids.size()) : 0)) break;
     if (!has_pass) {
       idle_pass();
       continue;

@@ -13,6 +13,7 @@
 
 #include "core/graph_cache.h"
 #include "dist/control.h"
+#include "dist/expert_exchange.h"
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
 #include "nn/decoder.h"
@@ -25,6 +26,9 @@ namespace hone {
 struct GenerateTogether {
   GroupObserver* values = nullptr;  ///< brings the values of a group for its use; null: all values are present
   Control* ranks = nullptr;         ///< among which the prompts are dealt; null: one rank
+  /// Brings the tokens of `ranks` to the experts that are spread over them; null: every rank has all experts. The
+  /// expert groups are consecutive ranks. The generator connects it.
+  ExpertExchange* experts = nullptr;
 };
 
 struct GeneratorOptions {
@@ -57,13 +61,14 @@ class Generator {
  public:
   /// `decoder` must be prepared for max_length positions, and its parameters loaded before generate(). It and `stream`
   /// must outlive this. Allocates the cache (Decoder::cache, for max_sequences of max_length) and, by dry passes, the
-  /// memory of the largest pass.
+  /// memory of the largest pass. With spread experts it is collective, and the sizes are the same on all ranks.
   Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options);
   ~Generator();
 
   /// The answers, in the order of the prompts. A sequence ends at a stop token, after max_new_tokens or at max_length.
-  /// Its tokens do not depend on other prompts, max_sequences or the numbers of threads and ranks. All ranks must call
-  /// it with the same prompts; each gets all answers, but on_token only for those it computes. Throws UserError for an
+  /// Its tokens do not depend on other prompts, max_sequences or the numbers of threads and ranks; but spread experts
+  /// add a token's outputs in another order. All ranks must call it with the same prompts; each gets all answers, but
+  /// on_token only for those it computes. Throws UserError for an
   /// empty prompt, a prompt of max_length tokens or more, an id outside the vocabulary, and sampling options out of
   /// range; Error(kNumbersLost) for logits that are not finite.
   std::vector<GeneratedSequence> generate(const GenerationRequest& request);
@@ -99,11 +104,12 @@ class Generator {
   /// The index of this rank's i-th prompt among all.
   size_t prompt_index(size_t i) const { return i * ranks() + rank(); }
   void check(const GenerationRequest& request) const;
-  /// The observer's calls of a pass, on a rank that has none to run while others have: it gives them its part of the
-  /// weights.
+  /// On a rank that has no pass to run while others have: it gives them its part of the weights, by the observer's
+  /// calls of a pass, or computes its experts for them, in a pass of one token.
   void idle_pass();
-  /// Whether a pass follows, here or on any rank that needs this one's part of the weights.
-  bool goes_on(bool here) const;
+  /// Whether a pass follows, of `tokens` tokens here (0: none), or on any rank that needs this one's part of the
+  /// weights. Then the exchange of tokens has begun.
+  bool goes_on(int64_t tokens) const;
   /// The answers of all ranks to `prompts` prompts, from those of this one.
   std::vector<GeneratedSequence> of_all_ranks(std::vector<GeneratedSequence> own, size_t prompts) const;
   size_t rank() const;

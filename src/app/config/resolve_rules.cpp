@@ -33,7 +33,7 @@ void check_expert_ranks(const RunConfig& run, const std::string& where) {
   if (machine.ranks % size != 0) {
     refuse(fmt::format("experts are spread over {} ranks, which do not divide the {} that {} started", size,
                        machine.ranks == 1 ? "one" : std::to_string(machine.ranks), machine.ranks == 1 ? "was" : "were"),
-           fmt::format("start a multiple of {} ranks: hone launch -n {} -- train …; or choose a divisor", size, size));
+           fmt::format("start a multiple of {} ranks: hone launch -n {} -- …; or choose a divisor", size, size));
   }
   if (machine.shard_size % size != 0) {
     refuse(fmt::format("groups of dp_shard_size {} ranks share state, and experts are spread over {} ranks of a group",

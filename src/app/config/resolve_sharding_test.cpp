@@ -77,7 +77,7 @@ TEST(Config, ExpertsAreSpreadOverADivisorOfTheRanks) {
   EXPECT_EQ(spread_over("expert_parallel_size: 1", {1}), "1");
   EXPECT_EQ(spread_over("expert_parallel_size: 3"),
             "experts are spread over 3 ranks, which do not divide the 8 that were started | run.yaml:1 | start a "
-            "multiple of 3 ranks: hone launch -n 3 -- train …; or choose a divisor");
+            "multiple of 3 ranks: hone launch -n 3 -- …; or choose a divisor");
   EXPECT_THAT(spread_over("expert_parallel_size: 2", {1}), HasSubstr("hone launch -n 2"));
   EXPECT_THAT(spread_over("expert_parallel_size: 8\nzero_stage: 3\ndp_shard_size: 4"),
               HasSubstr("choose a divisor of dp_shard_size"));

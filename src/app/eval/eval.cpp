@@ -76,10 +76,6 @@ SamplingOptions sampling_of(const RunConfig& config, const fs::path& model) {
 class Answers {
  public:
   Answers(const EvaluationRun& run, const std::string& file) : run_(run), tokenizer_(run.described.tokenizer()) {
-    if (run.described.model->store().expert_ranks() > 1) {
-      throw UserError("answers to prompts with spread experts are known, not in this version", "expert_parallel_size",
-                      "use zero_stage: 3 instead, which shards the experts with all other weights");
-    }
     if (tokenizer_ == nullptr) {
       throw UserError("the model has no tokenizer, which prompts need", file,
                       "copy the tokenizer's files into the model folder");
@@ -114,6 +110,11 @@ class Answers {
     if (store.brings_values()) {
       Communicator* const sharing = ranks != nullptr ? &run_.group.mesh()->weights() : nullptr;
       options.together.values = &feed.emplace(sharing, store, decoder.placement(), stream.device());
+    }
+    std::optional<ExpertExchange> exchange;
+    if (store.expert_ranks() > 1) {
+      options.together.experts =
+          &exchange.emplace(store.expert_rank(), store.expert_ranks(), run_.group.mesh()->experts());
     }
     if (ranks != nullptr) options.together.ranks = &ranks->control();
     Generator generator(decoder, stream, options);
