@@ -2,6 +2,7 @@
 // Without a GPU, a second CPU stream computes them.
 #include <cmath>
 
+#include "core/numa_testing.h"
 #include "device_main.h"
 #include "program.h"
 
@@ -110,6 +111,31 @@ TEST_F(ExpertsOnTheCpu, TrainInEveryWay) {
   done(train("chosen", {"max_steps=2", "experts_device=auto"}));
   const std::string log = read_file(folder_ / "chosen" / "run.log");
   EXPECT_NE(log.find("experts_device auto: gpu; "), std::string::npos) << log;
+}
+
+TEST_F(ExpertsOnTheCpu, LearnTheSameBitsOnSeveralNumaNodes) {
+  const auto losses = [&](const std::string& run) {
+    std::vector<double> values;
+    for (const Json& line : read_json_lines(folder_ / run / "metrics.jsonl")) {
+      if (line.contains("loss")) values.push_back(line["loss"].get<double>());
+    }
+    return values;
+  };
+  const auto trained = [&](const std::string& run, int nodes, std::vector<std::string> more) {
+    const StatedNodes stated(nodes);
+    more.insert(more.end(), {"max_steps=3", "experts_device=cpu", "threads=4", "logging_steps=1"});
+    done(train(run, more));
+    return losses(run);
+  };
+  for (const std::string format : {"auto", "nf4"}) {
+    SCOPED_TRACE(format);
+    const std::vector<double> one = trained(format + "1", 1, {"base_weight_dtype=" + format});
+    EXPECT_EQ(one.size(), 3u);
+    EXPECT_EQ(trained(format + "2", 2, {"base_weight_dtype=" + format}), one);
+    EXPECT_TRUE(adapter_of(format + "1") == adapter_of(format + "2"));
+  }
+  EXPECT_NE(read_file(folder_ / "nf42" / "run.log").find("experts on the CPU: 2 NUMA nodes with 2 + 2 threads"),
+            std::string::npos);
 }
 
 TEST_F(ExpertsOnTheCpu, AreThereOnceForTheRanksOfAHost) {

@@ -49,7 +49,7 @@ MappableMemory::MappableMemory(Device device, const std::vector<size_t>& pieces)
 }
 
 std::string MappableMemory::import(const Descriptor& shared, size_t bytes) {
-  Piece piece{.begin = size_, .bytes = bytes};
+  Piece piece{.begin = size_, .bytes = bytes, .imported = true};
   if (on_gpu(device_)) {
     std::string why_not;
     piece.handle = cuda::import_memory(device_.index, shared.descriptor(), why_not);
@@ -126,7 +126,7 @@ std::string AddressRange::map(size_t at, const MappableMemory& memory, size_t of
       return "the system does not map it";
     } else {  // as memory of a Buffer
       madvise(address, piece.bytes, MADV_HUGEPAGE);
-      interleave_pages(address, piece.bytes);
+      if (!piece.imported) interleave_pages(address, piece.bytes);
     }
     mapped += piece.bytes;
   }

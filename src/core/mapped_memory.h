@@ -50,6 +50,7 @@ class MappableMemory {
     size_t begin = 0, bytes = 0;
     unsigned long long handle = 0;  // of a GPU's memory
     Descriptor file = {};           // of a CPU's
+    bool imported = false;          // the process that made it says on which NUMA nodes its pages are
   };
   Device device_;
   size_t size_ = 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/process_kernels.h"
+#include "core/thread_pool.h"
 
 namespace hone {
 
@@ -43,6 +44,7 @@ void Stream::synchronize() {
 }
 
 void Stream::serve() {
+  pool_.bind_caller();
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });

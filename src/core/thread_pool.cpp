@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/numa.h"
 #include "core/spin_wait.h"
 
 namespace hone {
@@ -46,13 +45,25 @@ ThreadPool::ThreadPool(int threads) {
                     "remove it to use all cores");
   }
   active_.store(threads - 1);
-  const std::vector<NumaNode> nodes = threads > 1 ? numa_nodes() : std::vector<NumaNode>{};
+  if (threads > 1) nodes_ = nodes_in_use();
+  if (nodes_.size() < 2) nodes_.clear();
+  std::vector<int> nodes_of_cores;
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    nodes_of_cores.insert(nodes_of_cores.end(), nodes_[n].cores.size(), static_cast<int>(n));
+  }
+  for (size_t thread = 0; !nodes_.empty() && thread < static_cast<size_t>(threads); ++thread) {
+    node_of_thread_.push_back(nodes_of_cores[thread * nodes_of_cores.size() / static_cast<size_t>(threads)]);
+  }
   for (int thread = 1; thread < threads; ++thread) {
-    workers_.emplace_back([this, thread, nodes] {
-      if (nodes.size() > 1) run_on(nodes[static_cast<size_t>(thread) % nodes.size()]);
+    workers_.emplace_back([this, thread] {
+      bind(thread);
       work(thread);
     });
   }
+}
+
+void ThreadPool::bind(int thread) const {
+  if (!nodes_.empty()) run_on(nodes_[static_cast<size_t>(node_of(thread))]);
 }
 
 ThreadPool::~ThreadPool() {

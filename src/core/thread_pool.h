@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/numa.h"
+
 namespace hone {
 
 /// Receives reports on the work of a pool's threads.
@@ -25,7 +27,8 @@ class LoopObserver {
 };
 
 /// Threads for fork-join loops: one at a time, not nested (a nested call runs inline). A loop does not wait for a late
-/// thread.
+/// thread. On a machine with several NUMA nodes (core/numa.h) the threads are spread over all of them, as the cores
+/// are, and each is bound to the cores of its node.
 class ThreadPool {
  public:
   /// `threads` in all, including the caller of parallel_for; 0: all cores. Throws UserError for more than 4096.
@@ -35,6 +38,13 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// NUMA nodes that the threads are spread over: 1 if none is bound to a node.
+  int nodes() const { return nodes_.empty() ? 1 : static_cast<int>(nodes_.size()); }
+  /// The node of a thread, in [0, nodes()).
+  int node_of(int thread) const { return nodes_.empty() ? 0 : node_of_thread_[static_cast<size_t>(thread)]; }
+  /// Binds the calling thread, whose only loops are this pool's, to the node of thread 0, which it is in them.
+  void bind_caller() const { bind(0); }
 
   /// Calls body(i, thread) for each i in [0, count), thread in [0, size()). The assignment of i to threads is not
   /// fixed: a body must only write data of i, so results do not depend on the number of threads. The first exception of
@@ -49,11 +59,14 @@ class ThreadPool {
   void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
 
  private:
+  void bind(int thread) const;
   void work(int thread);
   void run_tasks(int thread);
   /// Runs tasks on this thread until none is left; returns their number.
   int64_t take_tasks(int thread);
 
+  std::vector<NumaNode> nodes_;      ///< empty unless there are several
+  std::vector<int> node_of_thread_;  ///< of each of size() threads, if there are
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;

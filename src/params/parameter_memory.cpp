@@ -10,8 +10,10 @@
 #include "core/aligned.h"
 #include "core/arena.h"
 #include "core/host_buffer.h"
+#include "core/numa.h"
 #include "core/planned_device.h"
 #include "ops/adamw/dynamic_code.h"
+#include "params/frozen_weights.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
 
@@ -350,6 +352,15 @@ void ParameterStore::place_shared_values(std::byte* addresses) {
   }
 }
 
+void ParameterStore::spread_experts() {
+  for (Parameter& p : parameters_) {
+    if (!p.on_host() || !is_routed_expert(p)) continue;
+    for (const Tensor& tensor : {p.stored_.payload, p.stored_.scales, p.gradient_}) {
+      if (tensor.defined()) spread_items(tensor.data, tensor.bytes(), p.shape()[0]);
+    }
+  }
+}
+
 void ParameterStore::allocate(Device device, bool inference) {
   for (const Part& part : parts()) {
     for (Parameter& parameter : parameters_) part.tensor(parameter) = {};  // left by a dry plan
@@ -392,6 +403,7 @@ void ParameterStore::allocate(Device device, bool inference) {
     mapped_->allocate(device);
     place_mapped_values();
   }
+  if (!is_planned(device)) spread_experts();
   if (shared_ && !is_planned(device)) shared_->allocate();
   if (shared_) place_shared_values(is_planned(device) ? kNoMemory : shared_->data());
   present_stored_values();

@@ -127,6 +127,8 @@ class ParameterStore {
   void place_mapped_values();
   /// Sets the tensors of shared values, at these addresses.
   void place_shared_values(std::byte* addresses);
+  /// Spreads the routed experts of values and gradients on the host over NUMA nodes, except shared ones.
+  void spread_experts();
   /// Chooses the parameters whose values the ranks of a host share.
   void share_on_host(const RankShare& share);
   /// Every value is whole, and ops read it where it is.

@@ -8,6 +8,7 @@
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "core/error.h"
+#include "core/numa.h"
 #include "params/parameter.h"
 
 namespace hone {
@@ -61,6 +62,13 @@ void SharedValues::allocate() {
   addresses_ = AddressRange({}, static_cast<size_t>(all_bytes()));
   mapped_ = 0;
   if (!map(place_, own_).empty()) throw_out_of_host_memory(own_.size());
+  for (const Parameter* p : parameters_) {
+    if (!owns(*p)) continue;
+    spread_items(data() + payload_offset(*p), bytes_of(payload_of(*p)), p->shape()[0]);
+    if (const auto scales = p->format().scales(p->shape())) {
+      spread_items(data() + scales_offset(*p), bytes_of(*scales), p->shape()[0]);
+    }
+  }
 }
 
 std::string SharedValues::map(int place, const MappableMemory& part) {

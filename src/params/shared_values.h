@@ -34,7 +34,7 @@ class SharedValues {
   /// What a rank adds to that, evenly divided.
   int64_t bytes() const { return (all_bytes() + ranks() - 1) / ranks(); }
 
-  /// Allocates this rank's part, in its place.
+  /// Allocates this rank's part, in its place, each parameter's experts spread over NUMA nodes (spread_items).
   void allocate();
   /// Of all parts, from allocation on; where those of other ranks are, there is no memory until map().
   std::byte* data() const { return addresses_.data(); }

@@ -1,12 +1,14 @@
 #include "train/loaded_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
+#include "core/numa.h"
 #include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
 #include "train/checkpoint_folder.h"
@@ -164,6 +166,16 @@ void log_pinned(int64_t bytes, double seconds, Logger& logger) {
   logger.info("host memory pinned: {:.2f} GB in {:.1f} s", static_cast<double>(bytes) / 1e9, seconds);
 }
 
+/// Where experts that the CPU computes are, and the threads near them.
+std::string experts_line(const ThreadPool& pool) {
+  if (pool.nodes() == 1) return fmt::format("experts on the CPU: {} threads, not bound to NUMA nodes", pool.size());
+  std::vector<int> threads(static_cast<size_t>(pool.nodes()));
+  for (int thread = 0; thread < pool.size(); ++thread) ++threads[static_cast<size_t>(pool.node_of(thread))];
+  return fmt::format("experts on the CPU: {} NUMA nodes with {} threads, each with its part of every layer's experts{}",
+                     pool.nodes(), fmt::join(threads, " + "),
+                     may_place_pages() ? "" : " (by first touch: mbind is not permitted)");
+}
+
 }  // namespace
 
 void load_weights(const DescribedModel& described, RunContext& context, bool inference) {
@@ -191,6 +203,7 @@ void load_weights(const DescribedModel& described, RunContext& context, bool inf
   logger.console().clear_progress();
   if (model.lora()) order_frozen_weights(model.store(), context.pool);
   logger.info("weights loaded: {:.2f} GB in {:.1f} s", static_cast<double>(total) / 1e9, seconds_since(begin));
+  if (model.store().experts_on_host()) logger.info("{}", experts_line(context.pool));
 }
 
 void read_saved_weights(const std::filesystem::path& folder, LoadedModel& model, ThreadPool& pool, FileLedger* ledger) {

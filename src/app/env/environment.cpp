@@ -122,13 +122,21 @@ Facts gpu_facts() {
   return rows;
 }
 
-/// The NUMA nodes: "1", or "2 (24 + 24 cores), threads and memory are spread over them".
-std::string memory_nodes() {
-  const std::vector<NumaNode> nodes = numa_nodes();
-  if (nodes.size() < 2) return "1";
-  std::string cores;
-  for (const NumaNode& node : nodes) cores += fmt::format("{}{}", cores.empty() ? "" : " + ", node.cores.size());
-  return fmt::format("{} ({} cores), threads and memory are spread over them", nodes.size(), cores);
+/// The NUMA nodes that threads and memory are spread over: their number, and what each has.
+Facts memory_nodes() {
+  const std::vector<NumaNode> nodes = nodes_in_use();
+  std::string number = fmt::format("{}", nodes.size());
+  if (nodes.size() > 1) number += ", threads and memory are spread over them";
+  if (nodes.size() > 1 && !may_place_pages()) number += " (by first touch: mbind is not permitted)";
+  Facts rows = {{"memory_nodes", number}};
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const NodeMemory memory = memory_of_node(nodes[i].number);
+    rows.emplace_back(
+        fmt::format("memory_node_{}", i),
+        fmt::format("cores {}; {} of {} free", core_list(nodes[i].cores), human_bytes(static_cast<double>(memory.free)),
+                    human_bytes(static_cast<double>(memory.total))));
+  }
+  return rows;
 }
 
 Facts facts() {
@@ -138,12 +146,15 @@ Facts facts() {
       {"compiler", compiler()},
       {"cpu", cpu_name()},
       {"cores", fmt::format("{}", std::thread::hardware_concurrency())},
-      {"memory_nodes", memory_nodes()},
+  };
+  for (auto& row : memory_nodes()) rows.push_back(std::move(row));
+  const Facts of_cpu = {
       {"memory_free", human_bytes(static_cast<double>(available_host_memory()))},
       {"features", features(true)},
       {"features_missing", features(false)},
       {"instruction_set", std::string(name_of(active_isa()))},
   };
+  rows.insert(rows.end(), of_cpu.begin(), of_cpu.end());
   for (const char* kernel : kKernels) rows.emplace_back(kernel, std::string(name_of(active_isa())));
   for (auto& row : gpu_facts()) rows.push_back(std::move(row));
   return rows;

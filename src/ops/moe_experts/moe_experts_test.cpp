@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/cpu_features.h"
+#include "core/numa_testing.h"
 #include "core/thread_pool.h"
 #include "kernels/op_testing.h"
 #include "ops/moe_experts/moe_experts_testing.h"
@@ -23,6 +24,7 @@ using testing::MoeOptions;
 using testing::MoeSizes;
 using testing::OpCase;
 using testing::OpResult;
+using testing::spread_routing;
 using testing::Values;
 
 /// Chains of two products of at most 67 terms of size 1, forward and backward: 4 · 67 · 2^-24.
@@ -282,6 +284,30 @@ TEST(MoeExperts, ResultsDoNotDependOnThreadsNorOnRecomputation) {
       const OpResult got = run_op(c, {.dtype = dtype, .recompute = threads == 3, .threads = threads});
       EXPECT_EQ(got.outputs, want.outputs);
       EXPECT_EQ(got.gradients, want.gradients);
+    }
+  }
+}
+
+TEST(MoeExperts, ResultsDoNotDependOnNumaNodes) {
+  const MoeSizes s{97, 128, 64, 7, 2};
+  const std::vector<int32_t> skewed = [&] {  // most rows on the first node
+    std::vector<int32_t> ids = spread_routing(s);
+    for (size_t choice = 0; choice < ids.size(); choice += 2) ids[choice] = ids[choice + 1] == 0 ? 1 : 0;
+    return ids;
+  }();
+  for (const MoeOptions& options :
+       {MoeOptions{.lora = MoeLora::kSplit, .dropout = 0.1f}, MoeOptions{.biases = true, .ids = skewed},
+        MoeOptions{.lora = MoeLora::kSplit, .base_format = &int8_format()},
+        MoeOptions{.lora = MoeLora::kSplit, .base_trained = false, .ids = skewed}}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      const OpCase c = moe_case(s, options);
+      const OpResult want = run_op(c, {.dtype = dtype, .threads = 1});
+      for (const int nodes : {1, 2, 3, 4}) {
+        const StatedNodes stated(nodes);
+        const OpResult got = run_op(c, {.dtype = dtype, .threads = 4});
+        EXPECT_EQ(got.outputs, want.outputs) << nodes;
+        EXPECT_EQ(got.gradients, want.gradients) << nodes;
+      }
     }
   }
 }

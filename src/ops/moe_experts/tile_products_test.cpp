@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/cpu_features.h"
+#include "core/numa_testing.h"
 #include "core/thread_pool.h"
 #include "formats/tiled_weights.h"
 #include "kernels/op_testing.h"
@@ -137,16 +138,19 @@ TEST_F(TileProducts, MatchVectorsWhereOneExpertTakesAll) {
   expect_matches_vectors({530, 96, 64, 4, 1}, {.lora = MoeLora::kSplit, .ids = ids});
 }
 
-TEST_F(TileProducts, DoNotDependOnThreads) {
+TEST_F(TileProducts, DoNotDependOnThreadsNorOnNumaNodes) {
   // Large enough that threads get different parts.
   for (const MoeOptions& options :
        {MoeOptions{}, {.lora = MoeLora::kSplit}, {.lora = MoeLora::kSplit, .base_format = &int8_format()}}) {
     const OpCase c = moe_case({300, 320, 256, 3, 2}, options);
     const OpResult want = run_on(Isa::kAmx, c, 1);
     for (int threads : {2, 5}) {
-      const OpResult got = run_on(Isa::kAmx, c, threads);
-      EXPECT_EQ(got.outputs, want.outputs);
-      EXPECT_EQ(got.gradients, want.gradients);
+      for (int nodes : {1, 2, 3}) {
+        const StatedNodes stated(nodes);
+        const OpResult got = run_on(Isa::kAmx, c, threads);
+        EXPECT_EQ(got.outputs, want.outputs);
+        EXPECT_EQ(got.gradients, want.gradients);
+      }
     }
   }
 }

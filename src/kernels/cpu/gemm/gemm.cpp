@@ -5,6 +5,7 @@
 
 #include "core/cpu_features.h"
 #include "core/error.h"
+#include "core/node_loop.h"
 #include "core/page_memory.h"
 #include "core/thread_pool.h"
 #include "kernels/cpu/gemm/amx_products.h"
@@ -129,13 +130,18 @@ void tiled_products(ThreadPool& pool, std::span<const GemmArgs> groups) {
     tilings.back().streams = streams;
     tasks += tilings.back().tiles;
   }
-  pool.parallel_for(tasks, [&](int64_t task, int) {
-    // The last group that starts at or before the task: empty groups share a start with their successor.
+  // The last group that starts at or before the task: empty groups share a start with their successor.
+  const auto group_of = [&](int64_t task) {
     const auto after = std::upper_bound(first_task.begin(), first_task.end(), task);
-    const size_t group = static_cast<size_t>(after - first_task.begin()) - 1;
-    const GemmArgs& g = groups[group];
-    kernel.compute(g, tilings[group].tile(g, task - first_task[group]), thread_workspace());
-  });
+    return static_cast<size_t>(after - first_task.begin()) - 1;
+  };
+  parallel_for_on_nodes(
+      pool, tasks, [&](int64_t task) { return groups[group_of(task)].node; },
+      [&](int64_t task, int) {
+        const size_t group = group_of(task);
+        const GemmArgs& g = groups[group];
+        kernel.compute(g, tilings[group].tile(g, task - first_task[group]), thread_workspace());
+      });
 }
 
 bool runs_on_amx(const GemmArgs& g) { return gemm_rounds() && amx::takes(g); }

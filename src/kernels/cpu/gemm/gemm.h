@@ -69,6 +69,7 @@ struct GemmArgs {
   /// Whether float32 operands may be rounded to bf16 (nearest even): for ops with bf16 activations
   /// (ops/linear/linear.h).
   bool may_round = false;
+  int node = 0;  ///< of the pool's NUMA nodes, whose memory has the largest operand: its threads compute it first
 };
 
 /// View of a 2-dimensional tensor.
@@ -89,7 +90,7 @@ bool gemm_rounds();
 void gemm(ThreadPool& pool, const GemmArgs& args);
 
 /// Runs many products (experts) as one set of tasks; empty ones (m, n or k of 0) are allowed. The C of products must
-/// not overlap.
+/// not overlap. Products on AMX ignore their nodes.
 void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups);
 
 /// Runs one product on the calling thread, for use inside a task (attention: per head and block). The packing workspace

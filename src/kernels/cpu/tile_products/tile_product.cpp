@@ -104,14 +104,27 @@ void TileProduct::store(ThreadPool& pool, const Tensor& c) {
 }
 
 /// A thread that starts some rows continues with them until all their columns are taken, so that it packs them once;
-/// when no rows are left, it takes columns of rows that other threads have started.
+/// when no rows are left, it takes columns of rows that other threads have started. So it does with the groups whose
+/// weights are on its own node first.
 void TileProduct::run(ThreadPool& pool) {
   const std::vector<Rows> rows = cut(pool.size());
   std::vector<std::atomic<int64_t>> begun(rows.size());  // strips taken, per rows
-  std::atomic<size_t> next{0};
-  pool.parallel_for(pool.size(), [&](int64_t, int) {
-    for (size_t i; (i = next.fetch_add(1)) < rows.size();) multiply(rows[i], begun[i]);
-    for (size_t i = 0; i < rows.size(); ++i) multiply(rows[i], begun[i]);
+  struct alignas(64) OfNode {
+    std::vector<size_t> rows;
+    std::atomic<size_t> next{0};
+  };
+  const int nodes = pool.nodes();
+  std::vector<OfNode> parts(static_cast<size_t>(nodes));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    parts[static_cast<size_t>(node_of_item(rows[i].expert, offsets_.numel() - 1, nodes))].rows.push_back(i);
+  }
+  pool.parallel_for(pool.size(), [&](int64_t, int thread) {
+    for (int step = 0; step < nodes; ++step) {
+      OfNode& part = parts[static_cast<size_t>((pool.node_of(thread) + step) % nodes)];
+      for (size_t i; (i = part.next.fetch_add(1)) < part.rows.size();)
+        multiply(rows[part.rows[i]], begun[part.rows[i]]);
+      for (const size_t i : part.rows) multiply(rows[i], begun[i]);
+    }
   });
 }
 

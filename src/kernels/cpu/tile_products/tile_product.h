@@ -33,7 +33,8 @@ struct TileFactor {
   std::vector<amx::LowRankFactor> low_rank(int64_t e, bool joins_columns) const;
 };
 
-/// A product over all groups, run as tasks.
+/// A product over all groups, run as tasks; the threads of the NUMA node that has a group's weight (spread_items of
+/// core/numa.h) take its tasks first.
 class TileProduct {
  public:
   /// `offsets` as in ExpertRows. `low_rank` [R, J] is undefined without adapters. `factor` must outlive this.

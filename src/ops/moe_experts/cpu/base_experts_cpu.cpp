@@ -1,5 +1,6 @@
 #include "ops/moe_experts/cpu/base_experts_cpu.h"
 
+#include "core/node_loop.h"
 #include "kernels/cpu/gemm/task_cut.h"
 #include "kernels/cpu/row_math/packed_rows.h"
 #include "ops/moe_experts/cpu/tile_products_cpu.h"
@@ -30,7 +31,10 @@ void BaseExperts::dequantize(ThreadPool& pool, std::span<const int64_t> experts)
   const Tensor& payload = weight_.payload;
   const int64_t n = payload.shape[1], k = payload.shape[2], tasks = ceil_div(n, kTaskRows);
   const EncodedWeight encoded{payload.shape, payload, weight_.scales};
-  pool.parallel_for(static_cast<int64_t>(experts.size()) * tasks, [&](int64_t task, int) {
+  const auto node_of = [&](int64_t task) {
+    return node_of_item(experts[static_cast<size_t>(task / tasks)], payload.shape[0], pool.nodes());
+  };
+  parallel_for_on_nodes(pool, static_cast<int64_t>(experts.size()) * tasks, node_of, [&](int64_t task, int) {
     const int64_t slot = task / tasks, row = task % tasks * kTaskRows, e = experts[static_cast<size_t>(slot)];
     const int64_t rows = std::min(kTaskRows, n - row);
     if (const auto& packed = weight_.packed) {
@@ -45,9 +49,14 @@ void BaseExperts::dequantize(ThreadPool& pool, std::span<const int64_t> experts)
 template <class Multiply>
 void BaseExperts::for_experts(ThreadPool& pool, const ExpertRows& rows, Multiply multiply) const {
   const int64_t* offsets = rows.offsets.as<int64_t>();
+  const int64_t count = weight_.payload.shape[0];
+  const int nodes = pool.nodes();
   std::vector<int64_t> chosen;
-  for (int64_t e = 0; e < weight_.payload.shape[0]; ++e) {
-    if (offsets[e] < offsets[e + 1]) chosen.push_back(e);
+  for (int64_t i = 0; i < ceil_div(count, nodes); ++i) {
+    for (int node = 0; node < nodes; ++node) {
+      const int64_t e = first_item_of_node(node, count, nodes) + i;
+      if (e < first_item_of_node(node + 1, count, nodes) && offsets[e] < offsets[e + 1]) chosen.push_back(e);
+    }
   }
   const std::span<const int64_t> all = chosen;
   if (!wide_.defined()) {

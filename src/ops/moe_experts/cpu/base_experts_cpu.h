@@ -26,6 +26,7 @@ class BaseExperts {
 
  private:
   /// Calls multiply(experts, w) for lists of experts until all with rows are done; w(i) is the weight of experts[i].
+  /// A list has experts of all NUMA nodes, so that none waits while the weights of others are dequantised.
   template <class Multiply>
   void for_experts(ThreadPool& pool, const ExpertRows& rows, Multiply multiply) const;
   void dequantize(ThreadPool& pool, std::span<const int64_t> experts) const;

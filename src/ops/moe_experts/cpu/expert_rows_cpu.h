@@ -23,7 +23,8 @@ inline float element_of(const Tensor& t, int64_t i) {
   return t.dtype == DType::kF32 ? t.as<float>()[i] : static_cast<float>(t.as<BFloat16>()[i]);
 }
 
-/// Runs product(slice, i) of experts[i], also for those without rows, as one set of tasks.
+/// Runs product(slice, i) of experts[i], also for those without rows, as one set of tasks; the threads of the NUMA node
+/// that has an expert (spread_items of core/numa.h) take its tasks first.
 template <class Experts, class Product>
 void expert_products(ThreadPool& pool, const ExpertRows& rows, const Experts& experts, Product product) {
   const int64_t* offsets = rows.offsets.as<int64_t>();
@@ -32,6 +33,7 @@ void expert_products(ThreadPool& pool, const ExpertRows& rows, const Experts& ex
   for (size_t i = 0; i < experts.size(); ++i) {
     const int64_t e = experts[i];
     groups.push_back(product(ExpertSlice{e, offsets[e], offsets[e + 1] - offsets[e]}, i));
+    groups.back().node = node_of_item(e, rows.offsets.numel() - 1, pool.nodes());
   }
   grouped_gemm(pool, groups);
 }
