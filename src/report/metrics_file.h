@@ -42,8 +42,8 @@ Json metrics_object(std::span<const Metric> metrics);
 /// "NaN", "Infinity" or "-Infinity", which are not JSON numbers.
 const char* nonfinite_name(double value);
 
-/// Where a run continues. It writes again what comes later: the lines of later steps, and where `evaluation_due` those of
-/// the evaluation after `step`, which are the lines without `loss`.
+/// Where a run continues. It writes again what comes later: the lines of later steps, and where `evaluation_due` those
+/// of the evaluation after `step`, which are the lines without `loss`.
 struct ResumePoint {
   int64_t step = 0;
   bool evaluation_due = false;
