@@ -36,8 +36,11 @@ struct NodeMemory {
 };
 NodeMemory memory_of_node(int number, const std::filesystem::path& folder = "/sys/devices/system/node");
 
-/// The node, of `nodes`, of item i of `count`: consecutive items are on one node, and each has as many, up to one.
-inline int node_of_item(int64_t i, int64_t count, int nodes) { return static_cast<int>(i * nodes / count); }
+/// The node, of `nodes`, of item i of `count`: consecutive items are on one node, and each has as many, up to one. 0 if
+/// there are no items.
+inline int node_of_item(int64_t i, int64_t count, int nodes) {
+  return count > 0 ? static_cast<int>(i * nodes / count) : 0;
+}
 /// The first item of a node; of `nodes`, the end.
 inline int64_t first_item_of_node(int node, int64_t count, int nodes) { return (node * count + nodes - 1) / nodes; }
 
