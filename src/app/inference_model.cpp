@@ -18,6 +18,7 @@
 #include "params/mapped_values.h"
 #include "session/device_facts.h"
 #include "train/experts_device.h"
+#include "train/fitting_setting.h"
 #include "train/run_options.h"
 #include "train/saved_chat.h"
 #include "weights/model_folder.h"
@@ -285,9 +286,7 @@ std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& 
   };
   Change on_cpu{run, "--experts-device cpu"};
   on_cpu.run.machine.experts_device = "cpu";
-  const bool has_others = run.machine.experts_device == "gpu" && decoder.num_moe_layers() > 0 &&
-                          run.machine.ranks_of_host > 0 && !offload_of(run.machine.cpu_offload).experts;
-  if (!has_others) return {with_params({run, ""})};
+  if (decoder.num_moe_layers() == 0 || !can_have_experts_on_cpu(run)) return {with_params({run, ""})};
   return {on_cpu, with_params({run, ""}), with_params(on_cpu)};
 }
 

@@ -64,10 +64,10 @@ bool may_place_pages();
 /// on a machine with one node.
 void interleave_pages(void* memory, size_t bytes);
 
-/// Gives item i of `count` equal items the memory of node_of_item(i), of nodes_in_use(); a page that items of two nodes
-/// share is on one of them, and what a full node has no room for is on others. The memory is of zeros that nobody has
-/// touched. If may_place_pages() is false, threads on each node touch its pages first, which commits them. Does nothing
-/// on a machine with one node.
+/// Gives item i of `count` equal items the memory of node_of_item(i), of nodes_in_use(). A page with items of two nodes
+/// is on one of them. If a node is full, the system takes memory of other nodes. The memory must be zero, and no page
+/// of it may have been touched. If may_place_pages() is false, threads on each node touch its pages first, which
+/// commits them. Does nothing on a machine with one node.
 void spread_items(std::byte* memory, size_t bytes, int64_t count);
 
 /// Writes a zero to every page of memory that is zero, with several threads if it has many: those of a node if one is

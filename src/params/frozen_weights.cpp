@@ -66,6 +66,14 @@ void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
   order(store, pool, [](const Parameter& p) { return is_routed_expert(p) || is_linear(p); });
 }
 
+std::set<int> layers_with_experts(const ParameterStore& store) {
+  std::set<int> layers;
+  for (const Parameter& p : store.all()) {
+    if (p.of_experts()) layers.insert(p.layer());
+  }
+  return layers;
+}
+
 bool experts_are_dense(const ParameterStore& store) {
   return std::all_of(store.all().begin(), store.all().end(),
                      [](const Parameter& p) { return !is_routed_expert(p) || p.format().dense(); });

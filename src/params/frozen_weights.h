@@ -1,6 +1,8 @@
 // Frozen weights in formats that take fewer bytes or that products read faster (formats/weight_format.h).
 #pragma once
 
+#include <set>
+
 #include "params/parameter_store.h"
 
 namespace hone {
@@ -19,6 +21,9 @@ bool experts_fit(const ParameterStore& store, const WeightFormat& format);
 
 /// Whether all weights of experts are in this format.
 bool experts_are_dense(const ParameterStore& store);
+
+/// The layers that have routed experts.
+std::set<int> layers_with_experts(const ParameterStore& store);
 
 /// Reorders dense frozen experts as tiles if products gain from it; after loading, and only if they will not be saved.
 void order_frozen_experts(ParameterStore& store, ThreadPool& pool);

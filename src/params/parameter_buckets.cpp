@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "params/frozen_weights.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
 
@@ -95,13 +96,11 @@ struct ExpertLayers {
   std::set<int> on_host;  ///< computed there
   std::set<int> in_host;  ///< brought for each use
 
-  ExpertLayers(const std::deque<Parameter>& parameters, const RankShare& share) {
-    for (const Parameter& p : parameters) {
-      if (p.of_experts()) in_host.insert(p.layer());
-    }
-    on_host = chosen_of(in_host, share.host_expert_layers);
-    for (const int layer : on_host) in_host.erase(layer);
-    in_host = chosen_of(in_host, share.offload.values() ? share.offload.expert_layers : 0);
+  ExpertLayers(const ParameterStore& store, const RankShare& share) {
+    std::set<int> others = layers_with_experts(store);
+    on_host = chosen_of(others, share.host_expert_layers);
+    for (const int layer : on_host) others.erase(layer);
+    in_host = chosen_of(others, share.offload.values() ? share.offload.expert_layers : 0);
   }
 };
 
@@ -243,7 +242,7 @@ void ParameterStore::share_among(const RankShare& share) {
   trained_buckets_ = 0;
   bool adapters = false;
   HONE_ASSERT(share.host_expert_layers == 0 || (share.expert_ranks == 1 && !share_layer_gradients_));
-  const ExpertLayers layers(parameters_, share);
+  const ExpertLayers layers(*this, share);
   experts_on_host_ = !layers.on_host.empty();
   for (Parameter& p : parameters_) {
     p.on_host_ = p.of_experts() && layers.on_host.contains(p.layer());

@@ -235,8 +235,6 @@ ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& 
   return {.slot = used_at_once ? 0 : parameter.group()->slot()};
 }
 
-namespace {}  // namespace
-
 void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places& places) const {
   const Parameter& front = *bucket.parameters.front();
   const bool trained = places.training && bucket.trained;

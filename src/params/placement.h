@@ -31,7 +31,8 @@ class ParameterGroup final : public Residency {
   const std::string& name() const { return place_.name; }
   int layer() const { return place_.layer; }
   LayerHalf half() const { return place_.half; }
-  /// For a half of a layer: its memory slot, which it shares with the same half of every second layer.
+  /// For a half of a layer: the slot of its gradients, which it shares with the same half of every second layer. Values
+  /// that are brought have their own (Bucket::slot).
   int slot() const {
     HONE_ASSERT(layer() >= 0, name());
     return 2 * static_cast<int>(half()) + layer() % 2;

@@ -192,11 +192,7 @@ void check_spread(const ParameterStore& store, const RankShare& share) {
 }
 
 void check_expert_layers(const ParameterStore& store, const RankShare& share) {
-  std::set<int> layers;
-  for (const Parameter& p : store.all()) {
-    if (p.of_experts()) layers.insert(p.layer());
-  }
-  const auto count = static_cast<int64_t>(layers.size());
+  const auto count = static_cast<int64_t>(layers_with_experts(store).size());
   if (count == 0 && share.host_expert_layers > 0) {
     throw UserError("the model has no routed experts to compute on the CPU", "experts_device",
                     "leave it out; cpu_offload: params has the weights of layers in host memory");

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,7 +69,7 @@ ExpertsPlace experts_place_of(const RunConfig& config) {
 
 ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t experts_per_token, bool training) {
   ExpertWork work;
-  std::set<int> layers;
+  work.layers = std::max<int64_t>(1, static_cast<int64_t>(layers_with_experts(store).size()));
   for (const Parameter& p : store.all()) {
     if (!is_routed_expert(p)) continue;
     const int64_t of_an_expert = p.shape().numel() / p.shape()[0];
@@ -87,9 +86,7 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
     const double chosen_by_a_token = static_cast<double>(experts_per_token) / static_cast<double>(p.shape()[0]);
     work.streamed += stored * part * uses;
     work.read += stored * uses * (1 - std::pow(1 - chosen_by_a_token, static_cast<double>(tokens)));
-    layers.insert(p.layer());
   }
-  work.layers = std::max<int64_t>(1, static_cast<int64_t>(layers.size()));
   return work;
 }
 
@@ -149,26 +146,27 @@ std::string text_of(ExpertsPlace place, int64_t layers) {
 
 }  // namespace
 
-ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work, const ExpertRates& rates,
+ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work,
+                                   const std::function<ExpertRates()>& measured,
                                    const std::function<bool(const RunConfig&)>& fits) {
   constexpr ExpertsPlace kDevice{}, kHost{.cpu = kAllLayers};
-  const auto fits_in = [&](ExpertsPlace place) {
-    const bool possible = place.streamed == 0 || !gathers_stepped_values(config);
-    return possible && fits(with_experts_in(config, place));
-  };
+  const auto fits_in = [&](ExpertsPlace place) { return fits(with_experts_in(config, place)); };
   if (config.model.expert_weight_dtype == "int8") return {kHost, "experts of 8 bits are computed on the CPU"};
   if (fits_in(kDevice)) return {kDevice, "they fit on the GPU"};
-  const auto whole = [&](int64_t layers) { return layers == work.layers ? kAllLayers : layers; };
+  const ExpertRates rates = measured();
+  const auto whole = [&](ExpertsPlace place) {
+    for (int64_t* const layers : {&place.cpu, &place.streamed}) *layers = *layers == work.layers ? kAllLayers : *layers;
+    return place;
+  };
   const int64_t computed = fewest_that_fit(work.layers, [&](int64_t n) { return fits_in({.cpu = n}); });
-  std::vector<ExpertsPlace> possible = {{.cpu = whole(computed)}};
+  std::vector<ExpertsPlace> possible = {{.cpu = computed}};
   if (!gathers_stepped_values(config)) {
     const int64_t streamed = fewest_that_fit(work.layers, [&](int64_t n) { return fits_in({.streamed = n}); });
-    possible.insert(possible.end(), {{.streamed = whole(streamed)}, fastest_of(streamed, work, rates)});
+    possible.insert(possible.end(), {{.streamed = streamed}, fastest_of(streamed, work, rates)});
   }
   std::vector<ExpertsPlace> places = {kHost};
   for (const ExpertsPlace place : possible) {
-    const auto same = [&](ExpertsPlace other) { return text_of(other, work.layers) == text_of(place, work.layers); };
-    if (std::none_of(places.begin(), places.end(), same)) places.push_back(place);
+    if (std::find(places.begin(), places.end(), whole(place)) == places.end()) places.push_back(whole(place));
   }
   std::stable_sort(places.begin(), places.end(), [&](ExpertsPlace a, ExpertsPlace b) {
     return seconds_of(a, work, rates) < seconds_of(b, work, rates);
@@ -193,8 +191,9 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertsQuestio
   if (decoder.num_moe_layers() == 0) return {{}, "the model has no routed experts"};
   if (device.kind == DeviceKind::kCpu) return {{}, "the device is the CPU"};
   const bool int8 = config.model.expert_weight_dtype == "int8";
+  const auto measured = [&, on = device, &threads = pool] { return expert_rates(on, threads, int8, dtype_of(config)); };
   return choose_experts_place(config, expert_work(model.store(), tokens, decoder.moe.num_experts_per_tok, training),
-                              expert_rates(device, pool, int8, dtype_of(config)), fits);
+                              measured, fits);
 }
 
 ExpertsDevice experts_device_in(const RunConfig& config, const ExpertsChoice& choice) {

@@ -53,13 +53,14 @@ double seconds_of(ExpertsPlace place, const ExpertWork& work, const ExpertRates&
 
 /// The place for a run: on the device if they fit there; else the fastest of those that fit, among all layers on the
 /// CPU, the fewest on the CPU or streamed that leave room for the others on the device, and of so many the share on the
-/// CPU with which streaming the rest takes least; and why. `fits`: whether a run of this configuration fits. If none
-/// does, all on the CPU, which needs least of the device.
+/// CPU with which streaming the rest takes least; and why. `measured` gives the rates, if they matter. `fits`: whether
+/// a run of this configuration fits. If none does, all on the CPU, which needs least of the device.
 struct ExpertsChoice {
   ExpertsPlace place;
   std::string reason;
 };
-ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work, const ExpertRates& rates,
+ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& work,
+                                   const std::function<ExpertRates()>& measured,
                                    const std::function<bool(const RunConfig&)>& fits);
 
 /// What a choice depends on.

@@ -52,7 +52,8 @@ TEST(ExpertsDevice, AutoIsTheFastestThatFits) {
       slow_cpu{.device = 1e14, .host = 1e12, .link = 5e11, .memory = 5e11},
       balanced{.device = 1e14, .host = 5e12, .link = 1e11, .memory = 5e11};
   const auto choose = [&](const ExpertRates& rates, auto fits) {
-    return choose_experts_place(config, kWork, rates, fits);
+    return choose_experts_place(
+        config, kWork, [&] { return rates; }, fits);
   };
   EXPECT_EQ(choose(slow_cpu, room_for(10)).place, kDevice);
   EXPECT_EQ(choose(slow_link, room_for(0)).place, kHost);
@@ -73,7 +74,10 @@ TEST(ExpertsDevice, AutoIsTheFastestThatFits) {
   RunConfig shares = config;
   shares.machine.ranks = 2;
   shares.machine.zero_stage = "2";
-  EXPECT_EQ(choose_experts_place(shares, kWork, slow_cpu, room_for(3)).place, ExpertsPlace{.cpu = 7});
+  EXPECT_EQ(choose_experts_place(
+                shares, kWork, [&] { return slow_cpu; }, room_for(3))
+                .place,
+            ExpertsPlace{.cpu = 7});
   config.model.expert_weight_dtype = "int8";
   EXPECT_EQ(choose(slow_cpu, room_for(10)).place, kHost);
 }

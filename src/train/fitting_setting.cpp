@@ -29,6 +29,13 @@ bool can_shard_values(const RunConfig& config) {
          adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && !int8_on_device;
 }
 
+bool can_have_experts_on_cpu(const RunConfig& config) {
+  const RunConfig::Machine& machine = config.machine;
+  return machine.experts_device == "gpu" && machine.ranks_of_host > 0 && machine.expert_parallel_size == 1 &&
+         machine.cuda_graphs != "true" && !config.optim.optimizer_in_backward && !machine.offload_expert_layers &&
+         !offload_of(machine.cpu_offload).experts;
+}
+
 namespace {
 
 const std::string& smallest_level() { return recompute_levels().back(); }
@@ -83,11 +90,7 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
 
 /// Routed experts on the CPU, with what keys beside it allow.
 std::vector<Change> experts_elsewhere(const RunConfig& config) {
-  const bool possible = config.machine.ranks_of_host > 0 && config.machine.expert_parallel_size == 1 &&
-                        config.machine.experts_device == "gpu" && !config.optim.optimizer_in_backward &&
-                        config.machine.cuda_graphs != "true" && !offload_of(config.machine.cpu_offload).experts &&
-                        !config.machine.offload_expert_layers;
-  if (!possible) return {};
+  if (!can_have_experts_on_cpu(config)) return {};
   Change change{config, "experts_device: cpu"};
   change.config.machine.experts_device = "cpu";
   return {change};
