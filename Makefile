@@ -10,6 +10,7 @@
 #   make op OP=rms_norm        tests and benchmark of one op
 #   make new-op NAME=rms_norm  a folder for a new op, whose tests fail until it is filled in
 #   make tsan                  tests of threads, ranks and the kernels that share work, under ThreadSanitizer
+#   make amx                   tests of the kernels for AMX, with tiles in memory on a CPU without them
 #   make arm                   compiles rooms core to ops for 64-bit Arm
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
@@ -27,7 +28,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build parquet quickstart test fuzz tsan arm bench format lint dist op new-op clean
+.PHONY: setup setup-tests amx-tests build parquet quickstart test fuzz tsan amx arm bench format lint dist op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -73,6 +74,17 @@ tsan: setup-tests
 	@$(BUILD)-tsan/hone_core_test --gtest_brief=1
 	@$(BUILD)-tsan/hone_dist_test --gtest_brief=1 --gtest_filter='-*MessagesOfAllSizes*'
 	@$(BUILD)-tsan/hone_few_ops_test --gtest_brief=1 --gtest_filter="$$(echo '$(TSAN_TESTS)' | tr -s ' ' :)"
+
+# Kernels for AMX elsewhere than on a CPU with AMX. The tiles are in memory (src/core/amx_emulation.h), the rest is AVX-512.
+AMX_OPS = gemm;row_math;attention;gated_delta_rule;linear;linear_cross_entropy;moe_experts
+amx: setup-tests
+	@if grep -qw avx512_bf16 /proc/cpuinfo && grep -qw avx512vbmi /proc/cpuinfo; then $(MAKE) amx-tests; \
+	else echo 'This CPU has no AVX-512 BF16 and VBMI: the tests of kernels for AMX are skipped.'; fi
+amx-tests:
+	@cmake -S . -B $(BUILD)-amx -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON "-DHONE_OPS=$(AMX_OPS)" \
+	  -DHONE_EMULATE_AMX=ON -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
+	@cmake --build $(BUILD)-amx --target hone_few_ops_test -j $(JOBS)
+	@$(BUILD)-amx/hone_few_ops_test --gtest_brief=1
 
 # Objects and archives only: nothing is linked, and libraries for Arm are not needed.
 arm: setup

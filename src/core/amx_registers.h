@@ -1,8 +1,12 @@
-// AMX tile registers of the calling thread, for CPUs that have them.
+// AMX tile registers of the calling thread, for CPUs that have them; in memory in builds that emulate them.
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 #pragma once
 
 #include <cstdint>
+
+#ifdef HONE_EMULATE_AMX
+#include "core/amx_emulation.h"
+#else
 
 namespace hone::amx {
 namespace {
@@ -53,3 +57,5 @@ inline void configure_tiles() {
 
 }  // namespace
 }  // namespace hone::amx
+
+#endif

@@ -79,6 +79,9 @@ Features detect() { return {}; }
 
 #endif
 
+#ifdef HONE_EMULATE_AMX
+bool has_tiles(const Features&) { return true; }  // in memory (amx_emulation.h)
+#else
 /// Requests the tile registers: Linux enables them, 8 KiB of state per thread, only on request
 /// (Documentation/arch/x86/xstate.rst).
 bool tiles_permitted() {
@@ -89,6 +92,9 @@ bool tiles_permitted() {
   return false;
 #endif
 }
+
+bool has_tiles(const Features& f) { return f.amx_tile && f.amx_bf16 && f.amx_int8 && tiles_permitted(); }
+#endif
 
 const Features& features() {
   static const Features result = detect();
@@ -121,8 +127,7 @@ Isa best_isa() {
     const Features& f = features();
     if (!(f.avx2 && f.fma && f.f16c)) return Isa::kBaseline;
     if (!(f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl)) return Isa::kAvx2;
-    const bool amx = f.amx_tile && f.amx_bf16 && f.amx_int8 && f.avx512vbmi && f.avx512_bf16 && tiles_permitted();
-    return amx ? Isa::kAmx : Isa::kAvx512;
+    return f.avx512vbmi && f.avx512_bf16 && has_tiles(f) ? Isa::kAmx : Isa::kAvx512;
   }();
   return best;
 }
