@@ -316,6 +316,38 @@ TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
   });
 }
 
+TEST(Ranks, NoValuesAreOnTheirWayToAnEngineThatHasEnded) {
+  const StepData data = steps_of("qwen3_moe", {2}).front();
+  const int64_t most = std::max(data.micro_batches[0].tokens(), data.micro_batches[1].tokens());
+  for (const char* const adapter : {"", "lora_attention_init"}) {
+    run_ranks(2, [&](Communicator& ranks) {
+      LazyCommunicator lazy(ranks);
+      ThreadPool pool(1);
+      Stream stream(Device{}, pool);
+      const fs::path golden = goldens() / "qwen3_moe";
+      Replay replay(golden / "model", stream, {most, 1, most, most},
+                    {.adapter = *adapter ? golden / adapter : fs::path(),
+                     .ranks = &lazy,
+                     .stage = ZeroStage::kValues,
+                     .weight_fetch = FetchWay::kPeers});
+      auto engine = replay.make_engine(0.01);
+      engine->accumulate(data, 0);
+      engine->update({1e-3, 0});
+      Arena scratch({}, "scratch");
+      scratch.reserve(1);
+      const Context context(stream, scratch);
+      for (const Parameter& p : replay.store().all()) {  // as a rank that has no answer to generate
+        engine->value_observer()->acquired(context, *p.group(), {});
+        engine->value_observer()->released(context, *p.group(), {});
+      }
+      stream.synchronize();
+      EXPECT_FALSE(replay.store().values_arrived());
+      engine.reset();
+      EXPECT_TRUE(replay.store().values_arrived());
+    });
+  }
+}
+
 class RanksFiles : public ::testing::Test {
  protected:
   RanksFiles()

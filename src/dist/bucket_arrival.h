@@ -1,6 +1,7 @@
 // The arrival of a bucket's values (params/arrival.h) over lanes: communicators, or lanes of copies.
 #pragma once
 
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,18 @@ void expect_values(Stream& stream, const Bucket& bucket, const std::vector<Lane*
                                [&stream, calls] {
                                  for (const auto& [lane, call] : calls) lane->finish(stream, call);
                                }});
+}
+
+/// Waits for the values of buckets that have been sent for; call it before what sends them ends.
+template <class Buckets>
+void settle_values(const Buckets& buckets) {
+  for (const Bucket& bucket : buckets) {
+    try {
+      bucket.arrivals->await_on_host();
+    } catch (const std::exception&) {  // a rank is lost; other calls report it
+      bucket.arrivals->forget();
+    }
+  }
 }
 
 }  // namespace hone

@@ -1,7 +1,6 @@
 #include "dist/data_parallel.h"
 
 #include <algorithm>
-#include <exception>
 
 #include "core/profiler.h"
 #include "dist/bucket_arrival.h"
@@ -25,15 +24,7 @@ const Context& DataParallel::context_of(const Bucket& bucket, const Context& dev
   return bucket.on_host ? *host_ : device;
 }
 
-DataParallel::~DataParallel() {
-  for (const Bucket& bucket : buckets()) {
-    try {
-      bucket.arrivals->await_on_host();
-    } catch (const std::exception&) {  // a rank is lost; other calls report it
-      bucket.arrivals->forget();
-    }
-  }
-}
+DataParallel::~DataParallel() { settle_values(buckets()); }
 
 void DataParallel::join(Stream& stream, const Started& started, std::string_view of) {
   if (started.ranks == nullptr) return;

@@ -21,6 +21,8 @@ WeightRing::WeightRing(Communicator* ranks, FetchWay way, const ParameterStore& 
   }
 }
 
+WeightRing::~WeightRing() { settle_values(store_.all_buckets()); }
+
 void WeightRing::acquire(const Context& context, const ParameterGroup& group, Use use) {
   if (!use.reads_values) return;
   if (brings(group)) {

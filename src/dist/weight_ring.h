@@ -22,6 +22,10 @@ class WeightRing {
   /// `store` is sharded over `ranks`, a shard group's (null: one rank). The arguments and the streams used must outlive
   /// this object.
   WeightRing(Communicator* ranks, FetchWay way, const ParameterStore& store, const Placement& placement, Device device);
+  /// Waits for values that no pass has read.
+  ~WeightRing();
+  WeightRing(const WeightRing&) = delete;
+  WeightRing& operator=(const WeightRing&) = delete;
 
   /// Call it before work that uses the group is queued on the context's stream. Starts what is needed to make its
   /// values present; readers wait for them (params/arrival.h).
