@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "core/aligned.h"
 #include "core/planned_device.h"
 
 namespace hone {
-
-namespace {}  // namespace
 
 HostSide::HostSide(Stream& device)
     : device_(device),
@@ -70,10 +69,21 @@ void HostSide::cross(Side to, const std::vector<Crossing>& values) {
   link_->await(from, arrived);
   each([&](const Crossing& value, Tensor between) { copy(to, value.to, between); });
   way.left = link_->mark(to);
-  crossed_.push_back(to == Side::kHost ? way.left : arrived);
-  if (crossed_.size() <= kAhead) return;
-  link_->finish_on_host(crossed_.front());
-  crossed_.pop_front();
+  crossed_ = true;
+  limit_ahead(to == Side::kHost ? way.left : arrived);
+}
+
+void HostSide::enter_block() {
+  if (context_.dry() || std::exchange(crossed_, false)) return;
+  link_->await(Side::kDevice, link_->mark(Side::kDevice));
+  limit_ahead(link_->mark(Side::kHost));
+}
+
+void HostSide::limit_ahead(int64_t mark) {
+  ahead_.push_back(mark);
+  if (ahead_.size() <= kAhead) return;
+  link_->finish_on_host(ahead_.front());
+  ahead_.pop_front();
 }
 
 void HostSide::copy_on_host(Tensor to, Tensor from) {

@@ -158,6 +158,7 @@ Var Tape::input(Tensor tensor, Tensor grad) {
 void Tape::block(const std::function<void()>& body) {
   const auto index = static_cast<int32_t>(blocks_.size());
   blocks_.emplace_back();
+  if (host_ != nullptr) host_->enter_block();
   on_each_side([&](const Context&, TapeMemory& memory) {
     memory.block.release(0);
     if (!training()) memory.boundary[index % 2].release(0);
@@ -312,6 +313,7 @@ void Tape::backward() {
   HONE_ASSERT(training(), "this tape keeps no gradients");
   while (!blocks_.empty()) {
     const auto block = static_cast<int32_t>(blocks_.size()) - 1;
+    if (host_ != nullptr) host_->enter_block();
     on_each_side([&](const Context& context, TapeMemory& memory) {
       memory.block.release(0);
       memory.kept.begin_backward(context, block);

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "core/thread_pool.h"
 #include "kernels/op_testing.h"
@@ -156,6 +160,29 @@ TEST(Transfer, AFailureOfOneSideEndsBothWithItsCause) {
   if (test_device().kind == DeviceKind::kCuda) return;  // its work are kernels
   EXPECT_EQ(message([](Tape& tape, Var x, Var y) { return on_both_sides(tape, failing(tape, x), y); }),
             "this node failed");
+}
+
+TEST(Transfer, BlocksAreQueuedAFewAhead) {
+  ThreadPool pool(1);
+  testing::TestStream stream(pool);
+  HostSide host(stream);
+  host.begin_dry();
+  host.context().scratch().take({1}, DType::kF32);
+  host.reserve();
+  std::promise<void> gate;
+  host.stream().enqueue([opened = gate.get_future().share()](ThreadPool&) { opened.wait(); });
+  constexpr int kBlocks = 40;
+  std::atomic<int> entered = 0;
+  std::thread queues([&] {
+    for (int i = 0; i < kBlocks; ++i, ++entered) host.enter_block();
+  });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  while (std::chrono::steady_clock::now() < end && entered < kBlocks) std::this_thread::yield();
+  EXPECT_EQ(entered, 8);
+  gate.set_value();
+  queues.join();
+  EXPECT_EQ(entered, kBlocks);
+  host.synchronize();
 }
 
 TEST(Transfer, AValueIsReadOnItsOwnSideOnly) {
