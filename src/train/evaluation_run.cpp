@@ -25,7 +25,6 @@ EvaluationRun load_evaluation(DescribedRun run, RankGroup& group) {
   choose_experts_device(run, group, RunUse::kEvaluation);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   report_shared_experts(run, group.context().logger);
-  report_shared_experts(run, group.context().logger);
   require_evaluation_fits(run, group);
   load_weights(run, group.context(), true);
   return {group, std::move(run)};
