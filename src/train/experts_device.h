@@ -42,10 +42,10 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
 struct ExpertRates {
   double device = 0, host = 0, link = 0, memory = 0;
 };
-/// The shares of peak rates that products of experts reach; the CPU's peak, its memory and the link are measured, the
-/// GPU's peak is of its data sheet. `pool`: of the CPU that would compute them; `int8`: they are held in 8 bits. Takes
-/// some 0.3 s; not during a step.
-ExpertRates expert_rates(Device device, ThreadPool& pool, bool int8, DType dtype);
+/// The CPU's products of `rows` rows an expert, its memory and the link are measured; of the GPU, a share of the peak
+/// of its data sheet. `pool`: of the CPU that would compute them; `store` has experts. Takes some 0.5 s; not during a
+/// step.
+ExpertRates expert_rates(Device device, ThreadPool& pool, const ParameterStore& store, int64_t rows, DType dtype);
 
 /// Seconds of a micro-batch's experts in a place. Layers come one after another, on the CPU or on the device; weights
 /// are streamed beside the products of both.

@@ -175,7 +175,8 @@ TEST(ExpertsDevice, IsChosenForAModelOnADevice) {
 
 TEST(ExpertsDevice, RatesAreMeasured) {
   ThreadPool pool(1);
-  const ExpertRates rates = expert_rates(Device{}, pool, false, DType::kF32);
+  LoadedModel model(std::filesystem::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens/qwen3_moe/model", DType::kF32);
+  const ExpertRates rates = expert_rates(Device{}, pool, model.store(), 64, DType::kF32);
   EXPECT_GT(rates.host, 1e8);
   EXPECT_GT(rates.device, rates.host);
   EXPECT_GT(rates.link, 1e9);
