@@ -117,8 +117,9 @@ void Reporter::on_start(const RunStart& start) {
       sinks_->metrics_file = MetricsFile::resume(path, {start.resumed_step, start.evaluation_due}, found);
       state_.log_history = std::move(found.history);
       if (found.dropped_later + found.dropped_broken > 0) {
-        logger_.info("metrics.jsonl: {} lines from after step {} removed, they are written again; {} broken lines removed",
-                     found.dropped_later, start.resumed_step, found.dropped_broken);
+        logger_.info(
+            "metrics.jsonl: {} lines from after step {} removed, they are written again; {} broken lines removed",
+            found.dropped_later, start.resumed_step, found.dropped_broken);
       }
     } else {
       sinks_->metrics_file = MetricsFile::create(path);

@@ -37,7 +37,7 @@ struct RunStart {
   double num_train_epochs = 0;
   int64_t resumed_step = 0;  ///< steps already done by the resumed run
   bool resumed = false;
-  bool evaluation_due = false;  ///< after resumed_step
+  bool evaluation_due = false;   ///< after resumed_step
   int64_t train_batch_size = 0;  ///< per_device_train_batch_size
   int64_t eval_steps = 0, save_steps = 0;
 };
