@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # What several GPUs of one host do, most valuable first: bench/gpus.sh RANKS FOLDER [SECONDS]
-# Each job leaves FOLDER/NAME.txt with its command, output, exit code and seconds. A job whose file exists is not run
-# again, so that a call may end at any time (after SECONDS; default: all jobs) and another goes on.
+# Jobs are as in bench/jobs.sh; the call ends after SECONDS (default: all jobs).
 # Environment: BIN, the folder of hone and hone_ranks_check (default build); DEVICE, cuda or, to try the script out, cpu;
 # ONLY, a pattern of names; TEXT and TOKENIZER, a file and a folder, for jobs on text beside those on random tokens;
 # PEERS=1 for transformers (bench/peers).
@@ -11,22 +10,7 @@ bin=${BIN:-build} device=${DEVICE:-cuda} only=${ONLY:-}
 mkdir -p "$folder"
 export NCCL_NVLS_ENABLE=0
 
-# job NAME LIMIT COMMAND...: at most LIMIT seconds
-job() {
-  local name=$1 limit=$2 file=$folder/$1.txt left=$((until - SECONDS)) begin=$SECONDS
-  shift 2
-  [[ -z $only || $name =~ $only ]] || return 0
-  if [ -e "$file" ]; then return 0; fi
-  if ((left < 20)); then return 0; fi
-  echo "# $*" > "$file.part"
-  # A job cut off by the end of the call runs again in the next one; one that reaches its own limit does not.
-  timeout -k 10 "$((limit < left ? limit : left))" bash -c '"$@"' - "$@" >> "$file.part" 2>&1
-  local code=$?
-  echo "# exit code $code, $((SECONDS - begin)) s" >> "$file.part"
-  if ((code == 124 || code == 137)) && ((left <= limit)); then return 0; fi
-  mv "$file.part" "$file"
-  echo "$name: exit code $code, $((SECONDS - begin)) s; $(grep -oE '^  (tokens a second and rank|of one rank alone) +.*' "$file" | tr -s ' ' | tr '\n' ',')"
-}
+source "$(dirname "$0")/jobs.sh"
 launch() { "$bin/hone" launch -n "$ranks" --device "$device" -- "$@"; }
 # step NAME LIMIT OPTIONS...: a measured step of all ranks
 step() {

@@ -1,0 +1,19 @@
+# Jobs of a benchmark that may be cut off: sourced with `folder`, where results go; `until`, when the call ends in SECONDS;
+# and `only`, a pattern of names or nothing. Each job leaves FOLDER/NAME.txt with its command, output, exit code and seconds.
+# A job whose file exists is not run again, so that a call may end at any time and another goes on.
+# job NAME LIMIT COMMAND...: at most LIMIT seconds
+job() {
+  local name=$1 limit=$2 file=$folder/$1.txt left=$((until - SECONDS)) begin=$SECONDS
+  shift 2
+  [[ -z $only || $name =~ $only ]] || return 0
+  if [ -e "$file" ]; then return 0; fi
+  if ((left < 20)); then return 0; fi
+  echo "# $*" > "$file.part"
+  # A job cut off by the end of the call runs again in the next one; one that reaches its own limit does not.
+  timeout -k 10 "$((limit < left ? limit : left))" bash -c '"$@"' - "$@" >> "$file.part" 2>&1
+  local code=$?
+  echo "# exit code $code, $((SECONDS - begin)) s" >> "$file.part"
+  if ((code == 124 || code == 137)) && ((left <= limit)); then return 0; fi
+  mv "$file.part" "$file"
+  echo "$name: exit code $code, $((SECONDS - begin)) s; $(grep -oE '^  (tokens a second and rank|of one rank alone) +.*' "$file" | tr -s ' ' | tr '\n' ',')"
+}
