@@ -16,7 +16,7 @@ MODELS = ["granite-3b-a800m", "olmoe-7b-a1b", "qwen3-8b", "deepseek-v2-lite", "g
           "qwen3.5-35b-a3b", "mixtral-8x7b", "qwen2-57b-a14b", "qwen3-next-80b-a3b", "glm-4.5-air", "gpt-oss-120b", "mixtral-8x22b",
           "qwen3-235b-a22b", "deepseek-v3"]
 MACHINES = [("1 × 24 GB", 1, 24), ("1 × 80 GB", 1, 80), ("2 × 80 GB", 2, 80), ("8 × 80 GB", 8, 80), ("1 × 141 GB", 1, 141),
-            ("2 × 141 GB", 2, 141), ("8 × 141 GB", 8, 141)]
+            ("2 × 141 GB", 2, 141), ("4 × 141 GB", 4, 141), ("8 × 141 GB", 8, 141)]
 CARDS = [(f"1 × {memory} GB", 1, memory) for memory in (12, 16, 24, 32, 48, 80, 141)] + [("8 × 80 GB", 8, 80)]
 DENSE = ["qwen3-8b", "qwen3-32b"]
 PACKED = {"gpt-oss-20b": "auto", "gpt-oss-120b": "auto"}  # MXFP4 checkpoints; of others the base is rounded to nf4
@@ -51,7 +51,7 @@ HEAD = """# Which model fits where
 Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=cuda --ranks N` with the keys of its letter, for
 documents of 4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU,
 and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version.
-A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are of each GPU, measured on one or two H200 of 141 GB, with the settings in
+A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are of each GPU, measured on one, two or four H200 of 141 GB, with the settings in
 [benchmarks.md](benchmarks.md), [memory.md](memory.md#host-memory-as-room) and [distributed.md](distributed.md#how-weights-travel);
 where a cell has none, nothing was measured. Plans include what CUDA and NCCL take on an H200; on H100 and H200, the only GPUs that Hone
 has run on so far, they have been within 1 % of what the driver shows.
@@ -85,6 +85,13 @@ MEASURED = {
     ("qwen3-32b", "full", "2 × 141 GB"): "2,236 tok/s",
     ("qwen3-30b-a3b", "LoRA r16 on attention", "2 × 141 GB"): "25,700 tok/s",
     ("qwen3-30b-a3b", "LoRA r16 on attention and every expert or MLP", "2 × 141 GB"): "23,042 tok/s",
+    ("qwen3-30b-a3b", "full", "4 × 141 GB"): "16,239 tok/s",
+    ("qwen3-32b", "full", "4 × 141 GB"): "2,270 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention", "4 × 141 GB"): "24,131 tok/s",
+    ("gpt-oss-120b", "LoRA r16 on attention", "4 × 141 GB"): "10,325 tok/s",
+    ("mixtral-8x22b", "LoRA r16 on attention", "4 × 141 GB"): "2,402 tok/s",
+    ("qwen3-235b-a22b", "LoRA r16 on attention", "4 × 141 GB"): "1,302 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention and every expert or MLP", "4 × 141 GB"): "21,551 tok/s",
     ("mixtral-8x7b", "LoRA r16 on attention", "1 × 141 GB"): "9,003 tok/s",
     ("qwen3-30b-a3b", "LoRA r16 on attention" + FOUR_BITS, "1 × 12 GB"): "7,379 tok/s",
     ("qwen3-30b-a3b", "LoRA r16 on attention" + FOUR_BITS, "1 × 24 GB"): "14,320 tok/s",

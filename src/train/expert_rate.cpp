@@ -14,7 +14,7 @@ namespace hone {
 
 namespace {
 
-/// With more, products take no longer.
+/// Products of more rows are no faster.
 constexpr int64_t kMostRows = 512;
 constexpr int64_t kSampleBytes = int64_t{128} << 20;
 
