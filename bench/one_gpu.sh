@@ -71,7 +71,7 @@ step mixed_streamed 150 "${thirty[@]}" --cpu-offload experts --offload-expert-la
 step mixed_both 200 "${thirty[@]}" --experts-device cpu --cpu-expert-layers 6 --cpu-offload experts --offload-expert-layers 24 --profile "$folder/mixed_both.trace"
 step streamed_int4 200 --model deepseek-v3 --layers 7 --mode lora --base-weight-dtype int4 --cpu-offload experts --seq 4096 --batch 8 --recompute everything --profile "$folder/streamed_int4.trace"
 
-for tier in sm80 sm89; do
+for tier in sm80 sm89 sm100; do
   job "ops_$tier" 200 ops --kernels "$tier"
   job "memcheck_$tier" 500 compute-sanitizer --tool memcheck "$bin/hone_ops_test" --device "$device" --kernels "$tier" --gtest_brief=1 --gtest_filter='PackedAttention*'
   job "racecheck_$tier" 500 compute-sanitizer --tool racecheck "$bin/hone_ops_test" --device "$device" --kernels "$tier" --gtest_brief=1 --gtest_filter='PackedAttention*'

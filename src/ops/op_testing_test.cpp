@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 #include <tuple>
 
 #include "core/graph_cache.h"
@@ -373,6 +376,24 @@ void expect_tensor_cores(const OpCase& op_case, const std::vector<std::string>& 
   }
 }
 
+namespace {
+
+/// What --kernels NAME limits kernels to: those of an A100, an RTX 4090 and a B200 are of one tier, with tiles for the
+/// shared memory of each.
+const KernelLimit* limit_named(std::string_view name) {
+  static constexpr struct {
+    std::string_view name;
+    KernelLimit limit;
+  } kLimits[] = {{"general", {KernelTier::kGeneral, SIZE_MAX}},
+                 {"sm80", {KernelTier::kSm80, size_t{163} << 10}},
+                 {"sm89", {KernelTier::kSm80, size_t{99} << 10}},
+                 {"sm100", {KernelTier::kSm80, SIZE_MAX}}};
+  const auto* const found = std::ranges::find(kLimits, name, [](const auto& entry) { return entry.name; });
+  return found == std::end(kLimits) ? nullptr : &found->limit;
+}
+
+}  // namespace
+
 }  // namespace hone::testing
 
 int main(int argc, char** argv) {
@@ -381,14 +402,11 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--device") == 0 && std::strcmp(argv[i + 1], "cuda") == 0) {
       hone::testing::device_under_test = {hone::DeviceKind::kCuda, 0};
-    } else if (std::strcmp(argv[i], "--kernels") == 0 && std::strcmp(argv[i + 1], "general") == 0) {
-      hone::testing::limit_of_run.tier = hone::KernelTier::kGeneral;
-    } else if (std::strcmp(argv[i], "--kernels") == 0 && std::strcmp(argv[i + 1], "sm80") == 0) {
-      hone::testing::limit_of_run.tier = hone::KernelTier::kSm80;
-    } else if (std::strcmp(argv[i], "--kernels") == 0 && std::strcmp(argv[i + 1], "sm89") == 0) {
-      hone::testing::limit_of_run = {hone::KernelTier::kSm80, size_t{99} << 10};
+    } else if (const auto* limit = hone::testing::limit_named(argv[i + 1]);
+               limit != nullptr && std::strcmp(argv[i], "--kernels") == 0) {
+      hone::testing::limit_of_run = *limit;
     } else {
-      std::fprintf(stderr, "usage: %s [--device cuda [--kernels general|sm80|sm89]] [gtest options]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--device cuda [--kernels general|sm80|sm89|sm100]] [gtest options]\n", argv[0]);
       return 2;
     }
   }
