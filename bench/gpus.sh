@@ -12,12 +12,7 @@ export NCCL_NVLS_ENABLE=0
 
 source "$(dirname "$0")/jobs.sh"
 launch() { "$bin/hone" launch -n "$ranks" --device "$device" -- "$@"; }
-# step NAME LIMIT OPTIONS...: a measured step of all ranks
-step() {
-  local name=$1 limit=$2
-  shift 2
-  job "$name" "$limit" launch bench step --device "$device" --warmup 2 --steps 5 --json "$folder/$name.json" "$@"
-}
+hone=(launch)
 
 # Collectives and copies, each rank a process of its own.
 links() {
@@ -66,10 +61,6 @@ train() {
     device="$device" val_split=0 eval_strategy=no eval_steps=null global_batch_size=32 per_device_train_batch_size=4 \
     gradient_accumulation_steps=null lr_scheduler_type=constant warmup_ratio=0 min_lr_ratio=0 save_strategy=steps logging_steps=1 \
     overwrite_output_dir=false "$@"
-}
-small() {
-  [ -e "$folder/small/act1.yaml" ] || "$bin/hone" quickstart --output "$folder/small" --english-steps 1 --german-steps 1
-  [ -e "$folder/small/act1.yaml" ]
 }
 steps_of() { if [ -e "$1/metrics.jsonl" ]; then grep -c '"loss":' "$1/metrics.jsonl"; else echo 0; fi; }
 # One rank is killed after some steps: all end, and the run goes on from the newest checkpoint.

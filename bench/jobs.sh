@@ -1,5 +1,5 @@
 # Jobs of a benchmark that may be cut off: sourced with `folder`, where results go; `until`, when the call ends in SECONDS;
-# and `only`, a pattern of names or nothing. Each job leaves FOLDER/NAME.txt with its command, output, exit code and seconds.
+# `only`, a pattern of names or nothing; `bin`, the folder of hone; and `device`. Each job leaves FOLDER/NAME.txt with its command, output, exit code and seconds.
 # A job whose file exists is not run again, so that a call may end at any time and another goes on.
 # job NAME LIMIT COMMAND...: at most LIMIT seconds
 job() {
@@ -15,5 +15,16 @@ job() {
   echo "# exit code $code, $((SECONDS - begin)) s" >> "$file.part"
   if ((code == 124 || code == 137)) && ((left <= limit)); then return 0; fi
   mv "$file.part" "$file"
-  echo "$name: exit code $code, $((SECONDS - begin)) s; $(grep -oE '^  (tokens a second and rank|of one rank alone) +.*' "$file" | tr -s ' ' | tr '\n' ',')"
+  echo "$name: exit code $code, $((SECONDS - begin)) s; $(grep -oE '^  (tokens a second( and rank)?|of one rank alone) +.*' "$file" | tr -s ' ' | tr '\n' ',')"
+}
+# step NAME LIMIT OPTIONS...: a measured step of what the array `hone` runs
+step() {
+  local name=$1 limit=$2
+  shift 2
+  job "$name" "$limit" "${hone[@]}" bench step --device "$device" --warmup 2 --steps 5 --json "$folder/$name.json" "$@"
+}
+# The quickstart's model and data in FOLDER/small
+small() {
+  [ -e "$folder/small/act1.yaml" ] || "$bin/hone" quickstart --output "$folder/small" --english-steps 1 --german-steps 1
+  [ -e "$folder/small/act1.yaml" ]
 }

@@ -10,13 +10,7 @@ bin=${BIN:-build} device=${DEVICE:-cuda} only=${ONLY:-}
 mkdir -p "$folder"
 source "$(dirname "$0")/jobs.sh"
 
-ops() { "$bin/hone_ops_test" --device "$device" --gtest_brief=1 "$@"; }
-# step NAME LIMIT OPTIONS...: a measured step
-step() {
-  local name=$1 limit=$2
-  shift 2
-  job "$name" "$limit" "$bin/hone" bench step --device "$device" --warmup 2 --steps 5 --json "$folder/$name.json" "$@"
-}
+hone=("$bin/hone")
 # Reference cases by the kernels of a tier; each prints its last line.
 goldens() { # TIER DTYPE
   local case failed=0 output
@@ -29,7 +23,7 @@ goldens() { # TIER DTYPE
 # The mean of the last 20 losses of a run of the quickstart's first act, by the kernels of two tiers: within 1 %.
 learning() {
   local tier means=()
-  [ -e "$folder/small/act1.yaml" ] || "$bin/hone" quickstart --output "$folder/small" --english-steps 1 --german-steps 1
+  small || return 1
   for tier in sm90 sm80; do
     "$bin/hone" train "$folder/small/act1.yaml" --tier "$tier" device="$device" output_dir="$folder/learning-$tier" \
       max_steps=200 logging_steps=1 eval_strategy=no eval_steps=null val_split=0 overwrite_output_dir=true || return 1
@@ -52,14 +46,15 @@ mixed() {
   return $failed
 }
 answers() { # OPTIONS...: of the quickstart's model
+  small || return 1
   "$bin/hone" generate --model "$folder/small/act1" --device "$device" --prompt 'a' --max-new-tokens 16 "$@"
 }
-export -f ops goldens learning mixed answers
+export -f small goldens learning mixed answers
 export bin device folder
 
 job machine 30 bash -c 'nvidia-smi; "$bin/hone" env; lscpu'
 job amx_tests 200 "$bin/hone_ops_test" --gtest_brief=1 --gtest_filter='MoeExperts.*:TileProducts.*'
-for weights in int4 int4_128 int8 mxfp4; do
+for weights in int4 int8 mxfp4; do  # with int4 also int4_128, whose name contains it
   job "amx_$weights" 100 "$bin/hone" bench ops --device cpu --model deepseek-v3 --op "moe layer, LoRA, $weights" --tokens 2048 --json "$folder/amx_$weights.json"
 done
 v3=(--model deepseek-v3 --layers 4 --mode lora-all --expert-lora split --lora-r 8 --seq 2048 --batch 1)
@@ -71,12 +66,14 @@ step mixed_streamed 150 "${thirty[@]}" --cpu-offload experts --offload-expert-la
 step mixed_both 200 "${thirty[@]}" --experts-device cpu --cpu-expert-layers 6 --cpu-offload experts --offload-expert-layers 24 --profile "$folder/mixed_both.trace"
 step streamed_int4 200 --model deepseek-v3 --layers 7 --mode lora --base-weight-dtype int4 --cpu-offload experts --seq 4096 --batch 8 --recompute everything --profile "$folder/streamed_int4.trace"
 
+tests=("$bin/hone_ops_test" --device "$device" --gtest_brief=1)
 for tier in sm80 sm89 sm100; do
-  job "ops_$tier" 200 ops --kernels "$tier"
-  job "memcheck_$tier" 500 compute-sanitizer --tool memcheck "$bin/hone_ops_test" --device "$device" --kernels "$tier" --gtest_brief=1 --gtest_filter='PackedAttention*'
-  job "racecheck_$tier" 500 compute-sanitizer --tool racecheck "$bin/hone_ops_test" --device "$device" --kernels "$tier" --gtest_brief=1 --gtest_filter='PackedAttention*'
+  job "ops_$tier" 200 "${tests[@]}" --kernels "$tier"
+  for tool in memcheck racecheck; do
+    job "${tool}_$tier" 500 compute-sanitizer --tool "$tool" "${tests[@]}" --kernels "$tier" --gtest_filter='PackedAttention*'
+  done
 done
-job ptx 300 env CUDA_FORCE_PTX_JIT=1 "$bin/hone_ops_test" --device "$device" --kernels sm80 --gtest_brief=1
+job ptx 300 env CUDA_FORCE_PTX_JIT=1 "${tests[@]}" --kernels sm80
 for dtype in float32 bfloat16; do job "goldens_sm80_$dtype" 300 goldens sm80 "$dtype"; done
 job learning 200 learning
 job answers_gpu 60 answers
