@@ -1,7 +1,6 @@
 // AMX tile registers in memory, for builds with HONE_EMULATE_AMX: they run the code for AMX, and its tests, on a CPU
-// that has AVX-512 with BF16 and VBMI but no tiles. Not for use: a product takes some forty times as long as the
-// instruction. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS, TDPBSSD,
-// TILELOADD.
+// that has AVX-512 with BF16 and VBMI but no tiles. Not for use: AVX-512's own kernels are faster.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS, TDPBSSD, TILELOADD.
 #pragma once
 
 #include <xmmintrin.h>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,8 +30,7 @@ void expect_values(Stream& stream, const Bucket& bucket, const std::vector<Lane*
 }
 
 /// Waits for the values of buckets that have been sent for; call it before what sends them ends.
-template <class Buckets>
-void settle_values(const Buckets& buckets) {
+inline void settle_values(std::span<const Bucket> buckets) {
   for (const Bucket& bucket : buckets) {
     try {
       bucket.arrivals->await_on_host();

@@ -16,13 +16,15 @@ namespace {
 
 /// Products of more rows are no faster.
 constexpr int64_t kMostRows = 512;
-constexpr int64_t kSampleBytes = int64_t{128} << 20;
+/// Of the sample: its bytes, and the FLOPs of a pass for each thread, which are 0.03 s of a core with AVX-512.
+constexpr int64_t kSampleBytes = int64_t{128} << 20, kThreadFlops = 2'000'000'000;
 
 /// Some experts as a run has them. Their bytes make ordinary numbers in every format.
-Parameter& sample_of(ParameterStore& store, const Parameter& gate_up, ThreadPool& pool) {
+Parameter& sample_of(ParameterStore& store, const Parameter& gate_up, int64_t rows, ThreadPool& pool) {
   const Shape& all = gate_up.shape();
   const int64_t expert_bytes = std::max<int64_t>(ParameterStore::bytes_of(gate_up).weights / all[0], 1);
-  const Shape shape{std::clamp<int64_t>(kSampleBytes / expert_bytes, 1, all[0]), all[1], all[2]};
+  const int64_t most = std::min(kSampleBytes / expert_bytes, pool.size() * kThreadFlops / (2 * rows * all[1] * all[2]));
+  const Shape shape{std::clamp<int64_t>(most, 1, all[0]), all[1], all[2]};
   Parameter& sample = store.add(
       {.name = "sample", .shape = shape, .kind = gate_up.kind(), .layer = 0, .layouts = {}, .of_experts = true},
       gate_up.dtype());
@@ -67,7 +69,7 @@ void multiply(const Context& context, Arena& activations, const Parameter& weigh
 double measured_expert_rate(const Parameter& gate_up, int64_t rows, DType dtype, ThreadPool& pool) {
   rows = std::clamp<int64_t>(rows, 1, kMostRows);
   ParameterStore store;
-  const Parameter& sample = sample_of(store, gate_up, pool);
+  const Parameter& sample = sample_of(store, gate_up, rows, pool);
   Stream stream(Device{}, pool);
   Arena scratch({}, "scratch"), activations({}, "activations");
   const Context context(stream, scratch);
