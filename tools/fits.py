@@ -116,17 +116,20 @@ STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
          ("loraall-nf4-sm80", "the same, attention and experts, base in nf4"),
          ("lora-nf4-sm80", "the same, LoRA on attention, 1 × 4096, base in nf4, all recomputed"),
          ("mixtral-sm80", "Mixtral-8x7B, LoRA on attention, 2 × 4096")]
-# TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt and sm80-attention-backward-2026-11-24.txt: with the shared memory
-# of an A100 or more, and with 99 KB.
+# TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt and, of attention, h100-attention-sm80-2026-11-26.txt (an H100 has the
+# multiprocessors of an H200): with the shared memory of an A100 or more; and with 99 KB, of attention by older kernels
+# (sm80-attention-backward-2026-11-24.txt).
 KERNELS = [("experts: gate and up", 270, 270), ("experts: dx", 307, 308), ("experts: dw", 223, 224),
-           ("attention forward, heads of 128", 328, 278), ("attention backward, heads of 128", 253, 205)]
+           ("attention forward, heads of 128", 359, 278), ("attention backward, heads of 128", 294, 205)]
 
 PREDICTED = """
 ## Predicted speed on other GPUs
 
 **Predicted, not measured**: Hone has run on no GPUs but H100 and H200. Kernels of tier sm80 and steps with them have been measured on an
-H200 ([kernels](../bench/results/sm80-kernels-2026-11-23.txt), [attention
-backward](../bench/results/sm80-attention-backward-2026-11-24.txt), [steps](../bench/results/h200-tiers-2026-11-24.jsonl)). A
+H200, attention on an H100 ([kernels](../bench/results/sm80-kernels-2026-11-23.txt),
+[attention](../bench/results/h100-attention-sm80-2026-11-26.txt), with 99 KB [older
+kernels](../bench/results/sm80-attention-backward-2026-11-24.txt), steps of
+[2026-11-24](../bench/results/h200-tiers-2026-11-24.jsonl) and [2026-11-26](../bench/results/h200-tiers-2026-11-26.jsonl)). A
 kernel is scaled by the peak of mma.sync with float32 sums, so its prediction holds if it reaches the same share of that peak. A
 step is a mix of kernels that scale by that peak (613 TFLOP/s on an H200), by that of cuBLASLt's products (989), or by the rate of
 memory (4,800 GB/s): it lies between the least and the greatest of the three ratios. "–": the step's plan does not fit without
@@ -138,10 +141,11 @@ multiprocessor.
 def predictions():
     """The last section: measured kernels and steps of tier sm80, scaled to other cards."""
     rows = {}
-    with open("bench/results/h200-tiers-2026-11-24.jsonl", encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            rows[row["row"]] = row
+    for day in ("24", "26"):  # later ones replace earlier ones
+        with open(f"bench/results/h200-tiers-2026-11-{day}.jsonl", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                rows[row["row"]] = row
     print(PREDICTED)
     names = " | ".join(name for name, *_ in SM80_CARDS)
     print(f"| TFLOP/s | H200, measured | {names} |")

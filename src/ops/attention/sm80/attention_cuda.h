@@ -40,19 +40,24 @@ struct HeadRows {
 };
 
 /// Copies rows [row, row + kLines) with kThreads threads from `first_thread` on; zeros beyond `length` rows and beyond
-/// the head.
-template <int kLines, int kWidth, int kThreads>
+/// the head. Eight threads copy 128 bytes of a line, and all lines of a thread have the same permutation.
+template <int kThreads, int kLines, int kWidth>
 __device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const HeadRows& from, int row, int length,
                                  int first_thread = 0) {
-  constexpr int kUnits = kWidth / 8;
-  constexpr int kCopies = kLines * kUnits / kThreads;
-  static_assert(kCopies * kThreads == kLines * kUnits);
-  const int thread = recomputed(static_cast<int>(threadIdx.x)) - first_thread;
+  constexpr int kStep = kThreads / 8;  // lines that all threads copy at a time
+  static_assert(kWidth % 64 == 0 && kStep % 8 == 0 && kLines % kStep == 0);
+  const unsigned thread = static_cast<unsigned>(recomputed(static_cast<int>(threadIdx.x)) - first_thread);
+  const int line = static_cast<int>(thread / 8), unit = static_cast<int>(thread % 8);
+  const uint32_t address = to.unit(line, unit);
+  const __nv_bfloat16* source = from.first + (row + line) * from.stride + 8 * unit;
 #pragma unroll
-  for (int i = 0; i < kCopies; ++i) {
-    const int at = thread + i * kThreads, line = at / kUnits, unit = at % kUnits;
-    const bool exists = row + line < length && unit * 8 < from.dim;
-    cp_async_16(to.unit(line, unit), exists ? from.first + (row + line) * from.stride + unit * 8 : from.first, exists);
+  for (int i = 0; i < kLines; i += kStep) {
+#pragma unroll
+    for (int j = 0; j < kWidth; j += 64) {
+      const bool exists = row + line + i < length && 8 * unit + j < from.dim;
+      cp_async_16(address + static_cast<uint32_t>((i * kWidth + j) * 2), exists ? source + j : from.first, exists);
+    }
+    source += kStep * from.stride;
   }
 }
 

@@ -2,33 +2,41 @@
 // to them, kQueries of one head at a time; five products per step. Half of its warps hold dV, the other half dK. A pair
 // of one warp of each has the same keys:
 //
-//   warp of dV     load dO; S = Q Kᵀ, P to the other warp of the pair; dV += Pᵀ dO, with P in registers
-//   warp of dK     load Q; dP = dO Vᵀ, P from the other warp; dS to shared memory; dK += dSᵀ Q, with dS in registers;
-//                  with dS of all pairs: dQ = dS K
+//   warp of dV     S = Q Kᵀ; P to the other warp of the pair; dQ; dV += Pᵀ dO, with P in registers
+//   warp of dK     dP = dO Vᵀ; dS to shared memory; dK += dSᵀ Q, with dS in registers; loads of Q and dO; dQ
+//
+// dQ = dS K, with dS of all pairs, is divided among all warps, so that each has half of the products. With two stages,
+// a warp of dV forms S of the next step before its part of dQ: the other warps then rarely wait for P.
 //
 // Warps wait for each other at barriers of what they need (stages, P of a pair, dS), and nowhere for the whole CTA:
 // while some are at exponentials or at a turn, tensor cores have the products of others.
 //
 // A query's dq is a sum over CTAs, which add in document order (turns): the first one stores its part, others add to it
-// in memory, and the last one reads the sum and writes dq. A warp waits for the same warp of the previous CTA only. The
-// previous tile of a document comes earlier in the list and visits the same queries in the same order, so a CTA rarely
-// waits, and only for CTAs that have started. The turn is read before the last wait for dS, so that the read costs no
-// time, and published in the next step, when the writes before it are done.
+// in memory, and the last one reads the sum and writes dq. The previous tile of a document comes earlier in the list
+// and visits the same queries in the same order, so a CTA rarely waits, and only for CTAs that have started. The turn
+// is read before the wait for dS, so that the read costs no time. One warp of dV publishes it, a step later, for all:
+// warps of dV take turns at that, since the fence before it takes a seventh of a step.
 //
-// Registers (ptxas 13.0): up to 255 of 255. Spilled on 8.0: 112 bytes for heads of 128, at most 28 for others. These
-// are addresses and counters: stored before the loop but for two counters, and read between products, never within one.
+// Registers (ptxas 13.0): up to 255 of 255; at most 8 bytes are spilled on any architecture.
 //
-// Measured on one H200 limited to this tier, 2026-11-24, by a program of its own, causal, model TFLOP/s: 4 x 4096, 32/4
-// heads of 128: 253 (205 with the 99 KB of Ada; two barriers of the CTA per step, all warps at the same product: 197
-// and 138); heads of 64: 204 (159); 192/128: 160 (154); 256: 205 (170). With a fence after each read of a turn 232 for
-// heads of 128; instead, sums are read and added in L2 only, after the branch on the turn. Raw:
-// bench/results/sm80-attention-backward-2026-11-24.txt.
+// Measured on one H100 limited to this tier, 2026-11-26, `hone bench ops --tier sm80 --op attention`, causal, model
+// TFLOP/s: 4 x 4096, 32/4 heads of 128: 294 (FlashAttention-2 in torch 254 on the same GPU); 1 x 16384: 318; heads of
+// 64: 242 (205); 192/128: 157; 256: 235 (214). Tensor cores are busy half of the time; each warp has some 320 MMAs a
+// step, one in 9 clocks. What was tried is in docs/kernels.md. Raw: bench/results/h100-attention-sm80-2026-11-26.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
 namespace hone::cuda::sm80 {
 
 namespace {
+
+/// Lanes that arrive at a barrier for their warp. racecheck takes the accesses of each lane that does not arrive for
+/// hazards; it does not follow __syncwarp().
+#ifdef HONE_RACECHECK
+constexpr int kArrivingLanes = 32;
+#else
+constexpr int kArrivingLanes = 1;
+#endif
 
 /// Heads of up to kDimOf elements, values of up to kValueDimOf; kPairs pairs of warps with 16 kKeyTilesOf keys each;
 /// kQueriesOf queries per step, of which kStagesOf steps are in shared memory.
@@ -39,12 +47,9 @@ struct BackwardShape {
   static constexpr int kThreads = 2 * kGroupThreads, kCtas = 1;
   static constexpr int kWarpKeys = 16 * kKeyTiles, kKeys = kPairs * kWarpKeys;
   static_assert(kAttentionRows % kKeys == 0 && kKeys % kQueries == 0);
-  // Division of dQ [queries, dim] among the warps of keys, in kDqParts parts one after another, so that accumulators
-  // fit beside those of dK.
-  static constexpr int kQueryWays = kQueries >= 64 ? 2 : 1, kDimWays = kPairs / kQueryWays;
-  static constexpr int kQueryTiles = kQueries / kQueryWays / 16;
-  static constexpr int kDkRegisters = kKeyTiles * kDim / 2, kDqRegisters = kQueryTiles * kDim / kDimWays / 2;
-  static constexpr int kDqParts = kDkRegisters + kDqRegisters <= 192 ? 1 : 2;
+  // Division of dQ [queries, dim] among all warps.
+  static constexpr int kQueryWays = kQueries >= 64 ? 2 : 1, kDimWays = 2 * kPairs / kQueryWays;
+  static constexpr int kQueryTiles = kQueries / kQueryWays / 16, kDimTiles = kDim / kDimWays / 8;
 
   using Keys = SharedLines<kKeys, kDim>;
   using Values = SharedLines<kKeys, kValueDim>;
@@ -59,8 +64,8 @@ struct BackwardShape {
   static constexpr int kShiftsBegin = kProbabilitiesBegin + kKeys * kQueries * 2;
   static constexpr int kDeltasBegin = kShiftsBegin + kStages * kStatsBytes;
   static constexpr int kBarriersBegin = kDeltasBegin + kStages * kStatsBytes;
-  // Barriers: of stages, of pairs, of dS; each as "full", then "empty".
-  static constexpr int kBarriers = 4 * kStages + 2 * kPairs + 2;
+  // Barriers: of stages, of pairs, of dS; each as "full", then "empty"; of written parts of dQ.
+  static constexpr int kBarriers = 4 * kStages + 2 * kPairs + 3;
   static constexpr int kBytes = kBarriersBegin + 8 * kBarriers;
 };
 
@@ -71,7 +76,7 @@ struct BackwardArgs {
   const __nv_bfloat16 *q, *k, *v, *dout;
   const float *shifts, *deltas;  // [Hq, stats_rows]
   int64_t stats_rows;
-  int* turns;         // [Hq, query_blocks, pairs]
+  int* turns;         // [Hq, query_blocks]
   float* partial_dq;  // [Hq, query_blocks, …]
   int64_t query_blocks;
   int num_heads, num_kv_heads, head_dim, v_head_dim;
@@ -87,8 +92,8 @@ __device__ inline int column_of_tile(int way, int j) {
   return (j / 2 * kWays + way) * 16 + j % 2 * 8;
 }
 
-/// d += a b over kK16 steps of k. read_a(fragments, k16) and read_b(fragment, n, k16) load operands; each is called one
-/// fragment (a: one step) before the products that need it.
+/// d += a b over kK16 steps of k. read_a(fragments, k16) and read_b(fragment, n, k16) load operands; each is called
+/// one fragment (a: one step) before the products that need it.
 template <int kK16, int kM, int kN, class ReadA, class ReadB>
 __device__ inline void add_product(Accumulators<kM, kN>& d, const ReadA& read_a, const ReadB& read_b) {
   constexpr int kPairs = kN / 2;
@@ -145,9 +150,9 @@ __device__ inline auto rows_of(const Reader& reader, uint32_t offset = 0) {
   };
 }
 /// The same for operand B, every kWays-th 16 columns from the kFirst-th 16 on.
-template <int kWays = 1, int kFirst = 0, class Reader>
+template <int kWays = 1, class Reader>
 __device__ inline auto columns_of(const Reader& reader, uint32_t offset = 0) {
-  return [reader, offset](Fragment& b, int n, int k16) { reader.read(b, (kFirst + n) * kWays, k16, offset); };
+  return [reader, offset](Fragment& b, int n, int k16) { reader.read(b, n * kWays, k16, offset); };
 }
 
 /// Calls f(accumulator, index) for all accumulators of a thread.
@@ -165,7 +170,7 @@ __device__ inline void each_sum(Accumulators<kM, kN>& sums, const F& f) {
 
 /// Writes `factor` times accumulators as rows of a gradient, from row `first_row` of the tile's document on; skips
 /// elements beyond document and head.
-template <int kWays, int kFirst = 0, int kM, int kN>
+template <int kWays, int kM, int kN>
 __device__ inline void store_gradient(const Gradient& gradient, const Accumulators<kM, kN>& sums, float factor,
                                       const AttentionTile& tile, int first_row, int way, int head, int heads,
                                       int head_dim) {
@@ -179,7 +184,7 @@ __device__ inline void store_gradient(const Gradient& gradient, const Accumulato
       const int64_t begin = (int64_t{tile.begin + row} * heads + head) * head_dim;
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const int element = column_of_tile<kWays>(way, 2 * kFirst + j) + accumulator_column();
+        const int element = column_of_tile<kWays>(way, j) + accumulator_column();
         if (element >= head_dim) continue;
         gradient.store_pair(begin + element, factor * sums[i][j][2 * half], factor * sums[i][j][2 * half + 1]);
       }
@@ -205,26 +210,32 @@ struct Work {
   __device__ uint32_t probabilities_empty(int pair) const { return barrier(4 * Shape::kStages + Shape::kPairs + pair); }
   __device__ uint32_t scores_full() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs); }
   __device__ uint32_t scores_empty() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs + 1); }
+  __device__ uint32_t dq_written() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs + 2); }
 
   __device__ void init_barriers() const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
       barrier_init(queries_full(stage), Shape::kGroupThreads);
-      barrier_init(queries_empty(stage), 2 * Shape::kPairs);
+      barrier_init(queries_empty(stage), 2 * Shape::kPairs * kArrivingLanes);
       barrier_init(douts_full(stage), Shape::kGroupThreads);
-      barrier_init(douts_empty(stage), 2 * Shape::kPairs);
+      barrier_init(douts_empty(stage), 2 * Shape::kPairs * kArrivingLanes);
     }
     for (int pair = 0; pair < Shape::kPairs; ++pair) {
-      barrier_init(probabilities_full(pair), 1);
-      barrier_init(probabilities_empty(pair), 1);
+      barrier_init(probabilities_full(pair), kArrivingLanes);
+      barrier_init(probabilities_empty(pair), kArrivingLanes);
     }
-    barrier_init(scores_full(), Shape::kPairs);
-    barrier_init(scores_empty(), Shape::kPairs);
+    barrier_init(scores_full(), Shape::kPairs * kArrivingLanes);
+    barrier_init(scores_empty(), 2 * Shape::kPairs * kArrivingLanes);
+    barrier_init(dq_written(), 2 * Shape::kPairs * kArrivingLanes);
   }
 
   __device__ typename Shape::Keys keys() const { return {begin}; }
   __device__ typename Shape::Values values() const { return {begin + Shape::Keys::kBytes}; }
-  __device__ typename Shape::Queries queries() const { return {begin + Shape::kQueriesBegin}; }
-  __device__ typename Shape::Douts douts() const { return {begin + Shape::kDoutsBegin}; }
+  __device__ typename Shape::Queries queries(int stage) const {
+    return {begin + static_cast<uint32_t>(Shape::kQueriesBegin + stage * Shape::Queries::kBytes)};
+  }
+  __device__ typename Shape::Douts douts(int stage) const {
+    return {begin + static_cast<uint32_t>(Shape::kDoutsBegin + stage * Shape::Douts::kBytes)};
+  }
   __device__ typename Shape::ScoreGradients score_gradients() const { return {begin + Shape::kScoresBegin}; }
   /// A pair's probabilities, as fragments of operand A: [key tiles, queries / 16, lanes].
   __device__ uint4* probabilities(int pair) const {
@@ -232,11 +243,17 @@ struct Work {
                                     pair * (Shape::kWarpKeys * Shape::kQueries * 2)) +
            lane_of_warp();
   }
+  __device__ uint32_t shifts_address(int stage) const {
+    return begin + static_cast<uint32_t>(Shape::kShiftsBegin + stage * Shape::kStatsBytes);
+  }
+  __device__ uint32_t deltas_address(int stage) const {
+    return begin + static_cast<uint32_t>(Shape::kDeltasBegin + stage * Shape::kStatsBytes);
+  }
   __device__ const float* shifts(int stage) const {
-    return reinterpret_cast<const float*>(memory + Shape::kShiftsBegin + stage * Shape::kStatsBytes);
+    return reinterpret_cast<const float*>(memory + (shifts_address(stage) - begin));
   }
   __device__ const float* deltas(int stage) const {
-    return reinterpret_cast<const float*>(memory + Shape::kDeltasBegin + stage * Shape::kStatsBytes);
+    return reinterpret_cast<const float*>(memory + (deltas_address(stage) - begin));
   }
 
   /// Whether any query of the step attends to the keys from `first_key` on of a warp.
@@ -248,7 +265,7 @@ struct Work {
 
 __device__ inline void arrive_as_warp(uint32_t barrier) {
   __syncwarp();
-  if (lane_of_warp() == 0) barrier_arrive(barrier);
+  if (kArrivingLanes == 32 || lane_of_warp() == 0) barrier_arrive(barrier);
 }
 
 /// Copies kQueries float32 to shared memory with the first threads of a group.
@@ -257,42 +274,92 @@ __device__ inline void copy_stats(uint32_t to, const float* from, int thread) {
   if (thread < kQueries / 4) cp_async_16(to + static_cast<uint32_t>(thread) * 16, from + 4 * thread, true);
 }
 
-/// Warps 0 to kPairs - 1: S, P and dV. They load dO.
+/// A warp's part of dQ, [16 kQueryTiles queries, 8 kDimTiles elements of the head], over all keys of the CTA.
+template <class Shape>
+class DqPart {
+ public:
+  __device__ DqPart(const BackwardArgs& args, const Work<Shape>& work)
+      : args_(args),
+        work_(work),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        ds_(work.score_gradients(), row()),
+        keys_(work.keys(), 16 * way()) {}
+
+  /// Adds a step's part once all of its dS are in shared memory.
+  __device__ void add(const QueryStep& step, uint32_t parity) const {
+    const int64_t block = step.head * args_.query_blocks + step.block;
+    const int* const turn = args_.turns + block;
+    float* const partial = args_.partial_dq + block * (Shape::kQueries * Shape::kDim) + threadIdx.x;
+    const int seen = step.turn > 0 ? load_relaxed(turn) : 0;
+    barrier_poll(work_.scores_full(), parity);
+    Accumulators<Shape::kQueryTiles, Shape::kDimTiles> dq;
+    clear(dq);
+    add_product<Shape::kKeys / 16>(dq, rows_of<Shape::kQueryTiles>(ds_), columns_of<Shape::kDimWays>(keys_));
+    arrive_as_warp(work_.scores_empty());
+    if (step.turn > 0 && !__all_sync(0xffffffffu, seen == step.turn)) {
+      while (load_acquire(turn) != step.turn) {
+      }
+      __syncwarp();
+    }
+    if (step.turn == step.turns - 1) {
+      if (step.turn > 0) each_sum(dq, [&](float& sum, int i) { sum += __ldcg(partial + i * Shape::kThreads); });
+      store_gradient<Shape::kDimWays>(args_.dq, dq, args_.scale, work_.tile, step.query + row(), way(), step.head,
+                                      args_.num_heads, args_.head_dim);
+    } else if (step.turn == 0) {
+      each_sum(dq, [&](float& sum, int i) { __stcg(partial + i * Shape::kThreads, sum); });
+    } else {
+      each_sum(dq, [&](float& sum, int i) { atomicAdd(partial + i * Shape::kThreads, sum); });
+    }
+    arrive_as_warp(work_.dq_written());
+  }
+
+ private:
+  __device__ int row() const { return warp_ / Shape::kDimWays * (16 * Shape::kQueryTiles); }
+  __device__ int way() const { return warp_ % Shape::kDimWays; }
+
+  const BackwardArgs& args_;
+  const Work<Shape>& work_;
+  int warp_;
+  FragmentReader<typename Shape::ScoreGradients, true, true> ds_;
+  FragmentReader<typename Shape::Keys, true, false> keys_;
+};
+
+/// Warps 0 to kPairs - 1: S, P, dV and their part of dQ. With two stages, S of a step precedes dQ of the step before,
+/// so that the other warps have P when they have dP.
 template <class Shape>
 __device__ inline void compute_dv(const BackwardArgs& args, const Work<Shape>& work) {
   constexpr int kQueries = Shape::kQueries, kStages = Shape::kStages, kM = Shape::kKeyTiles, kQ16 = kQueries / 16;
   const AttentionTile& tile = work.tile;
-  const int thread = static_cast<int>(threadIdx.x), pair = thread / 32;
-  QuerySteps<kQueries, Shape::kKeys> at(tile, args.window, args.num_heads / args.num_kv_heads), next = at;
+  const int pair = static_cast<int>(threadIdx.x) / 32;
+  QuerySteps<kQueries, Shape::kKeys> at(tile, args.window, args.num_heads / args.num_kv_heads), before = at;
   const int count = at.count;
-  const auto load = [&](int step) {
-    const QueryStep record = next.record(work.kv_head);
-    next.advance();
-    const int stage = step % kStages;
-    const HeadRows rows(args.dout, tile.begin, record.head, args.num_heads, args.v_head_dim);
-    copy_rows<kQueries, Shape::kValueDim, Shape::kGroupThreads>(
-        {work.douts().address + static_cast<uint32_t>(stage * Shape::Douts::kBytes)}, rows, record.query, tile.length);
-    copy_stats<kQueries>(work.begin + static_cast<uint32_t>(Shape::kDeltasBegin + stage * Shape::kStatsBytes),
-                         args.deltas + record.head * args.stats_rows + tile.stats + record.query, thread);
-    barrier_arrive_after_copies(work.douts_full(stage));
-  };
-  for (int i = 0; i < min(count, kStages); ++i) load(i);
-
   const int key_row = pair * Shape::kWarpKeys, first_key = tile.first + key_row;
   const FragmentReader<typename Shape::Keys, false, true> scores_k(work.keys(), key_row);
-  const FragmentReader<typename Shape::Queries, false, false> scores_q(work.queries(), 0);
-  const FragmentReader<typename Shape::Douts, true, false> dv_dout(work.douts(), 0);
+  const FragmentReader<typename Shape::Queries, false, false> scores_q(work.queries(0), 0);
+  const FragmentReader<typename Shape::Douts, true, false> dv_dout(work.douts(0), 0);
   uint4* const exchange = work.probabilities(pair);
+  const DqPart<Shape> dq(args, work);
   Accumulators<kM, Shape::kValueDim / 8> dv;
   clear(dv);
   const float scale_log2 = args.scale * kLog2E;
   uint32_t exchanges = 0;
+  const auto add_dq = [&](int i) { dq.add(before.record(work.kv_head), static_cast<uint32_t>(i) & 1); };
+  // One of these warps publishes the turn of step i once all warps have written their parts: the fence takes a
+  // seventh of a step.
+  const auto publish = [&](int i) {
+    const QueryStep step = before.record(work.kv_head);
+    before.advance();
+    if (i % Shape::kPairs != pair || step.turn + 1 == step.turns) return;
+    barrier_poll(work.dq_written(), static_cast<uint32_t>(i) & 1);
+    if (lane_of_warp() == 0) store_release(args.turns + step.head * args.query_blocks + step.block, step.turn + 1);
+  };
 #pragma unroll 1
   for (int i = 0; i < count; ++i, at.advance()) {
     const QueryStep step = at.record(work.kv_head);
     const int stage = i % kStages;
     const uint32_t parity = static_cast<uint32_t>(i / kStages) & 1;
     const bool visible = work.visible(step, first_key, args.window);
+    if (kStages == 1 && i > 0) add_dq(i - 1);
     barrier_poll(work.queries_full(stage), parity);
     Fragment p[kM][kQ16];
     if (visible) {
@@ -338,59 +405,57 @@ __device__ inline void compute_dv(const BackwardArgs& args, const Work<Shape>& w
       arrive_as_warp(work.probabilities_full(pair));
       ++exchanges;
     }
+    if (kStages > 1 && i > 0) add_dq(i - 1);
     barrier_poll(work.douts_full(stage), parity);
     if (visible) add_gradient(dv, p, columns_of(dv_dout, static_cast<uint32_t>(stage * Shape::Douts::kBytes)));
     arrive_as_warp(work.douts_empty(stage));
-    if (i + kStages < count) {
-      barrier_poll(work.douts_empty(stage), parity);
-      load(i + kStages);
-    }
+    if (i > 0) publish(i - 1);
   }
+  add_dq(count - 1);
+  publish(count - 1);
   store_gradient<1>(args.dv, dv, 1.0f, tile, first_key, 0, work.kv_head, args.num_kv_heads, args.v_head_dim);
 }
 
-/// The other warps: dP, dS, dK and dQ. They load Q.
+/// The other warps: dP, dS, dK and their part of dQ. They load Q and dO.
 template <class Shape>
-__device__ inline void compute_dk_and_dq(const BackwardArgs& args, const Work<Shape>& work) {
+__device__ inline void compute_dk(const BackwardArgs& args, const Work<Shape>& work) {
   constexpr int kQueries = Shape::kQueries, kStages = Shape::kStages, kM = Shape::kKeyTiles, kQ16 = kQueries / 16;
   constexpr int kGroup = Shape::kGroupThreads;
   const AttentionTile& tile = work.tile;
   const int thread = static_cast<int>(threadIdx.x) - kGroup, pair = thread / 32;
   QuerySteps<kQueries, Shape::kKeys> at(tile, args.window, args.num_heads / args.num_kv_heads), next = at;
   const int count = at.count;
-  const auto load = [&](int step) {
-    const QueryStep record = next.record(work.kv_head);
-    next.advance();
-    const int stage = step % kStages;
-    const HeadRows rows(args.q, tile.begin, record.head, args.num_heads, args.head_dim);
-    copy_rows<kQueries, Shape::kDim, kGroup>(
-        {work.queries().address + static_cast<uint32_t>(stage * Shape::Queries::kBytes)}, rows, record.query,
-        tile.length, kGroup);
-    copy_stats<kQueries>(work.begin + static_cast<uint32_t>(Shape::kShiftsBegin + stage * Shape::kStatsBytes),
-                         args.shifts + record.head * args.stats_rows + tile.stats + record.query, thread);
-    barrier_arrive_after_copies(work.queries_full(stage));
+  // Copies rows and their statistic to a stage.
+  const auto load = [&](const auto& to, const HeadRows& rows, uint32_t to_stats, const float* stats,
+                        const QueryStep& step, uint32_t full) {
+    copy_rows<kGroup>(to, rows, step.query, tile.length, kGroup);
+    copy_stats<kQueries>(to_stats, stats + step.head * args.stats_rows + tile.stats + step.query, thread);
+    barrier_arrive_after_copies(full);
   };
-  for (int i = 0; i < min(count, kStages); ++i) load(i);
+  const auto load_queries = [&](int stage, const QueryStep& step) {
+    load(work.queries(stage), HeadRows(args.q, tile.begin, step.head, args.num_heads, args.head_dim),
+         work.shifts_address(stage), args.shifts, step, work.queries_full(stage));
+  };
+  const auto load_douts = [&](int stage, const QueryStep& step) {
+    load(work.douts(stage), HeadRows(args.dout, tile.begin, step.head, args.num_heads, args.v_head_dim),
+         work.deltas_address(stage), args.deltas, step, work.douts_full(stage));
+  };
+  for (int i = 0; i < min(count, kStages); ++i, next.advance()) {
+    const QueryStep step = next.record(work.kv_head);
+    load_queries(i, step);
+    load_douts(i, step);
+  }
 
   const int key_row = pair * Shape::kWarpKeys, first_key = tile.first + key_row;
-  const int query_row = pair / Shape::kDimWays * (kQueries / Shape::kQueryWays), dim_way = pair % Shape::kDimWays;
   const auto gradients = work.score_gradients();
   const FragmentReader<typename Shape::Values, false, true> scores_v(work.values(), key_row);
-  const FragmentReader<typename Shape::Douts, false, false> scores_dout(work.douts(), 0);
-  const FragmentReader<typename Shape::Queries, true, false> dk_q(work.queries(), 0);
-  const FragmentReader<typename Shape::ScoreGradients, true, true> dq_ds(gradients, query_row);
-  const FragmentReader<typename Shape::Keys, true, false> dq_k(work.keys(), 16 * dim_way);
+  const FragmentReader<typename Shape::Douts, false, false> scores_dout(work.douts(0), 0);
+  const FragmentReader<typename Shape::Queries, true, false> dk_q(work.queries(0), 0);
   const uint4* const exchange = work.probabilities(pair);
+  const DqPart<Shape> dq(args, work);
   Accumulators<kM, Shape::kDim / 8> dk;
   clear(dk);
   uint32_t exchanges = 0;
-  int* shown = nullptr;  // the turn to publish once the writes before it have been performed
-  int shown_turn = 0;
-  const auto publish = [&] {
-    __syncwarp();
-    if (shown != nullptr && lane_of_warp() == 0) store_release(shown, shown_turn);
-    shown = nullptr;
-  };
 #pragma unroll 1
   for (int i = 0; i < count; ++i, at.advance()) {
     const QueryStep step = at.record(work.kv_head);
@@ -404,7 +469,6 @@ __device__ inline void compute_dk_and_dq(const BackwardArgs& args, const Work<Sh
       clear(dp);
       add_product<Shape::kValueDim / 16>(dp, rows_of<kM>(scores_v),
                                          columns_of(scores_dout, static_cast<uint32_t>(stage * Shape::Douts::kBytes)));
-      publish();
       barrier_poll(work.probabilities_full(pair), exchanges & 1);
       const float* deltas = work.deltas(stage) + accumulator_column();
 #pragma unroll
@@ -428,7 +492,6 @@ __device__ inline void compute_dk_and_dq(const BackwardArgs& args, const Work<Sh
       arrive_as_warp(work.probabilities_empty(pair));
       ++exchanges;
     } else {
-      publish();
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -457,45 +520,19 @@ __device__ inline void compute_dk_and_dq(const BackwardArgs& args, const Work<Sh
     }
     arrive_as_warp(work.scores_full());
 
-    int* turn = args.turns + (step.head * args.query_blocks + step.block) * Shape::kPairs + pair;
     barrier_poll(work.queries_full(stage), parity);
     if (visible) add_gradient(dk, ds, columns_of(dk_q, static_cast<uint32_t>(stage * Shape::Queries::kBytes)));
     arrive_as_warp(work.queries_empty(stage));
     if (i + kStages < count) {
+      const QueryStep loaded = next.record(work.kv_head);
+      next.advance();
       barrier_poll(work.queries_empty(stage), parity);
-      load(i + kStages);
+      load_queries(stage, loaded);
+      barrier_poll(work.douts_empty(stage), parity);
+      load_douts(stage, loaded);
     }
-    const int seen = step.turn > 0 ? load_relaxed(turn) : 0;
-    barrier_poll(work.scores_full(), step_parity);
-    float* partial = args.partial_dq + (step.head * args.query_blocks + step.block) * (kQueries * Shape::kDim) + thread;
-    const auto add_part = [&](auto part) {
-      constexpr int kPart = decltype(part)::value, kTiles = Shape::kDim / Shape::kDimWays / 8 / Shape::kDqParts;
-      Accumulators<Shape::kQueryTiles, kTiles> dq;
-      float* const to = partial + kPart * (4 * Shape::kQueryTiles * kTiles * kGroup);
-      clear(dq);
-      add_product<Shape::kKeys / 16>(dq, rows_of<Shape::kQueryTiles>(dq_ds),
-                                     columns_of<Shape::kDimWays, kPart * kTiles / 2>(dq_k));
-      if (kPart + 1 == Shape::kDqParts) arrive_as_warp(work.scores_empty());
-      if (kPart == 0 && step.turn > 0 && !__all_sync(0xffffffffu, seen == step.turn)) {
-        while (load_acquire(turn) != step.turn) {
-        }
-        __syncwarp();
-      }
-      if (step.turn == step.turns - 1) {
-        if (step.turn > 0) each_sum(dq, [&](float& sum, int index) { sum += __ldcg(to + index * kGroup); });
-        store_gradient<Shape::kDimWays, kPart * kTiles / 2>(args.dq, dq, args.scale, tile, step.query + query_row,
-                                                            dim_way, step.head, args.num_heads, args.head_dim);
-      } else if (step.turn == 0) {
-        each_sum(dq, [&](float& sum, int index) { __stcg(to + index * kGroup, sum); });
-      } else {
-        each_sum(dq, [&](float& sum, int index) { atomicAdd(to + index * kGroup, sum); });
-      }
-    };
-    add_part(std::integral_constant<int, 0>{});
-    if constexpr (Shape::kDqParts > 1) add_part(std::integral_constant<int, 1>{});
-    if (step.turn < step.turns - 1) shown = turn, shown_turn = step.turn + 1;
+    dq.add(step, step_parity);
   }
-  publish();
   store_gradient<1>(args.dk, dk, args.scale, tile, first_key, 0, work.kv_head, args.num_kv_heads, args.head_dim);
 }
 
@@ -518,19 +555,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   work.tile.first += in_tile / args.num_kv_heads * Shape::kKeys;
   const AttentionTile& tile = work.tile;
   if (tile.first >= tile.length) return;
-  copy_rows<Shape::kKeys, Shape::kDim, Shape::kThreads>(
-      work.keys(), HeadRows(args.k, tile.begin, work.kv_head, args.num_kv_heads, args.head_dim), tile.first,
-      tile.length);
-  copy_rows<Shape::kKeys, Shape::kValueDim, Shape::kThreads>(
-      work.values(), HeadRows(args.v, tile.begin, work.kv_head, args.num_kv_heads, args.v_head_dim), tile.first,
-      tile.length);
+  copy_rows<Shape::kThreads>(work.keys(), HeadRows(args.k, tile.begin, work.kv_head, args.num_kv_heads, args.head_dim),
+                             tile.first, tile.length);
+  copy_rows<Shape::kThreads>(work.values(),
+                             HeadRows(args.v, tile.begin, work.kv_head, args.num_kv_heads, args.v_head_dim), tile.first,
+                             tile.length);
   cp_async_commit();
   cp_async_wait<0>();
   __syncthreads();
   if (threadIdx.x < Shape::kGroupThreads) {
     compute_dv(args, work);
   } else {
-    compute_dk_and_dq(args, work);
+    compute_dk(args, work);
   }
 }
 
@@ -560,7 +596,7 @@ BackwardScratch::BackwardScratch(const Context& context, ArenaScope& memory, con
   with_backward_shape(context, args.options, [&](auto shape) {
     using Shape = decltype(shape);
     query_blocks = tokens / Shape::kQueries;
-    turns = memory.take({heads, query_blocks, Shape::kPairs}, DType::kI32);
+    turns = memory.take({heads, query_blocks}, DType::kI32);
     partial_dq = memory.take({heads, query_blocks, Shape::kQueries, Shape::kDim}, DType::kF32);
   });
 }

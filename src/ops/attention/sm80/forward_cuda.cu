@@ -4,13 +4,14 @@
 // share a multiprocessor if shared memory allows: one multiplies while the other is in softmax.
 //
 // Registers (ptxas 13.0): up to 255 of 255; heads of 128 with 64 keys per step have 128 accumulators of out and 64
-// scores, and do not spill with two stages (120 bytes with one). Queries are read from shared memory again in each
+// scores, and do not spill. Queries are read from shared memory again in each
 // step, except for heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks
 // of shared memory against some 410 of MMAs.
 //
 // Measured on one H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328 (291
 // with the 163 KB of an A100, 278 with the 99 KB of Ada; FlashAttention-2 in torch 323 on the same GPU); heads of 64:
-// 281 (253); 192/128: 322; 256: 271 (300). Raw: bench/results/sm80-kernels-2026-11-23.txt.
+// 281 (253); 192/128: 322; 256: 271 (300). Raw: bench/results/sm80-kernels-2026-11-23.txt. With one address of copies
+// per thread, on an H100, 2026-11-26: 359 (324), 297 (250), 370, 293 (298); h100-attention-sm80-2026-11-26.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
@@ -171,11 +172,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
 
   const auto keys = [&](int i) { return typename Shape::Keys{stages + i % Shape::kStages * Shape::kStageBytes}; };
   const auto values = [&](int i) { return typename Shape::Values{keys(i).address + Shape::Keys::kBytes}; };
-  const auto load_keys = [&](int i) { copy_rows<kKeys, kDim, kThreads>(keys(i), of_k, steps.key(i), tile.length); };
-  const auto load_values = [&](int i) {
-    copy_rows<kKeys, Shape::kValueDim, kThreads>(values(i), of_v, steps.key(i), tile.length);
-  };
-  copy_rows<kAttentionRows, kDim, kThreads>(q, of_q, tile.first, tile.length);
+  const auto load_keys = [&](int i) { copy_rows<kThreads>(keys(i), of_k, steps.key(i), tile.length); };
+  const auto load_values = [&](int i) { copy_rows<kThreads>(values(i), of_v, steps.key(i), tile.length); };
+  copy_rows<kThreads>(q, of_q, tile.first, tile.length);
   load_keys(0);
   if constexpr (Shape::kStages > 1) load_values(0);
   cp_async_commit();
