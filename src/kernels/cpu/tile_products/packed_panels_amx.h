@@ -9,8 +9,12 @@
 // 1e9 elements a second, rows and columns: int4 18 and 16, int4_128 25 and 13, mxfp4 12 and 10, nf4 8 and 8, int8 17
 // and 7, fp8 6 and 4; from memory (2,048 x 7,168) int4 15 and 12. The ceiling are permutations: two of a vector of 32
 // elements, which take a cycle each on Intel. An expert's products of 64 rows at 5 TFLOP/s on 8 cores need 4.9 a core.
+// Products of DeepSeek-V3's layer, forward and dX, 2,048 tokens, int4, sixteen virtual CPUs with AMX, 2026-11-26: 4.4
+// TFLOP/s. The layer with LoRA took 764 ms there, 670 in int4_128; 477 and 448 without unpacking; 107 and 97 without
+// products, too. Raw: bench/results/one-gpu-2026-11-26.txt.
 // Lost: float32 products of each element, packed in pairs and permuted, by count of its operations (12 a vector on two
-// ports, where these are 3 to 7); offsets of scales by division, 2 to 4 times slower.
+// ports, where these are 3 to 7); offsets of scales by division, 2 to 4 times slower; a strip of columns at a time, 1.4
+// times slower in all; two strips, or blocks of 256 of k, no faster.
 #pragma once
 
 #include <immintrin.h>
