@@ -118,8 +118,8 @@ STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
          ("mixtral-sm80", "Mixtral-8x7B, LoRA on attention, 2 × 4096")]
 # TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt and, of attention, h100-attention-sm80-2026-11-26.txt (an H100 has the
 # multiprocessors of an H200): with the 228 KB of shared memory of a B200, the 163 KB of an A100, and 99 KB. Where less than
-# 228 KB means another shape, attention's numbers are older kernels' (sm80-kernels-2026-11-23.txt, "163K", and
-# sm80-attention-backward-2026-11-24.txt).
+# 228 KB means another shape, attention's numbers are older kernels' (sm80-kernels-2026-11-23.txt, "a100" and
+# "sm89", and sm80-attention-backward-2026-11-24.txt).
 KERNELS = [("experts: gate and up", 270, 270, 270), ("experts: dx", 307, 307, 308), ("experts: dw", 223, 223, 224),
            ("attention forward, heads of 128", 359, 291, 278), ("attention backward, heads of 128", 294, 294, 205)]
 
