@@ -39,7 +39,8 @@ __device__ inline int accumulator_column() { return lane_of_warp() % 4 * 2; }
 template <class Lines, bool kMnMajor, bool kIsA>
 class FragmentReader {
  public:
-  /// mn: the warp's first row or column, a multiple of 16 (of 64 if MN-major with more than one step along mn).
+  /// mn: the warp's first row or column, a multiple of 16. If MN-major, mn or all steps are multiples of 64, or the
+  /// steps stay within the 64 elements of mn.
   __device__ FragmentReader(const Lines& lines, int mn) {
     const int lane = lane_of_warp(), low = lane % 8, second = lane / 8 % 2, upper = lane / 16;
     // Matrices 0 to 3 of A: rows 0-7, 8-15 of k 0-7, then of k 8-15; of B: k 0-7, 8-15 of columns 0-7, then of 8-15.

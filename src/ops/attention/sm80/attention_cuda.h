@@ -19,7 +19,7 @@ void sm80_attention(const Context& context, const AttentionArgs& args, const Att
 struct BackwardScratch {
   AttentionTiles tiles;
   QueryStats stats;
-  Tensor turns;       ///< [Hq, query_blocks, warps] int32: number of key tiles that have added to a warp's part of dq
+  Tensor turns;       ///< [Hq, query_blocks] int32: number of key tiles that have added to these queries' dq
   Tensor partial_dq;  ///< [Hq, query_blocks, queries, head_dim padded] float32, in the accumulators' layout
   int64_t query_blocks = 0;
 

@@ -5,8 +5,9 @@
 //   warp of dV     S = Q Kᵀ; P to the other warp of the pair; dQ; dV += Pᵀ dO, with P in registers
 //   warp of dK     dP = dO Vᵀ; dS to shared memory; dK += dSᵀ Q, with dS in registers; loads of Q and dO; dQ
 //
-// dQ = dS K, with dS of all pairs, is divided among all warps, so that each has half of the products. With two stages,
-// a warp of dV forms S of the next step before its part of dQ: the other warps then rarely wait for P.
+// dQ = dS K, with dS of all pairs, is divided among all warps, so that each half of them has two and a half of the five
+// products. With two stages, a warp of dV forms S of the next step before its part of dQ: the other warps then rarely
+// wait for P.
 //
 // Warps wait for each other at barriers of what they need (stages, P of a pair, dS), and nowhere for the whole CTA:
 // while some are at exponentials or at a turn, tensor cores have the products of others.
@@ -50,6 +51,7 @@ struct BackwardShape {
   // Division of dQ [queries, dim] among all warps.
   static constexpr int kQueryWays = kQueries >= 64 ? 2 : 1, kDimWays = 2 * kPairs / kQueryWays;
   static constexpr int kQueryTiles = kQueries / kQueryWays / 16, kDimTiles = kDim / kDimWays / 8;
+  static_assert(kDimWays % 4 == 0 && kDimTiles % 2 == 0 && kQueryTiles <= 2);  // FragmentReader, add_product
 
   using Keys = SharedLines<kKeys, kDim>;
   using Values = SharedLines<kKeys, kValueDim>;
@@ -64,8 +66,8 @@ struct BackwardShape {
   static constexpr int kShiftsBegin = kProbabilitiesBegin + kKeys * kQueries * 2;
   static constexpr int kDeltasBegin = kShiftsBegin + kStages * kStatsBytes;
   static constexpr int kBarriersBegin = kDeltasBegin + kStages * kStatsBytes;
-  // Barriers: of stages, of pairs, of dS; each as "full", then "empty"; of written parts of dQ.
-  static constexpr int kBarriers = 4 * kStages + 2 * kPairs + 3;
+  // Barriers: of stages, of pairs, of dS; each as "full", then "empty"; of written parts of dQ, of even and odd steps.
+  static constexpr int kBarriers = 4 * kStages + 2 * kPairs + 4;
   static constexpr int kBytes = kBarriersBegin + 8 * kBarriers;
 };
 
@@ -149,7 +151,7 @@ __device__ inline auto rows_of(const Reader& reader, uint32_t offset = 0) {
     for (int m = 0; m < kM; ++m) reader.read(a[m], m, k16, offset);
   };
 }
-/// The same for operand B, every kWays-th 16 columns from the kFirst-th 16 on.
+/// The same for operand B, every kWays-th 16 columns.
 template <int kWays = 1, class Reader>
 __device__ inline auto columns_of(const Reader& reader, uint32_t offset = 0) {
   return [reader, offset](Fragment& b, int n, int k16) { reader.read(b, n * kWays, k16, offset); };
@@ -210,7 +212,11 @@ struct Work {
   __device__ uint32_t probabilities_empty(int pair) const { return barrier(4 * Shape::kStages + Shape::kPairs + pair); }
   __device__ uint32_t scores_full() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs); }
   __device__ uint32_t scores_empty() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs + 1); }
-  __device__ uint32_t dq_written() const { return barrier(4 * Shape::kStages + 2 * Shape::kPairs + 2); }
+  /// A warp may write its part of a step before another one has written that of the step before, but is never two steps
+  /// ahead (it needs the other's arrival at scores_empty). So parts of even and odd steps have barriers of their own.
+  __device__ uint32_t dq_written(uint32_t odd_step) const {
+    return barrier(4 * Shape::kStages + 2 * Shape::kPairs + 2 + static_cast<int>(odd_step));
+  }
 
   __device__ void init_barriers() const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
@@ -225,7 +231,8 @@ struct Work {
     }
     barrier_init(scores_full(), Shape::kPairs * kArrivingLanes);
     barrier_init(scores_empty(), 2 * Shape::kPairs * kArrivingLanes);
-    barrier_init(dq_written(), 2 * Shape::kPairs * kArrivingLanes);
+    barrier_init(dq_written(0), 2 * Shape::kPairs * kArrivingLanes);
+    barrier_init(dq_written(1), 2 * Shape::kPairs * kArrivingLanes);
   }
 
   __device__ typename Shape::Keys keys() const { return {begin}; }
@@ -285,17 +292,20 @@ class DqPart {
         ds_(work.score_gradients(), row()),
         keys_(work.keys(), 16 * way()) {}
 
-  /// Adds a step's part once all of its dS are in shared memory.
-  __device__ void add(const QueryStep& step, uint32_t parity) const {
+  /// Adds the part of step `index` once all of its dS are in shared memory.
+  __device__ void add(const QueryStep& step, int index) const {
+    const uint32_t odd = static_cast<uint32_t>(index) & 1;
     const int64_t block = step.head * args_.query_blocks + step.block;
     const int* const turn = args_.turns + block;
     float* const partial = args_.partial_dq + block * (Shape::kQueries * Shape::kDim) + threadIdx.x;
     const int seen = step.turn > 0 ? load_relaxed(turn) : 0;
-    barrier_poll(work_.scores_full(), parity);
+    barrier_poll(work_.scores_full(), odd);
     Accumulators<Shape::kQueryTiles, Shape::kDimTiles> dq;
     clear(dq);
     add_product<Shape::kKeys / 16>(dq, rows_of<Shape::kQueryTiles>(ds_), columns_of<Shape::kDimWays>(keys_));
     arrive_as_warp(work_.scores_empty());
+    // After a relaxed read that shows the turn no fence is needed: sums are read and added in L2 only, after the
+    // branch.
     if (step.turn > 0 && !__all_sync(0xffffffffu, seen == step.turn)) {
       while (load_acquire(turn) != step.turn) {
       }
@@ -310,7 +320,7 @@ class DqPart {
     } else {
       each_sum(dq, [&](float& sum, int i) { atomicAdd(partial + i * Shape::kThreads, sum); });
     }
-    arrive_as_warp(work_.dq_written());
+    arrive_as_warp(work_.dq_written(odd));
   }
 
  private:
@@ -343,14 +353,13 @@ __device__ inline void compute_dv(const BackwardArgs& args, const Work<Shape>& w
   clear(dv);
   const float scale_log2 = args.scale * kLog2E;
   uint32_t exchanges = 0;
-  const auto add_dq = [&](int i) { dq.add(before.record(work.kv_head), static_cast<uint32_t>(i) & 1); };
-  // One of these warps publishes the turn of step i once all warps have written their parts: the fence takes a
-  // seventh of a step.
+  const auto add_dq = [&](int i) { dq.add(before.record(work.kv_head), i); };
+  // One of these warps publishes the turn of step i once all warps have written their parts.
   const auto publish = [&](int i) {
     const QueryStep step = before.record(work.kv_head);
     before.advance();
     if (i % Shape::kPairs != pair || step.turn + 1 == step.turns) return;
-    barrier_poll(work.dq_written(), static_cast<uint32_t>(i) & 1);
+    barrier_poll(work.dq_written(static_cast<uint32_t>(i) & 1), static_cast<uint32_t>(i / 2) & 1);
     if (lane_of_warp() == 0) store_release(args.turns + step.head * args.query_blocks + step.block, step.turn + 1);
   };
 #pragma unroll 1
@@ -511,7 +520,7 @@ __device__ inline void compute_dk(const BackwardArgs& args, const Work<Shape>& w
       for (int k16 = 0; k16 < kQ16; ++k16) {
 #pragma unroll
         for (int x = 0; x < 4; ++x) {
-          // Lines of a multiple of 8 apart have the same permutation.
+          // Lines a multiple of 8 apart have the same permutation.
           shared_store_32((line ^ static_cast<uint32_t>((2 * k16 + x / 2) * 16)) +
                               static_cast<uint32_t>((16 * m + x % 2 * 8) * kQueries * 2),
                           ds[m][k16][x]);
@@ -531,7 +540,7 @@ __device__ inline void compute_dk(const BackwardArgs& args, const Work<Shape>& w
       barrier_poll(work.douts_empty(stage), parity);
       load_douts(stage, loaded);
     }
-    dq.add(step, step_parity);
+    dq.add(step, i);
   }
   store_gradient<1>(args.dk, dk, args.scale, tile, first_key, 0, work.kv_head, args.num_kv_heads, args.head_dim);
 }

@@ -3,8 +3,8 @@
 // accumulators fit (16 for heads of 256), since fragments of keys and values are shared by all of its rows. Two CTAs
 // share a multiprocessor if shared memory allows: one multiplies while the other is in softmax.
 //
-// Registers (ptxas 13.0): up to 255 of 255; heads of 128 with 64 keys per step have 128 accumulators of out and 64
-// scores, and do not spill. Queries are read from shared memory again in each
+// Registers (ptxas 13.0): up to 255 of 255, of which heads of 128 with 64 keys per step have 128 accumulators of out
+// and 64 scores; at most 8 bytes are spilled on any architecture. Queries are read from shared memory again in each
 // step, except for heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks
 // of shared memory against some 410 of MMAs.
 //
