@@ -1,5 +1,6 @@
 # Jobs of a benchmark that may be cut off: sourced with `folder`, where results go; `until`, when the call ends in SECONDS;
-# `only`, a pattern of names or nothing; `bin`, the folder of hone; and `device`. Each job leaves FOLDER/NAME.txt with its command, output, exit code and seconds.
+# `only`, a pattern of names or nothing; `bin`, the folder of hone; and `device`. Each job leaves FOLDER/NAME.txt with its
+# command, output, exit code and seconds.
 # A job whose file exists is not run again, so that a call may end at any time and another goes on.
 # job NAME LIMIT COMMAND...: at most LIMIT seconds
 job() {
