@@ -71,14 +71,14 @@ step mixed_both 200 "${thirty[@]}" --experts-device cpu --cpu-expert-layers 6 --
 step streamed_int4 200 --model deepseek-v3 --layers 7 --mode lora --base-weight-dtype int4 --cpu-offload experts --seq 4096 --batch 8 --recompute everything --profile "$folder/streamed_int4.trace"
 
 tests=("$bin/hone_ops_test" --device "$device")
-for tier in sm80 sm89 sm100; do
-  job "ops_$tier" 200 "${tests[@]}" --kernels "$tier"
-  job "memcheck_$tier" 200 compute-sanitizer --tool memcheck "${tests[@]}" --kernels "$tier" --gtest_filter='PackedAttention*'
+for tier in sm80 a100-80gb rtx-4090; do
+  job "ops_$tier" 200 "${tests[@]}" --tier "$tier"
+  job "memcheck_$tier" 200 compute-sanitizer --tool memcheck "${tests[@]}" --tier "$tier" --gtest_filter='PackedAttention*'
   # Tests of many blocks take many minutes with racecheck.
-  job "racecheck_$tier" 200 compute-sanitizer --tool racecheck "${tests[@]}" --kernels "$tier" \
+  job "racecheck_$tier" 200 compute-sanitizer --tool racecheck "${tests[@]}" --tier "$tier" \
     --gtest_filter='PackedAttention.*TensorCores*:PackedAttention.*Document*:PackedAttention.*TwoUses*'
 done
-job ptx 300 env CUDA_FORCE_PTX_JIT=1 "${tests[@]}" --kernels sm80
+job ptx 300 env CUDA_FORCE_PTX_JIT=1 "${tests[@]}" --tier a100-80gb
 for dtype in float32 bfloat16; do job "goldens_sm80_$dtype" 300 goldens sm80 "$dtype"; done
 job learning 200 learning
 job answers_gpu 60 answers

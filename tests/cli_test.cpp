@@ -72,11 +72,14 @@ TEST(CommandLine, VersionAndEnvironment) {
     for (const char* library : {"nvidia_driver", "cuda", "cublaslt", "nccl"}) EXPECT_TRUE(env.contains(library));
     const Json limited = Json::parse(run_hone({"env", "--json", "--tier", "general"}).out);
     EXPECT_TRUE(contains(limited["cuda:0_kernels"].get<std::string>(), "grouped products general")) << limited.dump();
+    const Json ada = Json::parse(run_hone({"env", "--json", "--tier", "rtx-4090"}).out);
+    EXPECT_TRUE(contains(ada["cuda:0_kernels"].get<std::string>(), "99 KB of shared memory")) << ada.dump();
   }
   EXPECT_TRUE(contains(run_hone({"env"}).out, "matrix products"));
 }
 
 TEST(CommandLine, ATierIsOneOfThoseThatThereAre) {
+  EXPECT_EQ(run_hone({"env", "--tier", "sm90,rtx-4090"}).code, 0);
   for (const std::vector<std::string>& command : {std::vector<std::string>{"env"}, {"bench", "ops"}, {"train", "x"}}) {
     std::vector<std::string> arguments = command;
     arguments.insert(arguments.end(), {"--tier", "sm90,volta"});

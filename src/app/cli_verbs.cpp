@@ -26,6 +26,7 @@
 #include "core/error.h"
 #include "core/process_kernels.h"
 #include "dist/launch_environment.h"
+#include "kernels/cuda/kernel_limit.h"
 #include "train/run_options.h"
 
 namespace hone {
@@ -45,9 +46,11 @@ void add_tier(CLI::App* verb) {
   verb->add_option_function<std::string>(
       "--tier",
       [](const std::string& names) {
-        limit_kernels_of_process({.tier = parse_kernel_tier(names, launch_environment().local_rank, "--tier")});
+        limit_kernels_of_process(cuda::parse_kernel_limit(names, launch_environment().local_rank, "--tier"));
       },
-      "GPU kernels of at most this tier, for tests: general, sm80, sm90 or sm100; with commas, of each rank of a host");
+      "GPU kernels of at most this tier, for tests: general, sm80, sm90 or sm100, or those of a smaller GPU "
+      "(rtx-4090); "
+      "with commas, of each rank of a host");
 }
 
 void add_json(CLI::App* verb, bool& json) { verb->add_flag("--json", json, "print JSON"); }

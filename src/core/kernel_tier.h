@@ -1,5 +1,5 @@
 // KernelTier: families of GPU kernels, by the first compute capability whose instructions they use, and the limit that
-// tests set for the choice among them. kernels/cuda/tiers.h makes the choice.
+// tests set for the choice among them. kernels/cuda/tiers.h makes the choice, kernels/cuda/kernel_limit.h names limits.
 #pragma once
 
 #include <cstddef>

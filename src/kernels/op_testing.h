@@ -19,9 +19,8 @@
 
 namespace hone::testing {
 
-/// The device under test, used by every test of an op: the CPU, or with `--device cuda` the first GPU. `--kernels`
-/// limits the kernels to those for any GPU (general), for an A100 (sm80), for the shared memory of an RTX 4090 (sm89),
-/// or for that of a B200 (sm100).
+/// The device under test, used by every test of an op: the CPU, or with `--device cuda` the first GPU. `--tier`
+/// limits its kernels to those of a tier or of another GPU (kernels/cuda/kernel_limit.h).
 Device test_device();
 
 /// A stream of the device under test.

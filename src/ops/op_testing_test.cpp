@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 #include <string_view>
 #include <tuple>
 
+#include "core/error.h"
 #include "core/graph_cache.h"
+#include "core/process_kernels.h"
 #include "core/thread_pool.h"
+#include "kernels/cuda/kernel_limit.h"
 #include "kernels/op_testing.h"
 #include "ops/cast/cast.h"
 
@@ -17,7 +19,6 @@ namespace hone::testing {
 namespace {
 
 Device device_under_test;
-KernelLimit limit_of_run;
 
 template <class T>
 std::vector<T> converted(const Values& values) {
@@ -98,7 +99,7 @@ void expect_near(const Values& got, const Values& want, double tolerance, const 
 
 Device test_device() { return device_under_test; }
 
-TestStream::TestStream(ThreadPool& pool) : Stream(test_device(), pool) { limit_kernels(limit_of_run); }
+TestStream::TestStream(ThreadPool& pool) : Stream(test_device(), pool) {}
 
 Argument random_argument(Shape shape, uint64_t key, double scale, bool differentiable) {
   PhiloxSequence random(mix_key(1234, key));
@@ -376,24 +377,6 @@ void expect_tensor_cores(const OpCase& op_case, const std::vector<std::string>& 
   }
 }
 
-namespace {
-
-/// What --kernels NAME limits kernels to: those of an A100, an RTX 4090 and a B200 are of one tier, with tiles for the
-/// shared memory of each.
-const KernelLimit* limit_named(std::string_view name) {
-  static constexpr struct {
-    std::string_view name;
-    KernelLimit limit;
-  } kLimits[] = {{"general", {KernelTier::kGeneral, SIZE_MAX}},
-                 {"sm80", {KernelTier::kSm80, size_t{163} << 10}},
-                 {"sm89", {KernelTier::kSm80, size_t{99} << 10}},
-                 {"sm100", {KernelTier::kSm80, SIZE_MAX}}};
-  const auto* const found = std::ranges::find(kLimits, name, [](const auto& entry) { return entry.name; });
-  return found == std::end(kLimits) ? nullptr : &found->limit;
-}
-
-}  // namespace
-
 }  // namespace hone::testing
 
 int main(int argc, char** argv) {
@@ -402,11 +385,15 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--device") == 0 && std::strcmp(argv[i + 1], "cuda") == 0) {
       hone::testing::device_under_test = {hone::DeviceKind::kCuda, 0};
-    } else if (const auto* limit = hone::testing::limit_named(argv[i + 1]);
-               limit != nullptr && std::strcmp(argv[i], "--kernels") == 0) {
-      hone::testing::limit_of_run = *limit;
+    } else if (std::strcmp(argv[i], "--tier") == 0) {
+      try {
+        hone::limit_kernels_of_process(hone::cuda::parse_kernel_limit(argv[i + 1], 0, "--tier"));
+      } catch (const hone::UserError& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 2;
+      }
     } else {
-      std::fprintf(stderr, "usage: %s [--device cuda [--kernels general|sm80|sm89|sm100]] [gtest options]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--device cuda [--tier NAME]] [gtest options]\n", argv[0]);
       return 2;
     }
   }

@@ -1,8 +1,8 @@
 #include "train/model_flops.h"
 
 #include "core/cpu_peaks.h"
+#include "core/gpu_models.h"
 #include "session/device_facts.h"
-#include "session/gpu_models.h"
 
 namespace hone {
 

@@ -15,7 +15,7 @@ namespace hone {
 ForwardWork work_of(const StepData& data);
 
 /// The FLOP/s that count as mfu 1. For a GPU, the dense tensor-core rate of its data sheet at `dtype`, nothing if it is
-/// not known (session/gpu_models.h); for a CPU, measured on the threads of the pool (core/cpu_peaks.h).
+/// not known (core/gpu_models.h); for a CPU, measured on the threads of the pool (core/cpu_peaks.h).
 std::optional<double> peak_flops(Device device, DType dtype, ThreadPool& pool);
 
 }  // namespace hone

@@ -86,7 +86,11 @@ class OpsBenchmark {
     result_.tokens = point.tokens > 0 ? point.tokens : gpu ? 16384 : 2048;
     result_.seq = std::clamp<int64_t>(options_.seq, 1, result_.tokens);
     result_.threads = gpu ? 0 : pool_.size();
-    if (gpu) result_.tier = name_of(tier());
+    if (gpu) {
+      const cuda::KernelTiers tiers = kernel_tiers();
+      result_.tier = name_of(tiers.grouped_gemm);
+      result_.shared_memory = tiers.shared_memory;
+    }
     choose_model(gpu ? "qwen3-30b-a3b" : "cpu-moe");
     if (point.experts > 0) set_experts(point.experts);
     sizes_ = sizes();
@@ -111,10 +115,9 @@ class OpsBenchmark {
   const std::string& failure() const { return failure_; }
 
  private:
-  KernelTier tier() const {
+  cuda::KernelTiers kernel_tiers() const {
     const CudaQueue& queue = stream_.cuda();
-    return cuda::kernel_tiers_of({queue.compute_capability(), queue.shared_memory()}, stream_.kernel_limit())
-        .grouped_gemm;
+    return cuda::kernel_tiers_of({queue.compute_capability(), queue.shared_memory()}, stream_.kernel_limit());
   }
 
   void set_experts(int64_t experts) {

@@ -70,8 +70,10 @@ std::string ops_table(const OpsResult& result, bool color) {
   std::string machine = fmt::format("  this machine: {} in a square product, {} in a copy",
                                     rate_text(ceilings.gemm, "FLOP"), rate_text(ceilings.bytes, "B"));
   if (!result.tier.empty()) {
-    machine += fmt::format("\n  kernels of at most tier {}; those of an op without a name are the same for all tiers",
-                           result.tier);
+    machine += fmt::format(
+        "\n  kernels of at most tier {} and {} KB of shared memory; those of an op without a name are the same for all "
+        "tiers",
+        result.tier, result.shared_memory >> 10);
   }
   if (result.threads > 0) {
     machine = fmt::format(
@@ -93,7 +95,10 @@ Json ops_json(const OpsResult& result) {
                {"copy_gbs", result.ceilings.bytes / 1e9},
                {"ops", Json::array()}};
   if (result.threads > 0) json["threads"] = result.threads;
-  if (!result.tier.empty()) json["tier"] = result.tier;
+  if (!result.tier.empty()) {
+    json["tier"] = result.tier;
+    json["shared_memory"] = result.shared_memory;
+  }
   if (result.ceilings.int8 > 0) json["int8_peak_tflops"] = result.ceilings.int8 / 1e12;
   if (result.experts > 0) json["experts"] = result.experts;
   for (const OpRow& row : result.rows) {

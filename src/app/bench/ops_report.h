@@ -42,8 +42,9 @@ Roofline roofline_of(const OpPart& part, const Ceilings& ceilings);
 struct OpsResult {
   std::string model, dtype;
   int64_t tokens = 0, seq = 0;
-  int threads = 0;   ///< of the pool; 0 on a GPU
-  std::string tier;  ///< of the GPU's kernels; "" on a CPU
+  int threads = 0;           ///< of the pool; 0 on a GPU
+  std::string tier;          ///< of the GPU's kernels; "" on a CPU
+  size_t shared_memory = 0;  ///< bytes a CTA of them may have; 0 on a CPU
   int64_t experts = 0;
   Ceilings ceilings;
   std::vector<OpRow> rows;

@@ -46,11 +46,13 @@ TEST(OpsReport, KernelsAreNamed) {
   EXPECT_FALSE(ops_json(ops).contains("tier"));
   ops.threads = 0;
   ops.tier = "sm80";
+  ops.shared_memory = size_t{99} << 10;
   ops.rows[0].kernels = "attention: general forward (slow)";
   const std::string table = ops_table(ops, false);
   EXPECT_NE(table.find("general forward (slow)"), std::string::npos) << table;
-  EXPECT_NE(table.find("tier sm80"), std::string::npos) << table;
+  EXPECT_NE(table.find("tier sm80 and 99 KB of shared memory"), std::string::npos) << table;
   EXPECT_EQ(ops_json(ops)["tier"], "sm80");
+  EXPECT_EQ(ops_json(ops)["shared_memory"], 99 << 10);
   const Json json = ops_json(ops)["ops"];
   EXPECT_EQ(json[0]["kernels"], "attention: general forward (slow)");
   EXPECT_FALSE(json[1].contains("kernels"));

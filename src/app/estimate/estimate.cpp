@@ -14,18 +14,18 @@
 #include "app/output.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
+#include "core/gpu_models.h"
 #include "core/planned_device.h"
 #include "core/process_kernels.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
-#include "kernels/cuda/tiers.h"
+#include "kernels/cuda/kernel_limit.h"
 #include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "session/device_facts.h"
-#include "session/gpu_models.h"
 #include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/memory_fit.h"
@@ -393,8 +393,7 @@ EstimateOptions for_gpu(EstimateOptions options, const GpuModel& gpu) {
   }
   options.memory = gpu.memory;
   options.overrides.push_back("device=cuda");
-  const KernelTier tier = cuda::kernel_tiers_of({gpu.compute_capability, gpu.shared_memory}).grouped_gemm;
-  limit_kernels_of_process({.tier = tier, .shared_memory = gpu.shared_memory});
+  limit_kernels_of_process(cuda::kernel_limit_of(gpu));
   return options;
 }
 

@@ -1,4 +1,4 @@
-#include "session/gpu_models.h"
+#include "core/gpu_models.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "session/gpu_models.h"
+#include "core/gpu_models.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
