@@ -5,19 +5,21 @@
 // output then has one scale (rows of W as rows of a tile: blocks lie along rows) or two (pairs of rows as pairs of k),
 // each in its half of the register. Tiles are the ones that unpacked weights would be packed to, bit for bit.
 //
-// Speed of one thread of an EPYC 9004 (AVX-512 in two passes), 2026-11-26, blocks of 128 x 512 that stay in level 2, in
-// 1e9 elements a second, rows and columns: int4 18 and 16, int4_128 25 and 13, mxfp4 12 and 10, nf4 8 and 8, int8 17
-// and 7, fp8 6 and 4; from memory (2,048 x 7,168) int4 15 and 12. The ceiling are permutations: two of a vector of 32
-// elements, which take a cycle each on Intel. An expert's products of 64 rows at 5 TFLOP/s on 8 cores need 4.9 a core.
-// Products of DeepSeek-V3's layer, forward and dX, 2,048 tokens, int4, sixteen virtual CPUs with AMX, 2026-11-26: 4.4
-// TFLOP/s. The layer with LoRA took 764 ms there, 670 in int4_128; 477 and 448 without unpacking; 107 and 97 without
-// products, too. Raw: bench/results/one-gpu-2026-11-26.txt.
+// Speed of each of sixteen threads on sixteen virtual CPUs with AMX, 2026-11-26, blocks of 128 x 512 that stay in level
+// 2, in 1e9 elements a second, rows and columns: int4 11 and 9, int4_128 9 and 9, mxfp4 4 and 4, nf4 5 and 4. The
+// ceiling are permutations: two of a vector of 32 elements, which take a cycle each. An expert's products of 64 rows at
+// 5 TFLOP/s on 8 cores need 4.9 a core. Products of DeepSeek-V3's layer, forward and dX, 2,048 tokens, int4: 4.4
+// TFLOP/s there with unpacking at 7.6 and 7.2. Without unpacking the layer with LoRA takes 0.63 of its time, with codes
+// that stay in caches 0.87. Raw: bench/results/one-gpu-2026-11-26.txt.
 // Lost: float32 products of each element, packed in pairs and permuted, by count of its operations (12 a vector on two
 // ports, where these are 3 to 7); offsets of scales by division, 2 to 4 times slower; a strip of columns at a time, 1.4
-// times slower in all; two strips, or blocks of 256 of k, no faster.
+// times slower in all; two strips, or blocks of 256 of k, no faster; unpacking 64 to 512 of k of one to four strips to
+// buffers of level 1, before their products or between tile products of the ones before, 0.95 to 1.6 times the time.
 #pragma once
 
 #include <immintrin.h>
+
+#include <type_traits>
 
 #include "formats/packed_weights.h"
 #include "kernels/cpu/gemm/amx_tiles.h"
@@ -51,19 +53,23 @@ class PackedPanels {
   /// Packs rows [n, n + 16), columns [k, k + depth), as a panel whose rows are those of W: the left operand. depth and
   /// k are multiples of 32, and depth is at most 512. Prefetches the scales of the 16 rows at `next`.
   void pack_rows(const PackedPlace& at, int64_t depth, const PackedPlace& next, std::byte* panel) const {
-    const int64_t k = at.k;
     const Row first = row(at.n);
     const char* ahead = scales_at(next);
-    float scales[kMostRuns];
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const int64_t in_matrix = first.row + lane;
-      _mm_prefetch(ahead + lane * scale_row_bytes(), _MM_HINT_T1);
-      read_scales_of(first.chunk, in_matrix, k, depth / kScaleRun, scales);
-      const uint8_t* codes = codes_at(first.chunk, in_matrix, k);
-      std::byte* to = panel + 64 * lane;
-      half_bytes_ == 1 ? pack_row_of_halves(codes, scales, depth / kScaleRun, to)
-                       : pack_row_of_bytes(codes, scales, depth / kScaleRun, to);
-    }
+    const uint8_t* codes = codes_at(first.chunk, first.row, at.k);
+    const int64_t runs = depth / kScaleRun, next_row = row_bytes();
+    const ScaleReader read_scales(*this, first, at.k, runs);
+    const HalfCodeOrder order(*this);
+    with_scales_together(
+        at.k, [&](auto together) __attribute__((always_inline)) {
+          float scales[kMostRuns];
+          for (int64_t lane = 0; lane < kLanes; ++lane, codes += next_row, ahead += scale_row_bytes()) {
+            _mm_prefetch(ahead, _MM_HINT_T1);
+            read_scales(lane, scales);
+            std::byte* to = panel + 64 * lane;
+            half_bytes_ == 1 ? pack_row_of_halves<together()>(order, codes, scales, runs, to)
+                             : pack_row_of_bytes(codes, scales, runs, to);
+          }
+        });
   }
 
   /// Packs rows [n, n + depth), columns [k, k + 32 · runs), as 2 · runs panels whose lanes are columns of W: the right
@@ -71,25 +77,29 @@ class PackedPanels {
   /// Prefetches the scales of as many rows at `next`.
   void pack_columns(const PackedPlace& at, int64_t depth, int64_t runs, const PackedPlace& next, int64_t panel_bytes,
                     std::byte* panels) const {
-    const int64_t n = at.n, k = at.k;
     const char* ahead = scales_at(next);
-    float scales[2][kMostRuns];
-    const int64_t together = k / kScaleRun % runs_per_scale_ == 0 ? runs_per_scale_ : 1;
-    for (int64_t i = 0; i < depth; i += kDepth, panels += kTileBytes) {
-      const Row first = row(n + i);
-      for (int64_t pair = 0; pair < kDepth; pair += 2) {
-        const uint8_t* codes[2];
-        for (int64_t j = 0; j < 2; ++j) {
-          _mm_prefetch(ahead, _MM_HINT_T1);
-          ahead += scale_row_bytes();
-          read_scales_of(first.chunk, first.row + pair + j, k, runs, scales[j]);
-          codes[j] = codes_at(first.chunk, first.row + pair + j, k);
-        }
-        std::byte* to = panels + pair / 2 * 64;
-        half_bytes_ == 1 ? pack_pair_of_halves(codes, scales, runs, together, panel_bytes, to)
-                         : pack_pair_of_bytes(codes, scales, runs, panel_bytes, to);
-      }
-    }
+    const int64_t next_row = row_bytes();
+    const HalfCodeOrder order(*this);
+    with_scales_together(
+        at.k, [&](auto together) __attribute__((always_inline)) {
+          float scales[2][kMostRuns];
+          for (int64_t i = 0; i < depth; i += kDepth) {
+            const Row first = row(at.n + i);
+            const ScaleReader read_scales(*this, first, at.k, runs);
+            const uint8_t* codes = codes_at(first.chunk, first.row, at.k);
+            std::byte* to = panels + i / kDepth * kTileBytes;
+            for (int64_t pair = 0; pair < kDepth; pair += 2, codes += 2 * next_row, to += 64) {
+              _mm_prefetch(ahead, _MM_HINT_T1);
+              _mm_prefetch(ahead + scale_row_bytes(), _MM_HINT_T1);
+              ahead += 2 * scale_row_bytes();
+              read_scales(pair, scales[0]);
+              read_scales(pair + 1, scales[1]);
+              half_bytes_ == 1
+                  ? pack_pair_of_halves<together()>(order, codes, codes + next_row, scales, runs, panel_bytes, to)
+                  : pack_pair_of_bytes(codes, codes + next_row, scales, runs, panel_bytes, to);
+            }
+          }
+        });
   }
 
   /// Bytes of `columns` columns of a row, and where those of row n begin at column k.
@@ -122,57 +132,100 @@ class PackedPanels {
     return reinterpret_cast<const uint8_t*>(chunk) + code_bytes(in_matrix * layout_.columns + k);
   }
 
-  /// Scales of `runs` runs of a row from column k on.
-  [[gnu::always_inline]] void read_scales_of(const std::byte* chunk, int64_t in_matrix, int64_t k, int64_t runs,
-                                             float* scales) const {
-    if (code_ != PackedCode::kInt4) {
-      return read_scales(layout_, chunk, in_matrix, k, kScaleRun, runs, scales);
+  /// Reads the scales of `runs` runs of a row from column k on, of rows from `first` on. What does not depend on the
+  /// row is computed once.
+  class ScaleReader {
+   public:
+    ScaleReader(const PackedPanels& panels, const Row& first, int64_t k, int64_t runs)
+        : layout_(panels.layout_), first_(first), k_(k), runs_(runs), plain_(panels.code_ != PackedCode::kInt4) {
+      if (plain_) return;
+      constexpr int64_t kLargeBlock = 128, kLargeRuns = kLargeBlock / kScaleRun;
+      static_assert(kLargeRuns == 4);
+      const int64_t block = k / layout_.block, end = (k + runs * kScaleRun - 1) / layout_.block + 1;
+      bits_ =
+          reinterpret_cast<const uint16_t*>(first.chunk + layout_.scales) + first.row * layout_.scale_columns + block;
+      mask_ = first_lanes(end - block);
+      const __m512i run = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+      const __m512i skipped = _mm512_set1_epi32(static_cast<int>(k % kLargeBlock / kScaleRun));
+      blocks_ = layout_.block == kScaleRun ? run : _mm512_srli_epi32(_mm512_add_epi32(run, skipped), 2);
     }
-    const auto* from = reinterpret_cast<const uint16_t*>(chunk + layout_.scales) + in_matrix * layout_.scale_columns;
-    if (layout_.block == kScaleRun) {
-      const __m256i bits = _mm256_maskz_loadu_epi16(first_lanes(runs), from + k / kScaleRun);
-      return _mm512_storeu_ps(scales, Avx512Vector::widened(bits));
+    [[gnu::always_inline]] void operator()(int64_t row, float* scales) const {
+      if (plain_) return read_scales(layout_, first_.chunk, first_.row + row, k_, kScaleRun, runs_, scales);
+      const __m256i bits = _mm256_maskz_loadu_epi16(mask_, bits_ + row * layout_.scale_columns);
+      _mm512_storeu_ps(scales, _mm512_maskz_permutexvar_ps(0xffff, blocks_, Avx512Vector::widened(bits)));
     }
-    constexpr int64_t kBlock = 128, kRuns = kBlock / kScaleRun;
-    const int64_t first = k / kBlock, count = (k + runs * kScaleRun - 1) / kBlock + 1 - first;
-    const __m256i bits = _mm256_maskz_loadu_epi16(first_lanes(count), from + first);
-    const __m512i run = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i skipped = _mm512_set1_epi32(static_cast<int>(k % kBlock / kScaleRun));
-    static_assert(kRuns == 4);
-    const __m512i index = _mm512_srli_epi32(_mm512_add_epi32(run, skipped), 2);
-    _mm512_storeu_ps(scales, _mm512_maskz_permutexvar_ps(0xffff, index, Avx512Vector::widened(bits)));
+
+   private:
+    const PackedLayout& layout_;
+    const Row first_;
+    const int64_t k_, runs_;
+    const bool plain_;  ///< by read_scales(), for formats other than int4
+    const uint16_t* bits_ = nullptr;
+    __mmask16 mask_ = 0;
+    __m512i blocks_ = {};  ///< of runs, from the first one's on
+  };
+
+  /// Calls f with a constant: how many consecutive runs have one scale, of runs from column k on.
+  template <class F>
+  void with_scales_together(int64_t k, const F& f) const {
+    const bool aligned = k / kScaleRun % runs_per_scale_ == 0;
+    if (aligned && runs_per_scale_ % 4 == 0) return f(std::integral_constant<int, 4>());
+    if (aligned && runs_per_scale_ == 2) return f(std::integral_constant<int, 2>());
+    f(std::integral_constant<int, 1>());
   }
 
-  /// 32 bfloat16: the values of all codes times one scale, then times another.
-  [[gnu::always_inline]] __m512i scaled(float low, float high) const {
-    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(values_, _mm512_set1_ps(high)),
-                                        _mm512_mul_ps(values_, _mm512_set1_ps(low)));
-  }
+  /// Vectors that turn codes of 4 bits into values, in registers.
+  struct HalfCodeOrder {
+    explicit HalfCodeOrder(const PackedPanels& panels)
+        : values(panels.values_),
+          row_shift(_mm512_set1_epi32(panels.upper_first_ ? 0x00000004 : 0x00040000)),
+          pair_shift(_mm512_set1_epi64(panels.upper_first_ ? 0x0000000000040004 : 0x0004000400000000)) {}
 
-  /// Runs of a row, 16 bytes of codes each, as rows of consecutive tiles.
-  void pack_row_of_halves(const uint8_t* codes, const float* scales, int64_t runs, std::byte* to) const {
+    /// 32 bfloat16: the values of all codes times one scale, then times another.
+    [[gnu::always_inline]] __m512i scaled(float low, float high) const {
+      return (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(values, _mm512_set1_ps(high)),
+                                          _mm512_mul_ps(values, _mm512_set1_ps(low)));
+    }
+
+    const __m512 values;
+    const __m512i row_shift, pair_shift;  ///< bits of each word, of a row and of a pair of rows
+  };
+
+  /// Runs of a row, 16 bytes of codes each, of which Together have one scale, as rows of consecutive tiles.
+  template <int Together>
+  [[gnu::always_inline]] static void pack_row_of_halves(const HalfCodeOrder& order, const uint8_t* codes,
+                                                        const float* scales, int64_t runs, std::byte* to) {
     // Each byte to two words, which are shifted to have their code in the lowest bits; a permutation reads five bits,
     // of which the fifth chooses among equal halves.
     const __m512i twice = _mm512_set_epi8(-1, 15, -1, 15, -1, 14, -1, 14, -1, 13, -1, 13, -1, 12, -1, 12,  //
                                           -1, 11, -1, 11, -1, 10, -1, 10, -1, 9, -1, 9, -1, 8, -1, 8,      //
                                           -1, 7, -1, 7, -1, 6, -1, 6, -1, 5, -1, 5, -1, 4, -1, 4,          //
                                           -1, 3, -1, 3, -1, 2, -1, 2, -1, 1, -1, 1, -1, 0, -1, 0);
-    const __m512i shift = _mm512_set1_epi32(upper_first_ ? 0x00000004 : 0x00040000);
-    for (int64_t run = 0; run < runs;) {
-      const __m512i table = scaled(scales[run], scales[run]);
-      for (const int64_t end = smaller(run + runs_per_scale_, runs); run < end; ++run, codes += 16, to += kTileBytes) {
-        const __m512i bytes =
-            _mm512_maskz_broadcast_i32x4(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-        const __m512i index = _mm512_srlv_epi16(_mm512_shuffle_epi8(bytes, twice), shift);
-        _mm512_store_si512(to, _mm512_permutexvar_epi16(index, table));
+    const auto pack = [&](__m512i table, int64_t run) __attribute__((always_inline)) {
+      const auto* from = reinterpret_cast<const __m128i*>(codes) + run;
+      const __m512i bytes = _mm512_maskz_broadcast_i32x4(0xffff, _mm_loadu_si128(from));
+      const __m512i index = _mm512_srlv_epi16(_mm512_shuffle_epi8(bytes, twice), order.row_shift);
+      _mm512_store_si512(to + run * kTileBytes, _mm512_permutexvar_epi16(index, table));
+    };
+    int64_t run = 0;
+    for (; run + 4 <= runs; run += 4) {
+      __m512i table = {};
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        if (i % Together == 0) table = order.scaled(scales[run + i], scales[run + i]);
+        pack(table, run + i);
       }
     }
+    for (; run < runs; ++run) pack(order.scaled(scales[run], scales[run]), run);
   }
 
-  /// Runs of two rows, of which some together have one scale, as a row of the tiles of two panels each: pairs of the
-  /// rows' elements.
-  void pack_pair_of_halves(const uint8_t* const (&codes)[2], const float (&scales)[2][kMostRuns], int64_t runs,
-                           int64_t together, int64_t panel_bytes, std::byte* to) const {
+  /// Runs of two rows, of which Together have one scale, as a row of the tiles of two panels each: pairs of the rows'
+  /// elements.
+  template <int Together>
+  [[gnu::always_inline]] static void pack_pair_of_halves(const HalfCodeOrder& order, const uint8_t* codes,
+                                                         const uint8_t* second_codes,
+                                                         const float (&scales)[2][kMostRuns], int64_t runs,
+                                                         int64_t panel_bytes, std::byte* to) {
     // A byte of each row to four words: first and second code, of either row.
     alignas(64) static constexpr struct Order {
       int8_t first[64] = {}, second[64] = {};
@@ -184,24 +237,32 @@ class PackedPanels {
       }
     } kOrder;
     const __m512i first = _mm512_load_si512(kOrder.first), second = _mm512_load_si512(kOrder.second);
-    const __m512i shift = _mm512_set1_epi64(upper_first_ ? 0x0000000000040004 : 0x0004000400000000);
     const __m512i half = _mm512_set1_epi16(15), of_second_row = _mm512_set1_epi32(0x00100000);
-    for (int64_t run = 0; run < runs;) {
-      const __m512i table = scaled(scales[0][run], scales[1][run]);
-      for (const int64_t end = smaller(run + together, runs); run < end; ++run, to += 2 * panel_bytes) {
-        const __m256i rows = _mm256_inserti128_si256(
-            _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[0] + 16 * run))),
-            _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[1] + 16 * run)), 1);
-        const auto pack_panel = [&](__m512i order, std::byte * panel) __attribute__((always_inline)) {
-          const __m512i bytes = _mm512_permutexvar_epi8(order, _mm512_castsi256_si512(rows));
-          // (x & half) | of_second_row
-          const __m512i index = _mm512_ternarylogic_epi32(_mm512_srlv_epi16(bytes, shift), half, of_second_row, 0xea);
-          _mm512_store_si512(panel, _mm512_permutexvar_epi16(index, table));
-        };
-        pack_panel(first, to);
-        pack_panel(second, to + panel_bytes);
+    const auto pack = [&](__m512i table, int64_t run) __attribute__((always_inline)) {
+      const __m256i rows = _mm256_inserti128_si256(
+          _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes) + run)),
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(second_codes) + run), 1);
+      const auto pack_panel = [&](__m512i bytes_of, std::byte * panel) __attribute__((always_inline)) {
+        const __m512i bytes = _mm512_permutexvar_epi8(bytes_of, _mm512_castsi256_si512(rows));
+        // (x & half) | of_second_row
+        const __m512i index =
+            _mm512_ternarylogic_epi32(_mm512_srlv_epi16(bytes, order.pair_shift), half, of_second_row, 0xea);
+        _mm512_store_si512(panel, _mm512_permutexvar_epi16(index, table));
+      };
+      pack_panel(first, to);
+      pack_panel(second, to + panel_bytes);
+      to += 2 * panel_bytes;
+    };
+    int64_t run = 0;
+    for (; run + 4 <= runs; run += 4) {
+      __m512i table = {};
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        if (i % Together == 0) table = order.scaled(scales[0][run + i], scales[1][run + i]);
+        pack(table, run + i);
       }
     }
+    for (; run < runs; ++run) pack(order.scaled(scales[0][run], scales[1][run]), run);
   }
 
   /// 16 codes of 8 bits as float32 times a scale.
@@ -231,11 +292,11 @@ class PackedPanels {
     }
   }
 
-  void pack_pair_of_bytes(const uint8_t* const (&codes)[2], const float (&scales)[2][kMostRuns], int64_t runs,
-                          int64_t panel_bytes, std::byte* to) const {
+  void pack_pair_of_bytes(const uint8_t* codes, const uint8_t* second_codes, const float (&scales)[2][kMostRuns],
+                          int64_t runs, int64_t panel_bytes, std::byte* to) const {
     for (int64_t panel = 0; panel < 2 * runs; ++panel, to += panel_bytes) {
-      const __m512 low = widened_bytes(codes[0] + 16 * panel, scales[0][panel / 2]);
-      const __m512 high = widened_bytes(codes[1] + 16 * panel, scales[1][panel / 2]);
+      const __m512 low = widened_bytes(codes + 16 * panel, scales[0][panel / 2]);
+      const __m512 high = widened_bytes(second_codes + 16 * panel, scales[1][panel / 2]);
       const __m512i low_words = _mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)_mm512_cvtneps_pbh(low));
       const __m512i high_words = _mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)_mm512_cvtneps_pbh(high));
       _mm512_store_si512(to, _mm512_or_si512(low_words, _mm512_slli_epi32(high_words, 16)));
