@@ -3,8 +3,8 @@
 //
 // Its tiles take all of a multiprocessor's shared memory (200 KB), so it has 16 warps to hide latencies: four by rows,
 // four by columns. With less than 200 KB a CTA reads values, states and the gradient of the output from device memory,
-// with bitwise equal results. Registers (ptxas 13.0): 128 of 128; 64 bytes spilled, 172 if it reads device memory
-// (bench/results/sm80-registers-2026-11-23.txt). Speeds: delta_chunks_cuda.h.
+// with bitwise equal results. Registers (ptxas 13.0): 128 of 128; 124 bytes spilled if it reads device memory
+// (bench/results/sm80-registers-2026-11-26.txt). Speeds: delta_chunks_cuda.h.
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"

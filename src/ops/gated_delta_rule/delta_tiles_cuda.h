@@ -165,16 +165,18 @@ __device__ inline float2 load_pair(const Half* from) {
 }
 
 /// Starts copies of kRows rows of kColumns elements, `stride` apart, to shared memory; rows from `valid` on are zeros.
+/// A thread copies the same columns of every kStep-th row, so that it computes one address.
 template <int kRows, int kColumns, int kThreads>
 __device__ inline void copy_rows(Half* to, const Half* from, int64_t stride, int valid) {
-  constexpr int kPieces = kColumns / 8;
-  static_assert(kRows * kPieces % kThreads == 0);
+  constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
+  static_assert(kThreads % kPieces == 0 && kRows % kStep == 0);
+  const int thread = recomputed(static_cast<int>(threadIdx.x)), row = thread / kPieces, column = thread % kPieces * 8;
+  const uint32_t address = shared_address(to + row * padded(kColumns) + column);
+  const Half* source = from + row * stride + column;
 #pragma unroll
-  for (int piece = 0; piece < kRows * kPieces / kThreads; ++piece) {
-    const int index = piece * kThreads + static_cast<int>(threadIdx.x);
-    const int row = index / kPieces, column = index % kPieces * 8;
-    const Half* source = from + (row < valid ? row * stride : 0) + column;
-    cp_async_16(shared_address(to + row * padded(kColumns) + column), source, row < valid);
+  for (int i = 0; i < kRows; i += kStep, source += kStep * stride) {
+    const bool exists = row + i < valid;
+    cp_async_16(address + static_cast<uint32_t>(i * padded(kColumns) * 2), exists ? source : from, exists);
   }
 }
 
