@@ -65,6 +65,17 @@ struct TileItems {
   __device__ int head(int item) const { return item % heads; }
 };
 
+/// The steps of a tile of queries: kKeys keys each, from row key(i) of the document on, last keys first.
+template <int kKeys>
+struct KeySteps {
+  int begin, count;
+
+  __device__ KeySteps(const AttentionTile& tile, int window)
+      : begin(window > 0 ? max(tile.first - window + 1, 0) / kKeys * kKeys : 0),
+        count((min(tile.first + kAttentionRows, tile.length) - begin + kKeys - 1) / kKeys) {}
+  __device__ int key(int i) const { return begin + (count - 1 - i) * kKeys; }
+};
+
 /// The next queries of one head for a tile of keys.
 struct QueryStep {
   int query, head;  ///< first row in the document

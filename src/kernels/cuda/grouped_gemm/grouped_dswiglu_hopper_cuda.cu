@@ -6,7 +6,7 @@
 // Tried without gain: tiles of 192 columns (the epilogue spills a kilobyte per thread), loading h up to three pieces
 // ahead (2 % slower), prefetching h into L2 (equal).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
-#include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
+#include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_product_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_strip_cuda.h"
 #include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
@@ -16,16 +16,6 @@ namespace hone::cuda {
 using namespace sm90;
 
 namespace {
-
-struct DswigluArgs {
-  const int32_t* assignment = nullptr;     // [R]
-  const __nv_bfloat16* weights = nullptr;  // [T, k]
-  const __nv_bfloat16* h = nullptr;        // [R, 2I]
-  __nv_bfloat16* dh = nullptr;             // [R, 2I]
-  __nv_bfloat16* scaled_act = nullptr;     // [R, I] or null
-  float* partial_dots = nullptr;           // [n_tiles, R] or null
-  int64_t rows = 0;
-};
 
 /// The accumulators are dact; see grouped_dswiglu.
 class StoreDswiglu {
@@ -83,8 +73,8 @@ class StoreDswiglu {
         for (int i = 0; i < 4; ++i) {
           const float2 g = unpack_bf16(gate[i]), u = unpack_bf16(up[i]);
           const int sum = 16 * part + 8 * half + 2 * i;
-          const Element first = differentiate(sums[sum], g.x, u.x, scales[i % 2], dots[i % 2]);
-          const Element second = differentiate(sums[sum + 1], g.y, u.y, scales[i % 2], dots[i % 2]);
+          const DswigluElement first = differentiate(sums[sum], g.x, u.x, scales[i % 2], dots[i % 2]);
+          const DswigluElement second = differentiate(sums[sum + 1], g.y, u.y, scales[i % 2], dots[i % 2]);
           gate[i] = pack_bf16(first.dgate, second.dgate);
           up[i] = pack_bf16(first.dup, second.dup);
           scaled_act.pairs[half][i] = pack_bf16(first.scaled_act, second.scaled_act);
@@ -119,18 +109,6 @@ class StoreDswiglu {
     }
   }
 
-  struct Element {
-    float dgate, dup, scaled_act;
-  };
-  __device__ static Element differentiate(float dact, float gate, float up, float scale, float& dot) {
-    const float sigmoid = __fdividef(1.0f, 1.0f + __expf(-gate));
-    const float silu = gate * sigmoid;
-    const float act = silu * up;
-    dot += dact * act;
-    const float d = scale * dact;
-    return {d * up * (sigmoid + silu * (1.0f - sigmoid)), d * silu, scale * act};
-  }
-
   const Args& args_;
   int width_;
 };
@@ -138,9 +116,7 @@ class StoreDswiglu {
 }  // namespace
 
 bool hopper_can_run(const Context& context, const GroupedDswigluArgs& args) {
-  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups &&
-         takes_rows(args.dout) && takes_rows(args.w) && takes_rows(args.extra_a) && takes_rows(args.extra_w) &&
-         takes_rows(args.h) && takes_rows(args.dh) && takes_rows(args.scaled_act) && args.weights.dtype == DType::kBF16;
+  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups && takes_rows(args);
 }
 
 void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& args) {
@@ -154,14 +130,8 @@ void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& ar
   const ProductFactors factors = product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a,
                                                  args.extra_w, false, StoreDswiglu::kColumns);
   HONE_ASSERT(factors.n_tiles == tiles);
-  const DswigluArgs kernel_args{.assignment = args.assignment.as<int32_t>(),
-                                .weights = elements<__nv_bfloat16>(args.weights),
-                                .h = elements<__nv_bfloat16>(args.h),
-                                .dh = elements<__nv_bfloat16>(args.dh),
-                                .scaled_act = elements<__nv_bfloat16>(args.scaled_act),
-                                .partial_dots = elements<float>(partial_dots),
-                                .rows = rows};
-  launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows, kernel_args);
+  launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows,
+                                     dswiglu_args(args, partial_dots));
   if (args.dweights.defined()) {
     add_partial_dots(context, partial_dots, args.groups.offsets, args.assignment, args.dweights);
   }

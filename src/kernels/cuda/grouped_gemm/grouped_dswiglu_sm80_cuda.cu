@@ -5,6 +5,7 @@
 // (sm90: 419). Registers (ptxas 13.0): 255; spills: 40 bytes stored and 152 loaded on 8.0, 4 and 4 on 9.0. Raw:
 // bench/results/sm80-kernels-2026-11-23.txt, sm80-registers-2026-11-23.txt.
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
+#include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
 #include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
 #include "kernels/cuda/grouped_gemm/sm80_product_cuda.h"
@@ -14,16 +15,6 @@ namespace hone::cuda {
 using namespace sm80;
 
 namespace {
-
-struct DswigluArgs {
-  const int32_t* assignment = nullptr;     // [R]
-  const __nv_bfloat16* weights = nullptr;  // [T, k]
-  const __nv_bfloat16* h = nullptr;        // [R, 2I]
-  __nv_bfloat16* dh = nullptr;             // [R, 2I]
-  __nv_bfloat16* scaled_act = nullptr;     // [R, I] or null
-  float* partial_dots = nullptr;           // [n_tiles · kWarpsAcross, R] or null
-  int64_t rows = 0;
-};
 
 /// The accumulators are dact; see grouped_dswiglu.
 class StoreDswiglu {
@@ -72,8 +63,8 @@ class StoreDswiglu {
           for (int j = 0; j < 4; ++j) {
             const float2 of_gate = unpack_bf16(g[j]), of_up = unpack_bf16(u[j]);
             const float(&dact)[4] = sums[i][part * 4 + j];
-            const Element x = differentiate(dact[2 * half], of_gate.x, of_up.x, scales[half], dot);
-            const Element y = differentiate(dact[2 * half + 1], of_gate.y, of_up.y, scales[half], dot);
+            const DswigluElement x = differentiate(dact[2 * half], of_gate.x, of_up.x, scales[half], dot);
+            const DswigluElement y = differentiate(dact[2 * half + 1], of_gate.y, of_up.y, scales[half], dot);
             g[j] = pack_bf16(x.dgate, y.dgate);
             u[j] = pack_bf16(x.dup, y.dup);
             scaled_act[j] = pack_bf16(x.scaled_act, y.scaled_act);
@@ -96,18 +87,6 @@ class StoreDswiglu {
  private:
   static constexpr int kParts = kWarpColumns / kQuadColumns;
 
-  struct Element {
-    float dgate, dup, scaled_act;
-  };
-  __device__ static Element differentiate(float dact, float gate, float up, float scale, float& dot) {
-    const float sigmoid = __fdividef(1.0f, 1.0f + __expf(-gate));
-    const float silu = gate * sigmoid;
-    const float act = silu * up;
-    dot += dact * act;
-    const float d = scale * dact;
-    return {d * up * (sigmoid + silu * (1.0f - sigmoid)), d * silu, scale * act};
-  }
-
   const Args& args_;
   int width_;
 };
@@ -115,9 +94,7 @@ class StoreDswiglu {
 }  // namespace
 
 bool sm80_can_run(const Context& context, const GroupedDswigluArgs& args) {
-  return kernel_tiers(context).grouped_gemm == Tier::kSm80 && takes_rows(args.dout) && takes_rows(args.w) &&
-         takes_rows(args.extra_a) && takes_rows(args.extra_w) && takes_rows(args.h) && takes_rows(args.dh) &&
-         takes_rows(args.scaled_act) && args.weights.dtype == DType::kBF16;
+  return kernel_tiers(context).grouped_gemm == Tier::kSm80 && takes_rows(args);
 }
 
 void grouped_dswiglu_sm80(const Context& context, const GroupedDswigluArgs& args) {
@@ -130,14 +107,8 @@ void grouped_dswiglu_sm80(const Context& context, const GroupedDswigluArgs& args
   if (context.dry() || rows == 0) return;
   const ProductFactors factors =
       product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a, args.extra_w, false);
-  const DswigluArgs kernel_args{.assignment = args.assignment.as<int32_t>(),
-                                .weights = elements<__nv_bfloat16>(args.weights),
-                                .h = elements<__nv_bfloat16>(args.h),
-                                .dh = elements<__nv_bfloat16>(args.dh),
-                                .scaled_act = elements<__nv_bfloat16>(args.scaled_act),
-                                .partial_dots = elements<float>(partial_dots),
-                                .rows = rows};
-  launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows, kernel_args);
+  launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows,
+                                     dswiglu_args(args, partial_dots));
   if (args.dweights.defined()) {
     add_partial_dots(context, partial_dots, args.groups.offsets, args.assignment, args.dweights);
   }

@@ -7,7 +7,7 @@
 // (bench/results/h200-moe-layer.json). The products alone, 2026-11-23: 638, 653, and 671 for the gradient of the input
 // (bench/results/sm80-kernels-2026-11-23.txt).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
-#include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
+#include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_product_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_strip_cuda.h"
 
@@ -16,11 +16,6 @@ namespace hone::cuda {
 using namespace sm90;
 
 namespace {
-
-struct StoreArgs {
-  __nv_bfloat16* c = nullptr;           // [R, N]
-  __nv_bfloat16* activation = nullptr;  // [R, N / 2]
-};
 
 /// Stores the accumulators as c.
 class StoreSums {
@@ -56,8 +51,6 @@ class StoreSums {
   const Args& args_;
   int n_;
 };
-
-__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
 /// Stores the accumulators as c, and activation = silu(gate) · up; a tile has 96 columns of gate and the matching 96 of
 /// up.
@@ -104,8 +97,7 @@ class StoreActivated {
     StripFragment result;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float2 g = unpack_bf16(gate.pairs[i / 4][i % 4]), u = unpack_bf16(up.pairs[i / 4][i % 4]);
-      result.pairs[i / 4][i % 4] = pack_bf16(silu(g.x) * u.x, silu(g.y) * u.y);
+      result.pairs[i / 4][i % 4] = activate_pair(gate.pairs[i / 4][i % 4], up.pairs[i / 4][i % 4]);
     }
     return result;
   }
@@ -117,28 +109,18 @@ class StoreActivated {
 }  // namespace
 
 bool hopper_can_run(const Context& context, const GroupedGemmArgs& args) {
-  const bool activated = args.activation.defined();
-  const int64_t n = args.w.shape[args.w_transposed ? 2 : 1];
-  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups &&
-         takes_rows(args.a) && takes_rows(args.w) && takes_rows(args.c) && takes_rows(args.activation) &&
-         takes_rows(args.extra_a) && takes_rows(args.extra_w) && !(activated && (args.w_transposed || n % 16 != 0));
+  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups && takes_rows(args);
 }
 
 void grouped_gemm_hopper(const Context& context, const GroupedGemmArgs& args) {
   HONE_ASSERT(hopper_can_run(context, args));
   if (context.dry() || args.groups.rows == 0) return;
-  const bool activated = args.activation.defined();
   const ProductFactors factors = product_factors(args.groups, args.a, args.a_rows, args.w, args.w_transposed,
-                                                 args.extra_a, args.extra_w, activated);
-  const StoreArgs store{elements<__nv_bfloat16>(args.c), elements<__nv_bfloat16>(args.activation)};
-  constexpr const char* kDoing = "multiplying rows of groups";
-  if (activated) {
-    launch_product<false, StoreActivated>(context, kDoing, factors, args.groups.rows, store);
-  } else if (args.w_transposed) {
-    launch_product<true, StoreSums>(context, kDoing, factors, args.groups.rows, store);
-  } else {
-    launch_product<false, StoreSums>(context, kDoing, factors, args.groups.rows, store);
-  }
+                                                 args.extra_a, args.extra_w, args.activation.defined());
+  with_epilogue<StoreSums, StoreActivated>(args, [&](auto w_mn_major, auto epilogue) {
+    launch_product<w_mn_major(), typename decltype(epilogue)::type>(context, "multiplying rows of groups", factors,
+                                                                    args.groups.rows, store_args(args));
+  });
 }
 
 }  // namespace hone::cuda

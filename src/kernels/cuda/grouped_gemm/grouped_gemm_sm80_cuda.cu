@@ -7,6 +7,7 @@
 // 13.0): 254 or 255, at most 8 bytes spilled on 8.0. Raw: bench/results/sm80-kernels-2026-11-23.txt,
 // sm80-registers-2026-11-23.txt.
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
+#include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
 #include "kernels/cuda/grouped_gemm/sm80_product_cuda.h"
 
@@ -15,11 +16,6 @@ namespace hone::cuda {
 using namespace sm80;
 
 namespace {
-
-struct StoreArgs {
-  __nv_bfloat16* c = nullptr;           // [R, N]
-  __nv_bfloat16* activation = nullptr;  // [R, N / 2]
-};
 
 /// Stores the accumulators as c.
 class StoreSums {
@@ -53,8 +49,6 @@ class StoreSums {
   int n_;
 };
 
-__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
-
 /// Stores the accumulators as c, and activation = silu(gate) · up; a warp has 32 columns of gate and the matching 32 of
 /// up.
 class StoreActivated {
@@ -76,10 +70,7 @@ class StoreActivated {
         round_row(gate, sums[i], 0, half);
         round_row(up, sums[i], 4, half);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float2 g = unpack_bf16(gate[j]), u = unpack_bf16(up[j]);
-          activation[j] = pack_bf16(silu(g.x) * u.x, silu(g.y) * u.y);
-        }
+        for (int j = 0; j < 4; ++j) activation[j] = activate_pair(gate[j], up[j]);
         const bool exists = row < tile.rows && column + quad_column() < half_n_;
         store_quad(args_.c + at * 2 * half_n_ + column, gate, exists);
         store_quad(args_.c + (at * 2 + 1) * half_n_ + column, up, exists);
@@ -96,28 +87,18 @@ class StoreActivated {
 }  // namespace
 
 bool sm80_can_run(const Context& context, const GroupedGemmArgs& args) {
-  const bool activated = args.activation.defined();
-  const int64_t n = args.w.shape[args.w_transposed ? 2 : 1];
-  return kernel_tiers(context).grouped_gemm == Tier::kSm80 && takes_rows(args.a) && takes_rows(args.w) &&
-         takes_rows(args.c) && takes_rows(args.activation) && takes_rows(args.extra_a) && takes_rows(args.extra_w) &&
-         !(activated && (args.w_transposed || n % 16 != 0));
+  return kernel_tiers(context).grouped_gemm == Tier::kSm80 && takes_rows(args);
 }
 
 void grouped_gemm_sm80(const Context& context, const GroupedGemmArgs& args) {
   HONE_ASSERT(sm80_can_run(context, args));
   if (context.dry() || args.groups.rows == 0) return;
-  const bool activated = args.activation.defined();
   const ProductFactors factors = product_factors(args.groups, args.a, args.a_rows, args.w, args.w_transposed,
-                                                 args.extra_a, args.extra_w, activated);
-  const StoreArgs store{elements<__nv_bfloat16>(args.c), elements<__nv_bfloat16>(args.activation)};
-  constexpr const char* kDoing = "multiplying rows of groups";
-  if (activated) {
-    launch_product<false, StoreActivated>(context, kDoing, factors, args.groups.rows, store);
-  } else if (args.w_transposed) {
-    launch_product<true, StoreSums>(context, kDoing, factors, args.groups.rows, store);
-  } else {
-    launch_product<false, StoreSums>(context, kDoing, factors, args.groups.rows, store);
-  }
+                                                 args.extra_a, args.extra_w, args.activation.defined());
+  with_epilogue<StoreSums, StoreActivated>(args, [&](auto w_mn_major, auto epilogue) {
+    launch_product<w_mn_major(), typename decltype(epilogue)::type>(context, "multiplying rows of groups", factors,
+                                                                    args.groups.rows, store_args(args));
+  });
 }
 
 }  // namespace hone::cuda

@@ -6,7 +6,7 @@
 // (bench/results/sm80-kernels-2026-11-23.txt). Tried without gain: 40 registers for the producer (spills in its loop,
 // 20 % slower), gathering rows beyond the group without a mask (3 % slower).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
-#include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
+#include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_pipeline_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_weight_store_cuda.h"
 

@@ -5,6 +5,7 @@
 // for both projections (sm90: 468 and 447). Registers (ptxas 13.0): 255, no spills. Raw:
 // bench/results/sm80-kernels-2026-11-23.txt, sm80-registers-2026-11-23.txt.
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
+#include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
 #include "kernels/cuda/grouped_gemm/sm80_product_cuda.h"
 

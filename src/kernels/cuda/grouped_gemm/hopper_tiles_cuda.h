@@ -2,6 +2,9 @@
 // offsets in device memory. Included by *_cuda.cu only.
 #pragma once
 
+// For targets other than sm_90a the kernels are empty and their helpers unused.
+#pragma nv_diag_suppress 177
+
 #include <cuda_runtime.h>
 
 #include <cstdint>

@@ -198,10 +198,4 @@ void launch_product(const Context& context, const char* doing, const ProductFact
   });
 }
 
-/// Whether a tensor is undefined, or bfloat16 with rows suitable for 16-byte copies.
-inline bool takes_rows(const Tensor& tensor) {
-  return !tensor.defined() || (tensor.dtype == DType::kBF16 && tensor.shape[-1] > 0 && tensor.shape[-1] % 8 == 0 &&
-                               reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0);
-}
-
 }  // namespace hone::cuda::sm80

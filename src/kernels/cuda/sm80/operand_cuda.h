@@ -96,18 +96,4 @@ __device__ inline void multiply(Accumulators<kM, kN>& d, const Fragment (&a)[kM]
   }
 }
 
-/// Transposes among four adjacent lanes: lane t holds pairs 4 i + t of a row in packed[i], and afterwards pairs 4 t to
-/// 4 t + 3, which are 16 bytes. Its own inverse.
-__device__ inline void transpose_quad(uint32_t (&packed)[4]) {
-  const auto exchange = [](uint32_t& low, uint32_t& high, uint32_t bit) {
-    const bool upper = (threadIdx.x & bit) != 0;
-    const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? low : high, bit);
-    (upper ? low : high) = other;
-  };
-  exchange(packed[0], packed[1], 1);
-  exchange(packed[2], packed[3], 1);
-  exchange(packed[0], packed[2], 2);
-  exchange(packed[1], packed[3], 2);
-}
-
 }  // namespace hone::cuda::sm80

@@ -47,17 +47,6 @@ struct ForwardArgs {
   int window;  // 0: none
 };
 
-/// The steps of a tile: kKeys keys each, from row key(i) of the document on, last keys first.
-template <int kKeys>
-struct KeySteps {
-  int begin, count;
-
-  __device__ KeySteps(const AttentionTile& tile, int window)
-      : begin(window > 0 ? max(tile.first - window + 1, 0) / kKeys * kKeys : 0),
-        count((min(tile.first + kAttentionRows, tile.length) - begin + kKeys - 1) / kKeys) {}
-  __device__ int key(int i) const { return begin + (count - 1 - i) * kKeys; }
-};
-
 /// The online softmax of a thread's rows: accumulator_row() and 8 below of each row tile.
 template <int kRowTiles>
 struct Softmax {

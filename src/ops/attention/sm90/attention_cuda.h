@@ -122,20 +122,6 @@ __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[
   }
 }
 
-/// Transposes among four threads: before, thread t holds elements 8 i + 2 t and the next in packed[i]; afterwards,
-/// elements 8 t … 8 t + 7.
-__device__ inline void transpose_quad(uint32_t (&packed)[4]) {
-  const auto exchange = [](uint32_t& low, uint32_t& high, uint32_t bit) {
-    const bool upper = (threadIdx.x & bit) != 0;
-    const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? low : high, bit);
-    (upper ? low : high) = other;
-  };
-  exchange(packed[0], packed[1], 1);
-  exchange(packed[2], packed[3], 1);
-  exchange(packed[0], packed[2], 2);
-  exchange(packed[1], packed[3], 2);
-}
-
 /// A tile of `kRows` rows of one head: consecutive boxes of 64 elements.
 template <int kDim, int kRows>
 struct HopperOperand {

@@ -80,17 +80,6 @@ struct Maps {
   CUtensorMap q, k, v;
 };
 
-/// The steps of a tile: kKeys keys each, from row key(i) of the document on, last keys first.
-template <int kKeys>
-struct Steps {
-  int begin, count;
-
-  __device__ Steps(const AttentionTile& tile, int window)
-      : begin(window > 0 ? max(tile.first - window + 1, 0) / kKeys * kKeys : 0),
-        count((min(tile.first + kAttentionRows, tile.length) - begin + kKeys - 1) / kKeys) {}
-  __device__ int key(int i) const { return begin + (count - 1 - i) * kKeys; }
-};
-
 template <class Shape>
 __device__ void load(const Maps& maps, const HopperForward& args, const Shared<Shape>& shared) {
   const int group = args.num_heads / args.num_kv_heads;
@@ -106,7 +95,7 @@ __device__ void load(const Maps& maps, const HopperForward& args, const Shared<S
     const int head = items.head(item);
     barrier_arrive_expect(shared.queries_full(), Shared<Shape>::Queries::kBytes);
     shared.q().load(maps.q, head, tile.begin + tile.first, shared.queries_full());
-    const Steps<Shape::kKeys> steps(tile, args.window);
+    const KeySteps<Shape::kKeys> steps(tile, args.window);
     for (int i = 0; i < steps.count; ++i, ring.advance()) {
       const int row = tile.begin + steps.key(i);
       barrier_wait(shared.k_empty(ring.stage), ring.phase ^ 1);
@@ -222,7 +211,7 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
     const int item = shared.item();
     if (item < 0) return;
     const AttentionTile tile = items.tile(item);
-    const Steps<kKeys> steps(tile, args.window);
+    const KeySteps<kKeys> steps(tile, args.window);
     const int query = tile.first + 64 * warpgroup;  // the warpgroup's first query
     float out[kSums] = {};
     uint32_t factor[kKeys / 4];
