@@ -85,7 +85,7 @@ TEST(CommandLine, ATierIsOneOfThoseThatThereAre) {
     arguments.insert(arguments.end(), {"--tier", "sm90,volta"});
     const Outcome outcome = run_hone(arguments);
     EXPECT_EQ(outcome.code, 2);
-    EXPECT_TRUE(contains(outcome.err, "'volta' is not a tier of GPU kernels")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "'volta' is neither a tier of GPU kernels")) << outcome.err;
   }
 }
 

@@ -117,7 +117,8 @@ STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
          ("lora-nf4-sm80", "the same, LoRA on attention, 1 × 4096, base in nf4, all recomputed"),
          ("mixtral-sm80", "Mixtral-8x7B, LoRA on attention, 2 × 4096")]
 # TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt and, of attention, h100-attention-sm80-2026-11-26.txt (an H100 has the
-# multiprocessors of an H200): with the 228 KB of shared memory of a B200, the 163 KB of an A100, and 99 KB.
+# multiprocessors of an H200): with the 227 KB of shared memory per CTA of a B200, the 163 KB of an
+# A100, and 99 KB.
 KERNELS = [("experts: gate and up", 270, 270, 270), ("experts: dx", 307, 307, 308), ("experts: dw", 223, 223, 224),
            ("attention forward, heads of 128", 359, 347, 303), ("attention backward, heads of 128", 290, 292, 237)]
 
@@ -146,7 +147,7 @@ def predictions():
                 rows[row["row"]] = row
     print(PREDICTED)
     names = " | ".join(name for name, *_ in SM80_CARDS)
-    print(f"| TFLOP/s | measured with 228; 163; 99 KB | {names} |")
+    print(f"| TFLOP/s | measured with 227; 163; 99 KB a CTA | {names} |")
     print("|---" * (len(SM80_CARDS) + 2) + "|")
     peaks = " | ".join(f"{mma:.0f}; {dense:.0f}; {memory:,}" for _, (mma, dense, memory), _ in SM80_CARDS)
     print(f"| peaks: mma.sync; cuBLASLt; GB/s | 613; 989; 4,800 | {peaks} |")

@@ -48,9 +48,8 @@ void add_tier(CLI::App* verb) {
       [](const std::string& names) {
         limit_kernels_of_process(cuda::parse_kernel_limit(names, launch_environment().local_rank, "--tier"));
       },
-      "GPU kernels of at most this tier, for tests: general, sm80, sm90 or sm100, or those of a smaller GPU "
-      "(rtx-4090); "
-      "with commas, of each rank of a host");
+      "for tests: GPU kernels of at most a tier (general, sm80, sm90, sm100) or of a smaller GPU (a100-80gb, rtx-4090 "
+      "and others, as estimate --gpu); with commas, one for each rank of a host");
 }
 
 void add_json(CLI::App* verb, bool& json) { verb->add_flag("--json", json, "print JSON"); }

@@ -26,6 +26,10 @@ Stream::~Stream() {
   server_.join();
 }
 
+void Stream::use_general_kernels(bool general) {
+  kernel_limit_.tier = general ? KernelTier::kGeneral : kernel_limit_of_process().tier;
+}
+
 void Stream::enqueue(Work work) {
   HONE_ASSERT(!cuda_, "a GPU runs kernels only");
   {

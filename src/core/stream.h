@@ -43,7 +43,7 @@ class Stream {
   }
   /// Selects the general kernels, which run on every GPU, instead of those for its generation: they are the oracle in
   /// tests.
-  void use_general_kernels(bool general) { kernel_limit_.tier = general ? KernelTier::kGeneral : KernelTier::kSm100; }
+  void use_general_kernels(bool general);
   bool general_kernels() const { return kernel_limit_.tier == KernelTier::kGeneral; }
   /// Lets tests run the kernels of other GPUs on the present one.
   void limit_kernels(const KernelLimit& limit) { kernel_limit_ = limit; }

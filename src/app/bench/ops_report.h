@@ -2,6 +2,7 @@
 // Patterson, CACM 52(4), 2009).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -24,15 +24,16 @@ KernelLimit limit_named(const std::string& name, const std::string& where) {
   const std::vector<std::string> gpus = gpu_model_options();
   if (std::find(gpus.begin(), gpus.end(), name) != gpus.end()) return kernel_limit_of(parse_gpu_model(name, where));
   throw UserError(
-      fmt::format("'{}' is not a tier of GPU kernels", name), where,
-      fmt::format("use general, sm80, sm90 or sm100, or a GPU whose kernels it has: {}", fmt::join(gpus, ", ")));
+      fmt::format("'{}' is neither a tier of GPU kernels nor a GPU that is known.{}", name, did_you_mean(name, gpus)),
+      where, fmt::format("use general, sm80, sm90 or sm100, or a GPU: {}", fmt::join(gpus, ", ")));
 }
 
 }  // namespace
 
 KernelLimit kernel_limit_of(const GpuModel& gpu) {
   const KernelTiers tiers = kernel_tiers_of({gpu.compute_capability, gpu.shared_memory});
-  return {.tier = std::max({tiers.attention, tiers.grouped_gemm, tiers.low_rank, tiers.delta_rule, tiers.loss_rows}),
+  return {.tier = std::max({tiers.attention, tiers.grouped_gemm, tiers.low_rank, tiers.delta_rule, tiers.loss_rows,
+                            tiers.matmul_choice}),
           .shared_memory = gpu.shared_memory};
 }
 

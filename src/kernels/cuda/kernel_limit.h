@@ -13,7 +13,7 @@ namespace hone::cuda {
 KernelLimit kernel_limit_of(const GpuModel& gpu);
 
 /// "general", "sm80", "sm90" or "sm100": that tier with the shared memory of the GPU which runs it. A GPU's name
-/// (core/gpu_models.h): kernel_limit_of() it. Of a list with commas ("sm90,rtx-4090"), the limit of the rank with this
+/// (core/gpu_models.h): the limit of that GPU. Of a list with commas ("sm90,rtx-4090"), the limit of the rank with this
 /// number on its host: a test of ranks with different GPUs. UserError, naming `where`, for another name, and for a list
 /// that ends before the rank.
 KernelLimit parse_kernel_limit(std::string_view names, int local_rank, const std::string& where);

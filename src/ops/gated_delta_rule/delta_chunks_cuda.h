@@ -9,7 +9,7 @@
 // forward 0.86 ms (110 TFLOP/s, 15 % of a square product), both directions 3.52 ms for one document; 1.04 and 3.96 ms
 // for 497 (flash-linear-attention 0.6.0: 1.07, 4.34, 2.24, 8.75). Raw: bench/results/h200-gated-delta-rule.txt.
 // With one address of copies per thread backward takes 5 % less, on an H100, 2026-11-26: 2.65 instead of 2.79 ms, and
-// 2.72 instead of 2.88 ms (h100-gated-delta-rule-2026-11-26.txt).
+// 2.72 instead of 2.88 ms; forward of one document 1.5 % more (h100-gated-delta-rule-2026-11-26.txt).
 #pragma once
 
 #include "kernels/cuda/rows/document_tiles_cuda.h"

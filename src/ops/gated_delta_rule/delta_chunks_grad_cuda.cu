@@ -3,7 +3,7 @@
 //
 // Its tiles take all of a multiprocessor's shared memory (200 KB), so it has 16 warps to hide latencies: four by rows,
 // four by columns. With less than 200 KB a CTA reads values, states and the gradient of the output from device memory,
-// with bitwise equal results. Registers (ptxas 13.0): 128 of 128; 124 bytes spilled if it reads device memory
+// with bitwise equal results. Registers (ptxas 13.0): 128 of 128; 128 bytes of stack if it reads device memory
 // (bench/results/sm80-registers-2026-11-26.txt). Speeds: delta_chunks_cuda.h.
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "kernels/cuda/tiers.h"

@@ -5,16 +5,17 @@
 // output then has one scale (rows of W as rows of a tile: blocks lie along rows) or two (pairs of rows as pairs of k),
 // each in its half of the register. Tiles are the ones that unpacked weights would be packed to, bit for bit.
 //
-// Speed of each of sixteen threads on sixteen virtual CPUs with AMX, 2026-11-26, blocks of 128 x 512 that stay in level
-// 2, in 1e9 elements a second, rows and columns: int4 11 and 9, int4_128 9 and 9, mxfp4 4 and 4, nf4 5 and 4. The
-// ceiling are permutations: two of a vector of 32 elements, which take a cycle each. An expert's products of 64 rows at
-// 5 TFLOP/s on 8 cores need 4.9 a core. Products of DeepSeek-V3's layer, forward and dX, 2,048 tokens, int4: 4.4
-// TFLOP/s there with unpacking at 7.6 and 7.2. Without unpacking the layer with LoRA takes 0.63 of its time, with codes
-// that stay in caches 0.87. Raw: bench/results/one-gpu-2026-11-26.txt.
-// Lost: float32 products of each element, packed in pairs and permuted, by count of its operations (12 a vector on two
-// ports, where these are 3 to 7); offsets of scales by division, 2 to 4 times slower; a strip of columns at a time, 1.4
-// times slower in all; two strips, or blocks of 256 of k, no faster; unpacking 64 to 512 of k of one to four strips to
-// buffers of level 1, before their products or between tile products of the ones before, 0.95 to 1.6 times the time.
+// Speed of each of sixteen threads on eight cores with AMX, 2026-11-26, blocks of 128 x 512 that stay in level 2, in
+// 1e9 elements a second, rows and columns: int4 11 and 9 (8 and 7 with masks and offsets computed for each row),
+// int4_128 9 and 9, mxfp4 4 and 4, nf4 5 and 4. The ceiling is two permutations for 32 elements, a cycle each. An
+// expert's products of 64 rows at 5 TFLOP/s need 2.4 a thread. Products of DeepSeek-V3's layer, forward and dX, 2,048
+// tokens, int4: 3.6 and 4.0 TFLOP/s in two turns (3.4 and 3.9 before; 4.4 before on another host, where the layer with
+// LoRA took 764 ms, 477 of them without unpacking). Memory is not the limit: with codes from caches and no prefetches
+// the layer takes 0.85 to 0.94 of its time. Raw: bench/results/one-gpu-2026-11-26.txt. Lost: float32 products of each
+// element, packed in pairs and permuted, by count of its operations (12 a vector on two ports, where these are 3 to 7);
+// offsets of scales by division, 2 to 4 times slower; a strip of columns at a time, 1.4 times slower in all; two
+// strips, or blocks of 256 of k, no faster; unpacking 64 to 512 of k of one to four strips to buffers of level 1,
+// before their products or between tile products of the ones before, 1.0 to 1.7 times the time.
 #pragma once
 
 #include <immintrin.h>
@@ -56,17 +57,17 @@ class PackedPanels {
     const Row first = row(at.n);
     const char* ahead = scales_at(next);
     const uint8_t* codes = codes_at(first.chunk, first.row, at.k);
-    const int64_t runs = depth / kScaleRun, next_row = row_bytes();
+    const int64_t runs = depth / kScaleRun, row_stride = row_bytes();
     const ScaleReader read_scales(*this, first, at.k, runs);
-    const HalfCodeOrder order(*this);
+    const HalfCodeVectors vectors(*this);
     with_scales_together(
         at.k, [&](auto together) __attribute__((always_inline)) {
           float scales[kMostRuns];
-          for (int64_t lane = 0; lane < kLanes; ++lane, codes += next_row, ahead += scale_row_bytes()) {
+          for (int64_t lane = 0; lane < kLanes; ++lane, codes += row_stride, ahead += scale_row_bytes()) {
             _mm_prefetch(ahead, _MM_HINT_T1);
             read_scales(lane, scales);
             std::byte* to = panel + 64 * lane;
-            half_bytes_ == 1 ? pack_row_of_halves<together()>(order, codes, scales, runs, to)
+            half_bytes_ == 1 ? pack_row_of_halves<together()>(vectors, codes, scales, runs, to)
                              : pack_row_of_bytes(codes, scales, runs, to);
           }
         });
@@ -78,8 +79,8 @@ class PackedPanels {
   void pack_columns(const PackedPlace& at, int64_t depth, int64_t runs, const PackedPlace& next, int64_t panel_bytes,
                     std::byte* panels) const {
     const char* ahead = scales_at(next);
-    const int64_t next_row = row_bytes();
-    const HalfCodeOrder order(*this);
+    const int64_t row_stride = row_bytes();
+    const HalfCodeVectors vectors(*this);
     with_scales_together(
         at.k, [&](auto together) __attribute__((always_inline)) {
           float scales[2][kMostRuns];
@@ -88,15 +89,15 @@ class PackedPanels {
             const ScaleReader read_scales(*this, first, at.k, runs);
             const uint8_t* codes = codes_at(first.chunk, first.row, at.k);
             std::byte* to = panels + i / kDepth * kTileBytes;
-            for (int64_t pair = 0; pair < kDepth; pair += 2, codes += 2 * next_row, to += 64) {
+            for (int64_t pair = 0; pair < kDepth; pair += 2, codes += 2 * row_stride, to += 64) {
               _mm_prefetch(ahead, _MM_HINT_T1);
               _mm_prefetch(ahead + scale_row_bytes(), _MM_HINT_T1);
               ahead += 2 * scale_row_bytes();
               read_scales(pair, scales[0]);
               read_scales(pair + 1, scales[1]);
               half_bytes_ == 1
-                  ? pack_pair_of_halves<together()>(order, codes, codes + next_row, scales, runs, panel_bytes, to)
-                  : pack_pair_of_bytes(codes, codes + next_row, scales, runs, panel_bytes, to);
+                  ? pack_pair_of_halves<together()>(vectors, codes, codes + row_stride, scales, runs, panel_bytes, to)
+                  : pack_pair_of_bytes(codes, codes + row_stride, scales, runs, panel_bytes, to);
             }
           }
         });
@@ -175,8 +176,8 @@ class PackedPanels {
   }
 
   /// Vectors that turn codes of 4 bits into values, in registers.
-  struct HalfCodeOrder {
-    explicit HalfCodeOrder(const PackedPanels& panels)
+  struct HalfCodeVectors {
+    explicit HalfCodeVectors(const PackedPanels& panels)
         : values(panels.values_),
           row_shift(_mm512_set1_epi32(panels.upper_first_ ? 0x00000004 : 0x00040000)),
           pair_shift(_mm512_set1_epi64(panels.upper_first_ ? 0x0000000000040004 : 0x0004000400000000)) {}
@@ -193,7 +194,7 @@ class PackedPanels {
 
   /// Runs of a row, 16 bytes of codes each, of which Together have one scale, as rows of consecutive tiles.
   template <int Together>
-  [[gnu::always_inline]] static void pack_row_of_halves(const HalfCodeOrder& order, const uint8_t* codes,
+  [[gnu::always_inline]] static void pack_row_of_halves(const HalfCodeVectors& vectors, const uint8_t* codes,
                                                         const float* scales, int64_t runs, std::byte* to) {
     // Each byte to two words, which are shifted to have their code in the lowest bits; a permutation reads five bits,
     // of which the fifth chooses among equal halves.
@@ -204,7 +205,7 @@ class PackedPanels {
     const auto pack = [&](__m512i table, int64_t run) __attribute__((always_inline)) {
       const auto* from = reinterpret_cast<const __m128i*>(codes) + run;
       const __m512i bytes = _mm512_maskz_broadcast_i32x4(0xffff, _mm_loadu_si128(from));
-      const __m512i index = _mm512_srlv_epi16(_mm512_shuffle_epi8(bytes, twice), order.row_shift);
+      const __m512i index = _mm512_srlv_epi16(_mm512_shuffle_epi8(bytes, twice), vectors.row_shift);
       _mm512_store_si512(to + run * kTileBytes, _mm512_permutexvar_epi16(index, table));
     };
     int64_t run = 0;
@@ -212,17 +213,17 @@ class PackedPanels {
       __m512i table = {};
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        if (i % Together == 0) table = order.scaled(scales[run + i], scales[run + i]);
+        if (i % Together == 0) table = vectors.scaled(scales[run + i], scales[run + i]);
         pack(table, run + i);
       }
     }
-    for (; run < runs; ++run) pack(order.scaled(scales[run], scales[run]), run);
+    for (; run < runs; ++run) pack(vectors.scaled(scales[run], scales[run]), run);
   }
 
   /// Runs of two rows, of which Together have one scale, as a row of the tiles of two panels each: pairs of the rows'
   /// elements.
   template <int Together>
-  [[gnu::always_inline]] static void pack_pair_of_halves(const HalfCodeOrder& order, const uint8_t* codes,
+  [[gnu::always_inline]] static void pack_pair_of_halves(const HalfCodeVectors& vectors, const uint8_t* codes,
                                                          const uint8_t* second_codes,
                                                          const float (&scales)[2][kMostRuns], int64_t runs,
                                                          int64_t panel_bytes, std::byte* to) {
@@ -246,23 +247,22 @@ class PackedPanels {
         const __m512i bytes = _mm512_permutexvar_epi8(bytes_of, _mm512_castsi256_si512(rows));
         // (x & half) | of_second_row
         const __m512i index =
-            _mm512_ternarylogic_epi32(_mm512_srlv_epi16(bytes, order.pair_shift), half, of_second_row, 0xea);
+            _mm512_ternarylogic_epi32(_mm512_srlv_epi16(bytes, vectors.pair_shift), half, of_second_row, 0xea);
         _mm512_store_si512(panel, _mm512_permutexvar_epi16(index, table));
       };
-      pack_panel(first, to);
-      pack_panel(second, to + panel_bytes);
-      to += 2 * panel_bytes;
+      pack_panel(first, to + 2 * run * panel_bytes);
+      pack_panel(second, to + (2 * run + 1) * panel_bytes);
     };
     int64_t run = 0;
     for (; run + 4 <= runs; run += 4) {
       __m512i table = {};
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        if (i % Together == 0) table = order.scaled(scales[0][run + i], scales[1][run + i]);
+        if (i % Together == 0) table = vectors.scaled(scales[0][run + i], scales[1][run + i]);
         pack(table, run + i);
       }
     }
-    for (; run < runs; ++run) pack(order.scaled(scales[0][run], scales[1][run]), run);
+    for (; run < runs; ++run) pack(vectors.scaled(scales[0][run], scales[1][run]), run);
   }
 
   /// 16 codes of 8 bits as float32 times a scale.

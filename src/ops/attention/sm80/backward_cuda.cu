@@ -21,8 +21,8 @@
 // Registers (ptxas 13.0): up to 255 of 255; at most 8 bytes are spilled on any architecture.
 //
 // Measured on one H100 limited to this tier, 2026-11-26, `hone bench ops --tier sm80 --op attention`, causal, model
-// TFLOP/s: 4 x 4096, 32/4 heads of 128: 290 (FlashAttention-2 in torch 250 on the same GPU; 237 with the 99 KB of Ada);
-// 1 x 16384: 318; heads of 64: 239 (200); 192/128: 157; 256: 234 (213; 140 with 99 KB). Tensor cores are busy half of
+// TFLOP/s: 4 x 4096, 32/4 heads of 128: 290 (237 with the 99 KB of Ada; FlashAttention-2 in torch 250 on the same GPU);
+// 1 x 16384: 318; heads of 64: 239 (200); 192/128: 157; 256: 234 (213). Tensor cores are busy half of
 // the time; each warp has some 320 MMAs a step, one in 9 clocks. What was tried is in docs/kernels.md. Raw:
 // bench/results/h100-attention-sm80-2026-11-26.txt.
 #include "kernels/cuda/tiers.h"
