@@ -25,8 +25,6 @@ std::vector<std::string> step_arguments(const std::vector<std::string>& more) {
   return arguments;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(BenchStep, MeasuresFullTraining) {
   const Outcome outcome = run_hone(step_arguments({"--json", "-"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;

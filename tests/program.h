@@ -59,6 +59,7 @@ std::string hone_program();
 /// Runs hone and waits for its end.
 Outcome run_hone(const std::vector<std::string>& arguments);
 
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 std::string read_file(const std::filesystem::path& path);
 std::vector<Json> read_json_lines(const std::filesystem::path& path);
 std::vector<std::string> names_in(const std::filesystem::path& folder);

@@ -1,0 +1,170 @@
+// Tests of the command line: plans of memory.
+#include <sstream>
+
+#include "core/arena.h"
+#include "core/cuda_device.h"
+#include "program.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+namespace {
+
+Json estimate(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "estimate");
+  arguments.push_back("--json");
+  const Outcome outcome = run_hone(arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return Json::parse(outcome.out);
+}
+
+TEST(Estimate, CountsBytesByGroupFromHeaders) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  int64_t parameters = 0;
+  const SafetensorsFile file(model + "/model.safetensors");
+  for (const SafetensorsEntry& entry : file.entries()) parameters += entry.numel();
+  const Json full = estimate({model, "--method", "full", "max_length=64"})["configured"];
+  // Each tensor begins at a multiple of Arena::kAlignment.
+  const auto expect_bytes = [&](const char* group, int64_t tensors, int64_t bytes) {
+    const int64_t filling = tensors * static_cast<int64_t>(file.entries().size() * Arena::kAlignment);
+    EXPECT_GE(full[group].get<int64_t>(), bytes) << group;
+    EXPECT_LE(full[group].get<int64_t>(), bytes + filling) << group;
+  };
+  expect_bytes("weights", 1, 2 * parameters);
+  expect_bytes("master", 1, 4 * parameters);
+  expect_bytes("gradients", 1, 4 * parameters);
+  expect_bytes("optimizer", 2, 8 * parameters);
+  const Json lora = estimate({model, "--method", "lora", "max_length=64"})["configured"];
+  EXPECT_LT(lora["optimizer"].get<int64_t>(), full["optimizer"].get<int64_t>());
+  const Json longer = estimate({model, "--method", "full", "max_length=128"})["configured"];
+  EXPECT_GT(longer["activations"].get<int64_t>(), full["activations"].get<int64_t>());
+  const Json variants = estimate({model, "max_length=128"})["variants"];
+  ASSERT_EQ(variants.size(), 6u);
+  EXPECT_LT(variants[1]["activations"].get<int64_t>(), variants[0]["activations"].get<int64_t>()) << "checkpointing";
+  EXPECT_LT(variants[5]["weights"].get<int64_t>(), variants[3]["weights"].get<int64_t>()) << "packed";
+}
+
+TEST(Estimate, SaysWhatDoesNotFitAndWhatWould) {
+  const Folder folder;
+  Json config = tiny_config();
+  config["max_position_embeddings"] = 1 << 20;
+  const std::string model = make_model(folder, config);
+  // No machine can hold the activations of many samples of a million tokens, but shorter samples fit.
+  const Outcome outcome = run_hone({"estimate", model, "max_length=1048576", "per_device_train_batch_size=512"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "does not fit")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "It fits with")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "per_device_train_batch_size: ")) << outcome.out;
+}
+
+TEST(Estimate, NamesTheFastestSettingThatFits) {
+  const std::vector<std::string> run = {"granite-3b-a800m",
+                                        "device=cpu",
+                                        "max_length=512",
+                                        "finetuning_type=lora",
+                                        "lora_target_modules=attention",
+                                        "per_device_train_batch_size=8"};
+  const auto total = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    more.push_back("gradient_checkpointing=true");
+    return estimate(more)["configured"]["total"].get<int64_t>();
+  };
+  const auto advice = [&](int64_t memory) {
+    std::vector<std::string> words = {"estimate", "--memory", std::to_string(memory)};
+    words.insert(words.end(), run.begin(), run.end());
+    const Outcome outcome = run_hone(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto expect = [&](int64_t needed, const char* text) {
+    const std::string said = advice(needed + needed / 1000);
+    EXPECT_TRUE(contains(said, text)) << said;
+  };
+  expect(total({}), "It fits.");
+  expect(
+      total({"per_device_train_batch_size=2"}),
+      "It fits with gradient_checkpointing: true, per_device_train_batch_size: 2 and gradient_accumulation_steps: 4");
+  expect(total({"base_weight_dtype=nf4"}), "It fits with base_weight_dtype: nf4 and gradient_checkpointing: true");
+}
+
+TEST(Estimate, ChecksTheHostsMemoryToo) {
+  const std::vector<std::string> host = {"estimate", "granite-3b-a800m", "device=cpu", "--host-memory", "1GB"};
+  const Outcome of_cpu = run_hone(host);
+  EXPECT_EQ(of_cpu.code, 2);
+  EXPECT_TRUE(contains(of_cpu.err, "--host-memory")) << of_cpu.err;
+  if (!cuda::built()) GTEST_SKIP() << "built without CUDA";
+  const std::vector<std::string> run = {
+      "granite-3b-a800m",     "device=cuda",         "--memory", "24GB", "max_length=512",
+      "finetuning_type=lora", "cpu_offload=[params]"};
+  const auto with_host = [&](const char* memory) {
+    std::vector<std::string> words = run;
+    words.insert(words.end(), {"--host-memory", memory});
+    return words;
+  };
+  const Json enough = estimate(with_host("16GB"));
+  EXPECT_GT(enough["configured"]["host"], 5'000'000'000);
+  EXPECT_EQ(enough["host_available"], 16'000'000'000);
+  EXPECT_EQ(enough["verdict"], "It fits.");
+  const Json little = estimate(with_host("1GB"));
+  EXPECT_TRUE(contains(little["verdict"], "It fits with cpu_offload: []")) << little["verdict"];
+  EXPECT_EQ(estimate(run)["host_available"], nullptr) << "of a machine that is not known";
+}
+
+TEST(Estimate, NamesTheStageWithWhichRanksHoldTheRun) {
+  const Outcome outcome = run_hone({"estimate", "granite-3b-a800m", "device=cpu", "finetuning_type=full",
+                                    "max_length=512", "--ranks", "8", "--memory", "24GB"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "does not fit")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "It fits with zero_stage: ")) << outcome.out;
+}
+
+TEST(Estimate, RefusesWhatNoMicroBatchCanBe) {
+  const Folder folder;
+  const Outcome outcome = run_hone({"estimate", make_model(folder), "per_device_train_batch_size=100000000"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(contains(outcome.err, "more than a micro-batch can be")) << outcome.err;
+}
+
+TEST(Estimate, TakesAConfiguration) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string yaml = folder.write("run.yaml", "model_name_or_path: " + model + "\nlora_r: 4\nmax_length: 32\n");
+  const Outcome outcome = run_hone({"estimate", yaml, "lora_r=8"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "LoRA r 8")) << outcome.out;
+  // The value of an override before the configuration is not read as the configuration.
+  const Outcome before = run_hone({"estimate", "--lora-r", "9", "--packing", yaml, "--max-length", "64"});
+  ASSERT_EQ(before.code, 0) << before.err;
+  EXPECT_TRUE(contains(before.out, "LoRA r 9")) << before.out;
+}
+
+TEST(Estimate, PlansForAGpuThatIsNotThere) {
+  if (!cuda::built()) GTEST_SKIP() << "built without CUDA";
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Json planned = estimate({model, "device=cuda", "--memory", "80GB", "max_length=64"});
+  EXPECT_EQ(planned["available"], 80'000'000'000);
+  EXPECT_GT(planned["configured"]["libraries"], 0);
+  const Json host = estimate({model, "device=cpu", "max_length=64"});
+  EXPECT_EQ(planned["configured"]["optimizer"], host["configured"]["optimizer"]);
+  const Outcome small = run_hone({"estimate", model, "device=cuda", "--memory", "600MB"});
+  EXPECT_TRUE(contains(small.out, "No setting makes it fit")) << small.out;
+}
+
+TEST(CommandLine, AGpuIsEstimatedByItsName) {
+  if (!cuda::built()) GTEST_SKIP() << "plans for GPUs need their kernels";
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string refused = run_hone({"estimate", model, "--gpu", "none"}).err, list = "use one of ";
+  ASSERT_TRUE(contains(refused, list)) << refused;
+  std::istringstream names(refused.substr(refused.find(list) + list.size()));
+  for (std::string gpu; names >> gpu && gpu != "or";) {
+    if (gpu.back() == ',') gpu.pop_back();
+    const Outcome outcome = run_hone({"estimate", model, "--gpu", gpu});
+    EXPECT_EQ(outcome.code, 0) << gpu << ": " << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "kernels of tier sm")) << gpu << ": " << outcome.out;
+  }
+}
+
+}  // namespace
+}  // namespace hone
