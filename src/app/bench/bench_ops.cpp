@@ -87,7 +87,7 @@ class OpsBenchmark {
     result_.seq = std::clamp<int64_t>(options_.seq, 1, result_.tokens);
     result_.threads = gpu ? 0 : pool_.size();
     if (gpu) {
-      const cuda::KernelTiers tiers = kernel_tiers();
+      const cuda::KernelTiers tiers = cuda::kernel_tiers(stream_);
       result_.tier = name_of(tiers.grouped_gemm);
       result_.shared_memory = tiers.shared_memory;
     }
@@ -115,11 +115,6 @@ class OpsBenchmark {
   const std::string& failure() const { return failure_; }
 
  private:
-  cuda::KernelTiers kernel_tiers() const {
-    const CudaQueue& queue = stream_.cuda();
-    return cuda::kernel_tiers_of({queue.compute_capability(), queue.shared_memory()}, stream_.kernel_limit());
-  }
-
   void set_experts(int64_t experts) {
     if (config_.num_moe_layers() == 0) {
       throw UserError(fmt::format("{} has no experts", result_.model), "--experts", "leave it out");

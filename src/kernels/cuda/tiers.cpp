@@ -45,9 +45,9 @@ const KernelTiers& device_tiers(CudaQueue& queue) {
   return *tiers;
 }
 
-KernelTiers kernel_tiers(const Context& context) {
-  const CudaQueue& queue = context.stream().cuda();
-  return kernel_tiers_of({queue.compute_capability(), queue.shared_memory()}, context.stream().kernel_limit());
+KernelTiers kernel_tiers(const Stream& stream) {
+  const CudaQueue& queue = stream.cuda();
+  return kernel_tiers_of({queue.compute_capability(), queue.shared_memory()}, stream.kernel_limit());
 }
 
 }  // namespace hone::cuda

@@ -33,7 +33,8 @@ KernelTiers kernel_tiers_of(GpuProperties gpu, const KernelLimit& limit);
 
 /// Tiers of the context's GPU, without the limit of tests.
 const KernelTiers& device_tiers(CudaQueue& queue);
-/// Tiers of the context's GPU, within the limit of its stream.
-KernelTiers kernel_tiers(const Context& context);
+/// Tiers of the stream's GPU, within its limit.
+KernelTiers kernel_tiers(const Stream& stream);
+inline KernelTiers kernel_tiers(const Context& context) { return kernel_tiers(context.stream()); }
 
 }  // namespace hone::cuda

@@ -192,6 +192,22 @@ class PackedPanels {
     const __m512i row_shift, pair_shift;  ///< bits of each word, of a row and of a pair of rows
   };
 
+  /// Calls pack(table, run) for each run, with the values of all codes times its scales. Together runs have one table.
+  template <int Together, class Pack>
+  [[gnu::always_inline]] static void for_runs(const HalfCodeVectors& vectors, const float* low, const float* high,
+                                              int64_t runs, const Pack& pack) {
+    int64_t run = 0;
+    for (; run + 4 <= runs; run += 4) {
+      __m512i table = {};
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        if (i % Together == 0) table = vectors.scaled(low[run + i], high[run + i]);
+        pack(table, run + i);
+      }
+    }
+    for (; run < runs; ++run) pack(vectors.scaled(low[run], high[run]), run);
+  }
+
   /// Runs of a row, 16 bytes of codes each, of which Together have one scale, as rows of consecutive tiles.
   template <int Together>
   [[gnu::always_inline]] static void pack_row_of_halves(const HalfCodeVectors& vectors, const uint8_t* codes,
@@ -208,16 +224,7 @@ class PackedPanels {
       const __m512i index = _mm512_srlv_epi16(_mm512_shuffle_epi8(bytes, twice), vectors.row_shift);
       _mm512_store_si512(to + run * kTileBytes, _mm512_permutexvar_epi16(index, table));
     };
-    int64_t run = 0;
-    for (; run + 4 <= runs; run += 4) {
-      __m512i table = {};
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        if (i % Together == 0) table = vectors.scaled(scales[run + i], scales[run + i]);
-        pack(table, run + i);
-      }
-    }
-    for (; run < runs; ++run) pack(vectors.scaled(scales[run], scales[run]), run);
+    for_runs<Together>(vectors, scales, scales, runs, pack);
   }
 
   /// Runs of two rows, of which Together have one scale, as a row of the tiles of two panels each: pairs of the rows'
@@ -253,16 +260,7 @@ class PackedPanels {
       pack_panel(first, to + 2 * run * panel_bytes);
       pack_panel(second, to + (2 * run + 1) * panel_bytes);
     };
-    int64_t run = 0;
-    for (; run + 4 <= runs; run += 4) {
-      __m512i table = {};
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        if (i % Together == 0) table = vectors.scaled(scales[0][run + i], scales[1][run + i]);
-        pack(table, run + i);
-      }
-    }
-    for (; run < runs; ++run) pack(vectors.scaled(scales[0][run], scales[1][run]), run);
+    for_runs<Together>(vectors, scales[0], scales[1], runs, pack);
   }
 
   /// 16 codes of 8 bits as float32 times a scale.
