@@ -24,7 +24,6 @@ using ::testing::HasSubstr;
 class Launch : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = why_no_mpi(hone_program()); !why.empty()) GTEST_SKIP() << why;
     model_ = make_model(folder_);
     data_ = folder_.write("data.jsonl", progressions(48));
   }

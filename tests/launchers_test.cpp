@@ -25,7 +25,7 @@
 namespace hone {
 namespace {
 
-// Ranks started by mpirun, and ranks started by hand, which use TCP: collectives, and messages about lost ranks.
+// Ranks started by mpirun, and ranks started by hand: collectives, and messages about lost ranks.
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -36,7 +36,7 @@ class LaunchedRanks : public ::testing::TestWithParam<Start> {
  protected:
   void SetUp() override {
     if (GetParam() == Start::kByHand) return;
-    if (const std::string why = why_no_mpi(HONE_RANKS_CHECK); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = why_no_mpirun(); !why.empty()) GTEST_SKIP() << why;
   }
 
   static ShellOutcome run(int ranks, const std::string& arguments) {
@@ -96,6 +96,39 @@ TEST_P(LaunchedRanks, WhyARankFailedIsToldToTheOthers) {
 
 INSTANTIATE_TEST_SUITE_P(By, LaunchedRanks, ::testing::Values(Start::kMpirun, Start::kByHand),
                          [](const auto& start) { return start.param == Start::kMpirun ? "Mpirun" : "Hand"; });
+
+/// What a launcher sets for rank $r of two on one host, as a shell's assignments.
+struct LauncherVariables {
+  const char *launcher, *variables;
+};
+
+class VariablesOfLaunchers : public ::testing::TestWithParam<LauncherVariables> {};
+
+TEST_P(VariablesOfLaunchers, AreEnoughForTwoRanks) {
+  const std::string ranks = "for r in 0 1; do env -i HOME=\"$HOME\" " + std::string(GetParam().variables) +
+                            " MASTER_PORT=" + std::to_string(20000 + ::getpid() % 20000) + " timeout 60 " +
+                            HONE_RANKS_CHECK + " & pids=\"$pids $!\"; done; worst=0; ";
+  const ShellOutcome outcome = run_shell(ranks + "for p in $pids; do wait $p || worst=$?; done; exit $worst");
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr(std::string("rank 1 of 2 (local rank 1), started by ") + GetParam().launcher +
+                                     "; rank 0 at 127.0.0.1:"));
+  EXPECT_THAT(outcome.out, HasSubstr("all collectives held"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, VariablesOfLaunchers,
+    ::testing::Values(
+        LauncherVariables{"Open MPI",
+                          "OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$r "
+                          "OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_MCA_ess_base_jobid=123 PMIX_RANK=$r"},
+        LauncherVariables{"PMI", "PMI_RANK=$r PMI_SIZE=2 MPI_LOCALRANKID=$r MPI_LOCALNRANKS=2"},
+        LauncherVariables{"SLURM",
+                          "SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$r SLURM_STEP_TASKS_PER_NODE=2 "
+                          "SLURM_STEP_NODELIST=node7 SLURM_JOB_ID=7 SLURM_STEP_ID=0"},
+        LauncherVariables{"torchrun",
+                          "RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none "
+                          "MASTER_ADDR=127.0.0.1"}),
+    [](const auto& of) { return of.index == 0 ? std::string("OpenMpi") : std::string(of.param.launcher); });
 
 namespace fs = std::filesystem;
 using ::testing::Contains;
@@ -259,8 +292,7 @@ class Slurm : public ::testing::Test {
 std::unique_ptr<SlurmCluster> Slurm::cluster_;
 
 // Must be the first: SLURM 22.05 does not launch a step with PMIx on a node that has run one without.
-TEST_F(Slurm, SrunWithPmixStartsRanksThatSpeakMpi) {
-  if (const std::string why = why_no_mpi(hone_program()); !why.empty()) GTEST_SKIP() << why;
+TEST_F(Slurm, SrunWithPmixStartsRanks) {
   if (cluster_->run("srun --mpi=list").out.find("pmix") == std::string::npos) {
     GTEST_SKIP() << "this SLURM has no PMIx: srun --mpi=list";
   }
@@ -328,8 +360,9 @@ TEST(Launch, SaysWhatItWouldStartElsewhere) {
   const Outcome variable = run_hone({"launch", "--hosts", "a,b", "--device", "cuda", "--dry-run", "--env", "X=1",
                                      "--env", "Y=2", "--", "train", "run.yaml"});
   EXPECT_THAT(variable.out, HasSubstr("environment=' X=1 Y=2'")) << variable.err;
-  const Outcome mpi = run_hone({"launch", "--hosts", "a,b", "--device", "cpu", "--dry-run", "--", "train", "run.yaml"});
-  EXPECT_THAT(mpi.out, HasSubstr("--host a:1,b:1"));
+  const Outcome cpu = run_hone({"launch", "--hosts", "a,b", "--device", "cpu", "--dry-run", "--", "train", "run.yaml"});
+  EXPECT_THAT(cpu.out, HasSubstr("environment=' CUDA_VISIBLE_DEVICES=-1'"));
+  EXPECT_THAT(cpu.out, HasSubstr("start b rank_1.log 'RANK=1 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=a"));
   const Folder folder;
   const std::string script = (folder / "job.slurm").string();
   const std::vector<std::string> slurm = {"launch", "--slurm", "--independent", "4",       "--script",
@@ -410,6 +443,13 @@ class TwoHosts : public ::testing::Test {
     return on_host(1, "exec bash launch.sh");
   }
 
+  /// A command line by which mpirun starts two ranks on each host.
+  std::string mpirun(const std::string& command, const std::string& options) const {
+    const std::string root = ::geteuid() == 0 ? " --allow-run-as-root" : "";
+    return "mpirun -n 4 --host " + address(1) + ":2," + address(2) + ":2 --bind-to none --mca plm_rsh_agent " + agent_ +
+           root + " -x HONE_RUN_SECRET=0123456789abcdef " + options + " " + command + "\n";
+  }
+
   LaunchPlan plan(const std::string& program, const std::vector<std::string>& command, int ranks_per_host) const {
     LaunchPlan plan;
     plan.program = program;
@@ -429,25 +469,32 @@ class TwoHosts : public ::testing::Test {
   std::string agent_;
 };
 
-TEST_F(TwoHosts, FindEachOtherAndSumTheirTensors) {
-  if (const std::string why = why_no_mpi(HONE_RANKS_CHECK); !why.empty()) GTEST_SKIP() << why;
-  const ShellOutcome outcome = run_script(mpirun_script(plan(HONE_RANKS_CHECK, {}, 2), hosts()));
+TEST_F(TwoHosts, StartedByMpirunFindEachOtherAndSumTheirTensors) {
+  if (const std::string why = why_no_mpirun(); !why.empty()) GTEST_SKIP() << why;
+  const ShellOutcome outcome = run_script(mpirun(HONE_RANKS_CHECK, "-x MASTER_ADDR=" + address(1)));
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("rank 3 of 4 (local rank 1), started by Open MPI; rank 0 at " + address(1)));
   EXPECT_THAT(outcome.out, HasSubstr("all collectives held"));
 }
 
-TEST_F(TwoHosts, TrainOneModelThroughMpi) {
-  if (const std::string why = why_no_mpi(hone_program()); !why.empty()) GTEST_SKIP() << why;
+TEST_F(TwoHosts, TrainOneModelStartedByMpirun) {
+  if (const std::string why = why_no_mpirun(); !why.empty()) GTEST_SKIP() << why;
   const RankRuns runs(folder_);
-  const ShellOutcome outcome = run_script(mpirun_script(plan(hone_program(), runs.arguments("run"), 2), hosts()));
+  const ShellOutcome outcome = run_script(mpirun(hone_program() + runs.words("run"), "-x MASTER_ADDR=" + address(1)));
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("rank 1 (" + name(1) + ", pid "));
   EXPECT_THAT(outcome.out, HasSubstr("rank 2 (" + name(2) + ", pid "));
   runs.expect_losses_of_one_rank("run");
 }
 
-TEST_F(TwoHosts, TrainOneModelWithoutMpi) {
+TEST_F(TwoHosts, StartedByMpirunWithoutTheAddressOfRank0SayHowToPassIt) {
+  if (const std::string why = why_no_mpirun(); !why.empty()) GTEST_SKIP() << why;
+  const ShellOutcome outcome = run_script(mpirun(HONE_RANKS_CHECK, ""));
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("the address of rank 0 is not known"));
+}
+
+TEST_F(TwoHosts, TrainOneModelStartedOverSsh) {
   const RankRuns runs(folder_);
   const ShellOutcome outcome = run_script(ssh_script(plan(hone_program(), runs.arguments("run"), 2), hosts()));
   EXPECT_EQ(outcome.code, 0) << outcome.out;

@@ -457,7 +457,7 @@ int run(const std::vector<std::string>& arguments) {
   ThreadPool pool(2);
   Stream stream(device == "cuda" ? Device{DeviceKind::kCuda, environment.local_rank} : Device{}, pool);
   const Clock::time_point begin = Clock::now();
-  const std::unique_ptr<Communicator> ranks = connect_ranks(std::move(control), environment, stream);
+  const std::unique_ptr<Communicator> ranks = connect_ranks(std::move(control), stream);
   if (ranks->rank() == 0) fmt::print("connected in {:.2f} s\n", seconds_since(begin));
   if (!fault.empty()) return run_fault(fault, *ranks, stream);
   return guarded(&ranks->control(), [&] {

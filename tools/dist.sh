@@ -18,8 +18,6 @@ if [ -f "$build/lib/hone_parquet.so" ]; then
   strip -o "dist/$name/lib/hone_parquet.so" "$build/lib/hone_parquet.so"
   programs+=("$build/lib/hone_parquet.so")
 fi
-# Its MPI is the machine's own: libraries and mpirun are of one installation.
-if [ -f "$build/lib/hone_mpi.so" ]; then strip -o "dist/$name/lib/hone_mpi.so" "$build/lib/hone_mpi.so"; fi
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
   grep -vE '/(libc|libm|librt|libdl|libpthread|libcublas.*|libcuda|libnvidia.*)\.so' |
   while read -r library; do cp -L "$library" "dist/$name/lib/"; done

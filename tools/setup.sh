@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Installs what a target needs from Debian's packages, and says what it does.
 #   tools/setup.sh build   compiler, CMake and libraries
-#   tools/setup.sh test    what the tests need besides: googletest, Open MPI
+#   tools/setup.sh test    what the tests need besides: googletest, and mpirun, without which its tests are skipped
 #   tools/setup.sh lint    clang-format and clang-tidy
 #   tools/setup.sh arm     a compiler for 64-bit Arm
 #   tools/setup.sh parquet Apache Arrow's headers and libraries (60 MB), with which .parquet files are read
 # With root (or sudo without a password) packages are installed; without, it lists what is missing and how to get it.
 set -euo pipefail
+optional=()
 case "${1:-build}" in
   build) packages=(g++ cmake make pkg-config libfmt-dev libspdlog-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                    libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev) ;;
-  test) packages=(libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin) ;;
+  test) packages=(libgtest-dev libgmock-dev)
+        optional=(openmpi-bin) ;;
   lint) packages=(clang-format clang-tidy) ;;
   arm) packages=(g++-aarch64-linux-gnu) ;;
   parquet) packages=(python3-pip) ;;
@@ -52,22 +54,32 @@ if [ "${1:-build}" = parquet ]; then
   fi
 fi
 
+is_missing() { ! dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 missing=()
-for package in "${packages[@]}"; do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
-done
-if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
+for package in "${packages[@]}"; do if is_missing "$package"; then missing+=("$package"); fi; done
+wanted=()
+for package in "${optional[@]}"; do if is_missing "$package"; then wanted+=("$package"); fi; done
+if [ ${#missing[@]} -eq 0 ] && [ ${#wanted[@]} -eq 0 ]; then exit 0; fi
 
 if [ "$(id -u)" -eq 0 ]; then
   as_root=()
 elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
   as_root=(sudo)
+elif [ ${#missing[@]} -eq 0 ]; then
+  echo "not installed: ${wanted[*]}. The tests that need it are skipped."
+  exit 0
 else
   echo "These packages are missing and this user cannot install them: ${missing[*]}" >&2
   echo "Ask an administrator to run: apt-get install ${missing[*]}" >&2
   exit 2
 fi
-echo "installing ${missing[*]}"
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+install() {
+  echo "installing $*"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+"${as_root[@]}" apt-get update -qq || [ ${#missing[@]} -eq 0 ]
+if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
+if [ ${#wanted[@]} -gt 0 ] && ! install "${wanted[@]}"; then
+  echo "not installed: ${wanted[*]}. The tests that need it are skipped."
+fi
 if [ "${1:-build}" = parquet ]; then fetch_arrow; fi

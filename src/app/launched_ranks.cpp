@@ -48,7 +48,7 @@ TrainerRanks LaunchedRanks::for_trainer() {
           .local_size = environment_.local_size,
           .cores_shared_by = control_->ranks_on_own_cores(),
           .ranks_of_host = control_->ranks_of_host(),
-          .connect = [this](Stream& stream) { return connect_ranks(std::move(control_), environment_, stream); }};
+          .connect = [this](Stream& stream) { return connect_ranks(std::move(control_), stream); }};
 }
 
 int LaunchedRanks::run(const std::function<int()>& work) {

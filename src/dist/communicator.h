@@ -10,7 +10,7 @@
 // documentation, "Using multiple NCCL communicators concurrently".) With an older NCCL, or if the variable is 0, the
 // communicators of a rank share one lane.
 //
-// Sums are formed in rank order (MPI, threads) or in an order that depends only on sizes and the number of ranks
+// Sums are formed in rank order (CPU ranks) or in an order that depends only on sizes and the number of ranks
 // (NCCL). Each sum is computed once: all ranks get the same bits, and runs with the same number of ranks agree.
 #pragma once
 
@@ -72,7 +72,7 @@ class Communicator {
   // been joined or synchronized. If a rank is lost, the call, join() or the stream's synchronize() throws
   // Error(kDeviceFailed) with the rank.
 
-  /// inout = Σ over ranks of inout. bf16 is summed in float32 and rounded once by MPI and threads; NCCL rounds at each
+  /// inout = Σ over ranks of inout. bf16 is summed in float32 and rounded once by CPU ranks; NCCL rounds at each
   /// addition.
   virtual void all_reduce_sum(Stream& stream, Tensor inout) = 0;
   /// Part r of `full` becomes the sum over ranks on rank r; the other parts are undefined afterwards. `parts` has one

@@ -11,7 +11,7 @@ namespace {
 
 /// Up to this size, all ranks send the whole tensor to all ranks: one round of messages instead of two.
 constexpr size_t kSmallBytes = 16 << 10;
-/// Bytes of a message: within the range of MPI's counts, and few bytes in flight.
+/// Bytes of a message: few are in flight.
 constexpr int64_t kMessageBytes = int64_t{4} << 20;
 /// Bytes that a thread copies at a time.
 constexpr int64_t kCopiedBytes = int64_t{1} << 20;

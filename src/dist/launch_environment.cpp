@@ -90,11 +90,10 @@ std::optional<LaunchEnvironment> slurm_ranks(const Variables& variables) {
   return variables.has(kSlurm.size) ? ranks_of(variables, kSlurm) : std::nullopt;
 }
 
-/// Whether MPI can find the ranks. False if another launcher runs under srun or mpirun: its ranks inherit their
-/// variables.
-bool mpi_knows(const Variables& variables, const LaunchEnvironment& environment) {
-  if (variables.has(kOpenMpi.rank)) return variables.number(kOpenMpi.rank) == environment.rank;
-  return !variables.has(kTorchrun.rank) && variables.has("PMIX_RANK");
+/// The rank that MPICH's or Intel MPI's mpirun has set. Under SLURM it starts one process per host with srun, whose
+/// SLURM variables its ranks inherit; srun's own PMI sets no MPI_LOCALRANKID.
+std::optional<LaunchEnvironment> hydra_ranks(const Variables& variables) {
+  return variables.has(kPmi.local_rank) ? ranks_of(variables, kPmi) : std::nullopt;
 }
 
 std::optional<LaunchEnvironment> find_ranks(const Variables& variables) {
@@ -114,6 +113,7 @@ std::optional<LaunchEnvironment> find_ranks(const Variables& variables) {
     return torchrun;
   }
   if (mpi) return mpi;
+  if (const auto hydra = hydra_ranks(variables)) return hydra;
   if (const auto slurm = slurm_ranks(variables)) return slurm;
   return ranks_of(variables, kPmi);
 }
@@ -122,13 +122,22 @@ std::string host_of_rank_0(const Variables& variables, const LaunchEnvironment& 
   const std::string stated = variables.text("MASTER_ADDR");
   if (!stated.empty() && (is_loopback(stated) || !environment.one_host)) return stated;
   if (environment.one_host) return "127.0.0.1";
-  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}) {
-    if (environment.launcher == kSlurm.launcher && variables.has(name)) return first_slurm_host(variables.text(name));
+  // A job's list is in the order in which mpirun fills its hosts. The steps in which mpirun starts its daemons leave
+  // out hosts, so their lists are not read.
+  const std::vector<const char*> lists =
+      environment.launcher == kSlurm.launcher
+          ? std::vector{"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}
+      : environment.launcher == kOpenMpi.launcher || environment.launcher == kPmi.launcher
+          ? std::vector{"SLURM_JOB_NODELIST"}
+          : std::vector<const char*>();
+  for (const char* name : lists) {
+    if (variables.has(name)) return first_slurm_host(variables.text(name));
   }
   throw UserError(
       "the address of rank 0 is not known", "MASTER_ADDR",
-      environment.launcher == kOpenMpi.launcher
-          ? "mpirun -x MASTER_ADDR=<the host of rank 0> …"
+      environment.launcher == kOpenMpi.launcher ? "mpirun -x MASTER_ADDR=<the host of rank 0> …"
+      : environment.launcher == kPmi.launcher
+          ? "mpirun -genv MASTER_ADDR <the host of rank 0> …"
           : "set MASTER_ADDR to the host of rank 0, the same on all ranks (127.0.0.1 if all are on one host)");
 }
 
@@ -156,7 +165,9 @@ std::string run_of(const Variables& variables, const LaunchEnvironment& environm
   if (environment.launcher == kSlurm.launcher) {
     return fmt::format("{}.{}", variables.text("SLURM_JOB_ID"), variables.text("SLURM_STEP_ID"));
   }
-  if (environment.launcher == kOpenMpi.launcher) return variables.text("OMPI_MCA_ess_base_jobid");
+  if (environment.launcher == kOpenMpi.launcher) {  // version 4, then 5
+    return variables.text(variables.has("OMPI_MCA_ess_base_jobid") ? "OMPI_MCA_ess_base_jobid" : "PMIX_NAMESPACE");
+  }
   return variables.text("TORCHELASTIC_RUN_ID");
 }
 
@@ -180,7 +191,6 @@ LaunchEnvironment launch_environment(const std::function<const char*(const char*
   std::optional<LaunchEnvironment> environment = find_ranks(variables);
   if (!environment) return {};
   if (environment->world_size == 1) return *environment;
-  environment->mpi = mpi_knows(variables, *environment);
   environment->run = run_of(variables, *environment);
   environment->host = host_of_rank_0(variables, *environment);
   environment->one_host |= is_loopback(environment->host);

@@ -250,26 +250,14 @@ std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment,
                                : join(environment, secrets, times, patience);
 }
 
-namespace {
-
-/// Restricts NCCL and MPI to the loopback, for ranks on one host: their ports do not authenticate callers. Variables
-/// that the user or a launcher has set do not change. (Open MPI's TCP transport listens at all addresses with any
-/// choice of interfaces, so it is disabled; ranks use shared memory.)
-void keep_libraries_off_the_network() {
-  ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
-  if (std::getenv("OMPI_MCA_btl_tcp_if_include") || std::getenv("OMPI_MCA_btl_tcp_if_exclude")) return;
-  ::setenv("OMPI_MCA_btl", "^tcp,ofi", /*overwrite=*/0);
-}
-
-}  // namespace
-
-std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control,
-                                            const LaunchEnvironment& environment, Stream& stream) {
+std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control, Stream& stream) {
   HONE_ASSERT(control->size() > 1, "a communicator needs at least two ranks");
-  if (control->on_one_host()) keep_libraries_off_the_network();
-  if (stream.device().kind == DeviceKind::kCuda) return connect_nccl(std::move(control), stream);
-  const bool some_without_mpi = control->any(!environment.mpi || !mpi_is_built());
-  std::unique_ptr<Transport> transport = some_without_mpi ? control->connect_memory() : start_mpi(*control);
+  if (stream.device().kind == DeviceKind::kCuda) {
+    // NCCL's ports do not authenticate callers. The user's own choice stays.
+    if (control->on_one_host()) ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
+    return connect_nccl(std::move(control), stream);
+  }
+  std::unique_ptr<Transport> transport = control->connect_memory();
   return std::make_unique<CpuCommunicator>(std::move(control), std::move(transport));
 }
 

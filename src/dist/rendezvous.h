@@ -33,9 +33,8 @@ std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment,
 // The collectives of connected ranks.
 
 /// The communicator of `control`'s ranks, at least two, for tensors on the device of `stream`: NCCL on GPUs; on CPUs
-/// MPI if it started the ranks and was built, otherwise shared memory or TCP. Throws UserError if the program was built
-/// without the library that is needed.
-std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control,
-                                            const LaunchEnvironment& environment, Stream& stream);
+/// shared memory on one host, otherwise TCP. Throws UserError if the program was built without the library that is
+/// needed.
+std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control, Stream& stream);
 
 }  // namespace hone

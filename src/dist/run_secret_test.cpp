@@ -340,10 +340,22 @@ TEST(LaunchEnvironment, OpenMpiOnOneHostNeedsNoAddress) {
   EXPECT_LT(found.ports.back(), 65536);
 }
 
-TEST(LaunchEnvironment, OpenMpiOnSeveralHostsAsksForTheAddress) {
-  EXPECT_EQ(
-      launch_error({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-      "the address of rank 0 is not known");
+TEST(LaunchEnvironment, MpirunOnSeveralHostsAsksForTheAddressOfRank0) {
+  const auto expect = [](Variables variables, const char* fix) {
+    try {
+      detect(variables);
+      FAIL() << "no error";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.message(), "the address of rank 0 is not known");
+      EXPECT_THAT(error.fix(), ::testing::StartsWith(fix));
+    }
+    variables["MASTER_ADDR"] = "node1";
+    EXPECT_EQ(detect(variables).host, "node1");
+  };
+  expect({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+         "mpirun -x MASTER_ADDR=");
+  expect({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+         "mpirun -genv MASTER_ADDR ");
 }
 
 TEST(LaunchEnvironment, ASlurmStepNamesItsFirstHost) {
@@ -372,6 +384,9 @@ TEST(LaunchEnvironment, PmiCountsToo) {
   EXPECT_EQ(found.launcher, "PMI");
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.local_rank, 1);
+  const LaunchEnvironment mpich =
+      detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  EXPECT_EQ(mpich.host, "127.0.0.1") << "all ranks are on one host";
 }
 
 TEST(LaunchEnvironment, TorchrunUnderSlurmIsTorchruns) {
@@ -386,26 +401,53 @@ TEST(LaunchEnvironment, TorchrunUnderSlurmIsTorchruns) {
   EXPECT_EQ(found.rank, 9);
 }
 
-TEST(LaunchEnvironment, MpiIsForThoseWhomItsLauncherStarted) {
-  const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
-                            {"OMPI_COMM_WORLD_SIZE", "2"},
-                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                            {"PMIX_RANK", "1"}};
-  EXPECT_TRUE(detect(mpirun).mpi);
-  Variables srun = {{"SLURM_PROCID", "0"},
-                    {"SLURM_STEP_NUM_TASKS", "2"},
-                    {"SLURM_STEP_NODELIST", "a"},
-                    {"SLURM_STEP_TASKS_PER_NODE", "2"}};
-  EXPECT_FALSE(detect(srun).mpi);
-  EXPECT_EQ(detect(srun).host, "127.0.0.1");
-  srun["PMI_RANK"] = "0";  // PMI-2, which Open MPI does not support
-  EXPECT_FALSE(detect(srun).mpi);
-  srun["PMIX_RANK"] = "0";
-  EXPECT_TRUE(detect(srun).mpi);
-  // Ranks of a torchrun under srun inherit the variables of torchrun's own process.
-  srun.insert({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"TORCHELASTIC_RUN_ID", "none"}});
-  EXPECT_EQ(detect(srun).launcher, "torchrun");
-  EXPECT_FALSE(detect(srun).mpi);
+TEST(LaunchEnvironment, TorchrunThatSrunStartedSaysTheRanks) {
+  // Its ranks inherit the variables of torchrun's own process.
+  const LaunchEnvironment found = detect({{"SLURM_PROCID", "0"},
+                                          {"SLURM_STEP_NUM_TASKS", "2"},
+                                          {"SLURM_STEP_NODELIST", "a"},
+                                          {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                                          {"PMIX_RANK", "0"},
+                                          {"RANK", "1"},
+                                          {"WORLD_SIZE", "4"},
+                                          {"MASTER_ADDR", "a"},
+                                          {"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_EQ(found.launcher, "torchrun");
+  EXPECT_EQ(found.rank, 1);
+}
+
+TEST(LaunchEnvironment, MpirunOfMpichUnderSlurmSaysTheRanks) {
+  // It starts one process per host by srun, whose variables its ranks inherit.
+  Variables variables = {{"SLURM_PROCID", "1"},    {"SLURM_STEP_NUM_TASKS", "2"},
+                         {"SLURM_LOCALID", "0"},   {"SLURM_JOB_NODELIST", "gpu[003-004]"},
+                         {"PMI_RANK", "7"},        {"PMI_SIZE", "8"},
+                         {"MPI_LOCALRANKID", "3"}, {"MPI_LOCALNRANKS", "4"}};
+  const LaunchEnvironment found = detect(variables);
+  EXPECT_EQ(found.launcher, "PMI");
+  EXPECT_EQ(found.rank, 7);
+  EXPECT_EQ(found.local_rank, 3);
+  EXPECT_EQ(found.local_size, 4);
+  EXPECT_EQ(found.host, "gpu003");
+  variables.erase("MPI_LOCALRANKID");  // srun --mpi=pmi2 sets the rest
+  variables["PMI_RANK"] = "1";
+  variables["PMI_SIZE"] = "2";
+  EXPECT_EQ(detect(variables).launcher, "SLURM");
+}
+
+TEST(LaunchEnvironment, MpirunInASlurmJobFindsRank0OnItsFirstHost) {
+  // Each of mpirun's daemons is in a step whose list leaves out the host of mpirun.
+  const LaunchEnvironment found = detect({{"OMPI_COMM_WORLD_RANK", "5"},
+                                          {"OMPI_COMM_WORLD_SIZE", "8"},
+                                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                          {"PMIX_NAMESPACE", "prterun-gpu003-77@1"},
+                                          {"SLURM_PROCID", "0"},
+                                          {"SLURM_STEP_NUM_TASKS", "1"},
+                                          {"SLURM_STEP_NODELIST", "gpu004"},
+                                          {"SLURM_JOB_NODELIST", "gpu[003-004]"}});
+  EXPECT_EQ(found.describe(),
+            "rank 5 of 8 (local rank 1), started by Open MPI; rank 0 at gpu003:" + std::to_string(found.ports.front()));
+  EXPECT_EQ(found.run, "prterun-gpu003-77@1");
 }
 
 TEST(LaunchEnvironment, WhoSetsTheVariablesByHandIsNotTorchrun) {

@@ -1,5 +1,5 @@
-// Transport: point-to-point messages between the host memory of ranks, over MPI, shared memory or TCP. Collectives of
-// CPU ranks use it (cpu_communicator.h).
+// Transport: point-to-point messages between the host memory of ranks, over shared memory or TCP. Collectives of CPU
+// ranks use it (cpu_communicator.h).
 #pragma once
 
 #include <sys/types.h>
@@ -107,16 +107,6 @@ PieceProgress advance(std::deque<Piece<Byte>>& pieces, Move move) {
   return progress;
 }
 
-// MPI: for CPU ranks that mpirun or srun has started.
-
-/// Whether the MPI module was built with the program.
-bool mpi_is_built();
-
-/// Starts MPI, once per process. The same thread must destroy the result. `control` has the same ranks, must outlive
-/// the result, and ends its waits when a rank is lost. Throws UserError if MPI cannot be loaded, does not start, or has
-/// other ranks than `control`.
-std::unique_ptr<Transport> start_mpi(Control& control);
-
 // Shared memory: for CPU ranks on one host. It opens no port.
 
 /// Makes a ring for each pair of ranks and direction in anonymous memory of the receiving rank. The other ranks open it
@@ -125,8 +115,7 @@ std::unique_ptr<Transport> start_mpi(Control& control);
 /// Error(kDeviceFailed) if a rank is lost.
 std::unique_ptr<Transport> connect_shared_memory(ControlChannel& control);
 
-// TCP: for CPU ranks whose launcher does not support MPI (torchrun, ssh, srun without PMIx); one connection per pair of
-// ranks.
+// TCP: for CPU ranks on several hosts; one connection per pair of ranks.
 
 /// Connects every rank with every other rank; all ranks call it. Of two ranks the higher connects to the lower, at a
 /// port that the system chooses, and both authenticate (run_secret.h). Ranks on one host use the loopback. `control`

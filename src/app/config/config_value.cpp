@@ -351,7 +351,12 @@ Statement united(const std::vector<Statement>& all) {
 
 std::optional<Statement> read_statement(const FoundKey& found, const std::string& written, const ConfigNode& value) {
   const KeySpec* key = found.key;
-  if (key->status == KeyStatus::kNoEffect) return std::nullopt;
+  if (key->status == KeyStatus::kNoEffect) {
+    if (value.kind == Kind::kScalar && contains(key->later_choices, lower(value.text))) {
+      throw_later(*key, said(written, value), key->name, value.where);
+    }
+    return std::nullopt;
+  }
   Rewritten meant{value};
   if (found.alias && found.alias->rewrite) meant = found.alias->rewrite(value);
   if (meant.emphasis == Emphasis::kNothing) return std::nullopt;

@@ -239,6 +239,14 @@ TEST(Config, WhatCannotChangeTheMathematicsIsAcceptedWithALine) {
                           "(run.yaml:3)"));
 }
 
+TEST(Config, TheBackendOfMpiIsRefusedByName) {
+  EXPECT_EQ(refusal("ddp_backend: mpi"), "'ddp_backend: mpi' is known, not in this version.");
+  for (const char* other : {"nccl", "gloo", "ccl"}) {
+    EXPECT_THAT(resolved(std::string("ddp_backend: ") + other).notes,
+                ElementsAre(HasSubstr("ddp_backend has no effect")));
+  }
+}
+
 TEST(Config, ValuesOfAliasesAreMapped) {
   EXPECT_EQ(resolved("adapter: lora").run.model.finetuning_type, "lora");
   EXPECT_EQ(resolved("lora: true").run.model.finetuning_type, "lora");

@@ -269,7 +269,11 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
   group.no_effect("trust_remote_code", "No code is loaded from a model's folder.");
   group.no_effect("ddp_find_unused_parameters", "Experts without tokens are handled.");
   group.no_effect("low_cpu_mem_usage", "Weights are read straight into place.");
-  group.no_effect("ddp_backend", "Ranks speak through NCCL on GPUs, through MPI, shared memory or TCP on CPUs.");
+  group
+      .no_effect("ddp_backend",
+                 "Ranks speak through NCCL on GPUs, through shared memory or TCP on CPUs. mpi is refused.")
+      .later({"mpi"})
+      .instead("remove it: ranks need no MPI, and mpirun starts them all the same");
   group.no_effect("dataloader_num_workers", "Batches are prepared by the threads.")
       .alias({"dataloader_pin_memory", "dataloader_prefetch_factor"});
   group.no_effect("preprocessing_num_workers", "Data are prepared by the threads.")

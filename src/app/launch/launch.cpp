@@ -238,7 +238,7 @@ int run_launch_elsewhere(LaunchElsewhere elsewhere, std::optional<int> ranks, co
     throw UserError(fmt::format("{} models on {} hosts: each host has one", plan.independent.count, hosts),
                     "--independent", "name as many hosts as models");
   }
-  return run_launch_hosts(plan, elsewhere.ssh, kind, elsewhere.dry_run);
+  return run_launch_hosts(plan, elsewhere.ssh, elsewhere.dry_run);
 }
 
 }  // namespace hone

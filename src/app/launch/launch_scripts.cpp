@@ -10,9 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "app/launch/rank_processes.h"
 #include "app/output.h"
-#include "core/cuda_device.h"
 #include "core/error.h"
 #include "session/device_facts.h"
 #include "weights/checkpoint.h"
@@ -346,7 +344,8 @@ std::string ssh_explanation(const LaunchPlan& plan, const SshHosts& hosts) {
     for (const std::string& line : independence_warning(plan.independent.count)) text += line + "\n";
   } else {
     text = fmt::format(
-        "{} ranks of one run. Rank 0 listens at {}:{}, or at one of the 7 ports after it: the others must reach it.\n",
+        "{} ranks of one run. Rank 0 listens at {}:{}, or at one of the 7 ports after it: the others must reach it.\n"
+        "CPU ranks must reach each other too.\n",
         remotes.size(), master_of(hosts), plan.port);
   }
   text += same_everywhere(plan);
@@ -373,61 +372,6 @@ std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts) {
   return script + kEnd;
 }
 
-std::string mpirun_explanation(const LaunchPlan& plan, const SshHosts& hosts) {
-  check_hosts(hosts);
-  std::string text = fmt::format(
-      "{} CPU ranks of one run, started by mpirun. Rank 0 listens at {}:{}, or at one of the 7 ports after it; MPI\n"
-      "chooses ports of its own: the hosts must reach each other.\n",
-      plan.ranks_per_host * static_cast<int>(hosts.hosts.size()), master_of(hosts), plan.port);
-  text += same_everywhere(plan);
-  for (size_t i = 0; i < hosts.hosts.size(); ++i) {
-    const int first = static_cast<int>(i) * plan.ranks_per_host, last = first + plan.ranks_per_host - 1;
-    text += fmt::format("  {}: {}\n", hosts.hosts[i],
-                        first == last ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, last));
-  }
-  return text + fmt::format("log: {}/ranks.log on this machine\n", plan.logs);
-}
-
-namespace {
-
-// mpirun's message about an unreachable host does not contain the host.
-constexpr const char* kReachable = R"sh(
-own=" $(hostname) $(hostname -s) $(hostname -I 2> /dev/null) localhost 127.0.0.1 "
-checks=()
-for host in "${hosts[@]}"; do
-  case "$own" in *" ${host#*@} "*) continue ;; esac
-  { $ssh "$host" true < /dev/null || { echo "$host cannot be reached: does '$ssh $host true' work?" >&2; false; }; } &
-  checks+=($!)
-done
-for check in "${checks[@]}"; do wait "$check" || exit 2; done
-)sh";
-
-}  // namespace
-
-std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts) {
-  std::string list;
-  for (const std::string& host : hosts.hosts) {
-    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host, plan.ranks_per_host);
-  }
-  std::vector<std::string> words = {
-      "-n",        std::to_string(plan.ranks_per_host * static_cast<int>(hosts.hosts.size())),
-      "--host",    list,
-      "--bind-to", "none",
-      "--wdir",    plan.directory};
-  words.insert(words.end(), {"--mca", "plm_rsh_agent", hosts.ssh});
-  words.insert(words.end(), {"-x", "MASTER_ADDR=" + master_of(hosts), "-x", fmt::format("MASTER_PORT={}", plan.port)});
-  words.insert(words.end(), {"-x", "HONE_RUN_SECRET"});  // the name only: mpirun takes the value from its environment
-  words.insert(words.end(), {"-x", "TERM=dumb"});  // mpirun gives ranks a terminal, but their output is also a log
-  for (const std::string& variable : plan.environment) words.insert(words.end(), {"-x", variable});
-  return heading(mpirun_explanation(plan, hosts)) +
-         fmt::format("\nssh={}\nhosts=({})", shell_word(hosts.ssh), shell_words(hosts.hosts)) + kReachable + "\n" +
-         secret_lines() + "export HONE_RUN_SECRET" +
-         fmt::format(
-             "\nmkdir -p {0} || exit 1\nroot=()\n[ \"$(id -u)\" != 0 ] || root=(--allow-run-as-root)\n"
-             "exec mpirun \"${{root[@]}}\" {1} \\\n  {2} > >(tee {3}) 2>&1\n",
-             shell_word(plan.logs), shell_words(words), command_line(plan), shell_word(plan.logs + "/ranks.log"));
-}
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -437,18 +381,11 @@ void write_script(const fs::path& path, const std::string& script) {
   fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec, fs::perm_options::add);
 }
 
-/// Whether ranks run on CPUs; kAuto checks the GPUs of this machine only.
-bool on_cpu(RankDevice device) {
-  return device == RankDevice::kCpu || (device == RankDevice::kAuto && cuda::device_count() == 0);
-}
-
 }  // namespace
 
-int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, RankDevice device, bool dry_run) {
+int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, bool dry_run) {
   check_launch_plan(plan);
-  const bool models = plan.independent.count > 0;
-  const bool by_mpirun = !models && on_cpu(device) && !find_program("mpirun").empty();
-  const std::string script = by_mpirun ? mpirun_script(plan, hosts) : ssh_script(plan, hosts);
+  const std::string script = ssh_script(plan, hosts);
   if (dry_run) {
     print_text(script);
     return 0;
@@ -456,8 +393,7 @@ int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, RankDevice d
   const fs::path path = fs::path(plan.logs) / "launch.sh";
   fs::create_directories(plan.logs);
   write_script(path, script);
-  const std::string explanation = by_mpirun ? mpirun_explanation(plan, hosts) : ssh_explanation(plan, hosts);
-  print_text(explanation + fmt::format("The script that starts them: {}\n", path.string()));
+  print_text(ssh_explanation(plan, hosts) + fmt::format("The script that starts them: {}\n", path.string()));
   execlp("bash", "bash", path.c_str(), static_cast<char*>(nullptr));
   throw UserError(fmt::format("bash cannot be started: {}", std::strerror(errno)), path.string(),
                   "run the script on a machine with bash and ssh");

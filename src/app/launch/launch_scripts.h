@@ -89,24 +89,19 @@ struct SshHosts {
 /// Throws UserError for an empty list, a host that is listed twice, or an invalid name.
 void check_hosts(const SshHosts& hosts);
 
-/// For GPU ranks, and for independent models. Rank r is process r % n of host r / n (n = plan.ranks_per_host); a model
-/// is hone launch -n n on its host. The script runs in the foreground and writes each rank's output to
+/// For the ranks of a run, and for independent models. Rank r is process r % n of host r / n (n = plan.ranks_per_host);
+/// a model is hone launch -n n on its host. The script runs in the foreground and writes each rank's output to
 /// LOGS/rank_{r}.log, a model's to LOGS/node_{i}.log, on this machine. Ranks watch their ssh connections and end when
 /// the script ends. One minute after a rank has failed, the script ends the other ranks. It exits with the code of the
 /// first rank that failed.
 std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts);
 
-/// For CPU ranks, whose collectives use MPI: mpirun starts them over ssh. Output goes to the terminal and to
-/// LOGS/ranks.log.
-std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts);
-
 /// Lines that list each rank's host, port and log.
 std::string ssh_explanation(const LaunchPlan& plan, const SshHosts& hosts);
-std::string mpirun_explanation(const LaunchPlan& plan, const SshHosts& hosts);
 
 /// Writes LOGS/launch.sh, prints the hosts of the ranks, and replaces this process by the script; with `dry_run` only
-/// prints the script. mpirun, if installed, starts CPU ranks (with kAuto: if this machine lacks GPUs).
-int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, RankDevice device, bool dry_run);
+/// prints the script.
+int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, bool dry_run);
 
 /// Writes options.file and prints how to submit it; with `dry_run` only prints the script. Replaces an existing file
 /// only if `replace` is set.

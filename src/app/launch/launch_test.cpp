@@ -134,33 +134,6 @@ TEST_F(SshScript, WhateverEndsTheScriptEndsTheRanks) {
   }
 }
 
-TEST_F(SshScript, CpuRanksAreStartedByMpirun) {
-  write("mpirun", "#!/bin/bash\nprintf '%s\\n' \"$@\"\necho ${#HONE_RUN_SECRET} digits\nexit 9\n");
-  plan_.ranks_per_host = 2;
-  plan_.environment = {"EXTRA=two words"};
-  write("launch.sh", mpirun_script(plan_, hosts_));
-  const std::string in_folder = "cd " + shell_word(folder_.string()) + " && PATH=.:$PATH ";
-  EXPECT_EQ(WEXITSTATUS(std::system((in_folder + "bash launch.sh > out 2> err").c_str())), 9) << file("err");
-  for (int i = 0; i < 100 && file("logs/ranks.log").find("digits") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for tee
-  }
-  const std::string words = file("logs/ranks.log");
-  for (const char* part : {"-n\n4\n", "--host\nme@a:2,b:2\n", "plm_rsh_agent\n./ssh\n", "-x\nMASTER_ADDR=a\n",
-                           "-x\nEXTRA=two words\n", "train\nit's.yaml\n", "-x\nHONE_RUN_SECRET\n", "\n64 digits\n"}) {
-    EXPECT_THAT(words, HasSubstr(part));
-  }
-}
-
-TEST_F(SshScript, AHostThatMpirunCouldNotReachIsNamed) {
-  write("mpirun", "#!/bin/bash\ntouch started\n");
-  write("ssh", "#!/bin/bash\n[ \"$1\" != b ]\n");
-  write("launch.sh", mpirun_script(plan_, hosts_));
-  const std::string in_folder = "cd " + shell_word(folder_.string()) + " && PATH=.:$PATH ";
-  EXPECT_EQ(WEXITSTATUS(std::system((in_folder + "bash launch.sh > out 2> err").c_str())), 2);
-  EXPECT_EQ(file("err"), "b cannot be reached: does './ssh b true' work?\n");
-  EXPECT_FALSE(fs::exists(folder_ / "started"));
-}
-
 TEST_F(SshScript, RefusesWhatIsNoHost) {
   for (const std::vector<std::string>& hosts :
        std::vector<std::vector<std::string>>{{}, {""}, {"a", "b", "a"}, {"-oProxyCommand=x"}, {"a;b"}, {"$(x)"}}) {

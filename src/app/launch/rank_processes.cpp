@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <system_error>
 
 namespace hone {
@@ -63,16 +62,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }  // namespace
 
 std::string own_program() { return fs::read_symlink("/proc/self/exe").string(); }
-
-std::string find_program(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = folder + "/" + program;
-    if (::access(file.c_str(), X_OK) == 0) return file;
-  }
-  return "";
-}
 
 int free_port() {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -14,8 +14,6 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 
 /// The path of this program.
 std::string own_program();
-/// The path of `program` found in PATH, or "".
-std::string find_program(const std::string& program);
 /// A port at which no program of this machine listens.
 int free_port();
 
