@@ -9,7 +9,7 @@
 set -euo pipefail
 optional=()
 case "${1:-build}" in
-  build) packages=(g++ cmake make pkg-config libfmt-dev libspdlog-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
+  build) packages=(g++ cmake make pkg-config libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                    libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev) ;;
   test) packages=(libgtest-dev libgmock-dev)
         optional=(openmpi-bin) ;;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -298,6 +299,50 @@ TEST_F(LogTest, AFullDiskWarnsOnceAndTheRunGoesOn) {
   const std::string console_text = shown();
   EXPECT_THAT(console_text, AllOf(HasSubstr("warning: "), HasSubstr("/out/run.log cannot be written")));
   EXPECT_EQ(split_lines(console_text).size(), 1u) << console_text;
+}
+
+TEST_F(LogTest, LinesThatDidNotFitAreWrittenWholeOnceThereIsRoom) {
+  Logger log(console_, LogLevel::kError);
+  log.open_file(folder_ / "out/run.log");
+  {
+    const FileSizeLimit limit(150);
+    for (const char c : {'a', 'b', 'c'}) log.info("{}", std::string(100, c));
+  }
+  log.info("there is room");
+  const auto lines = split_lines(logged());
+  ASSERT_EQ(lines.size(), 4u) << logged();
+  for (const std::string& line : lines)
+    EXPECT_THAT(line, testing::MatchesRegex("....-..-.. ..:..:......  INFO     .+"));
+  EXPECT_THAT(lines[1], testing::EndsWith(std::string(100, 'b')));
+}
+
+TEST_F(LogTest, TheFileIsWrittenWhetherOrNotItIsStillInItsFolder) {
+  Logger log(console_, LogLevel::kInfo);
+  log.open_file(folder_ / "out/run.log");
+  std::filesystem::rename(folder_ / "out", folder_ / "moved");
+  log.info("one");
+  EXPECT_THAT(read_text(folder_ / "moved/run.log"), HasSubstr("one\n"));
+  std::filesystem::remove_all(folder_ / "moved");
+  log.info("two");
+  EXPECT_EQ(shown(), "one\ntwo\n");
+}
+
+TEST_F(LogTest, ThreadsDoNotMixTheirLines) {
+  Logger log(console_, LogLevel::kError);
+  log.open_file(folder_ / "out/run.log");
+  std::vector<std::thread> threads;
+  for (const char c : {'a', 'b', 'c', 'd'}) {
+    threads.emplace_back([&log, c] {
+      for (int i = 0; i < 100; ++i) log.info("{}", std::string(200, c));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto lines = split_lines(logged());
+  EXPECT_EQ(lines.size(), 400u);
+  for (const std::string& line : lines) {
+    const std::string text = line.substr(line.rfind(' ') + 1);
+    EXPECT_EQ(text, std::string(200, text[0]));
+  }
 }
 
 TEST_F(LogTest, AFolderThatCannotBeMadeIsTheUsersError) {

@@ -1,20 +1,18 @@
 #include "report/log.h"
 
-#include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/basic_file_sink.h>
-
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "report/terminal.h"
@@ -25,11 +23,10 @@ namespace {
 // There are few messages before run.log is open; the limit only guards against a loop that logs.
 constexpr size_t kMostEarlyMessages = 10'000;
 
-spdlog::level::level_enum spdlog_level(LogLevel level) {
-  static constexpr std::array kLevels = {spdlog::level::trace, spdlog::level::debug, spdlog::level::info,
-                                         spdlog::level::warn,  spdlog::level::err,   spdlog::level::off};
-  return kLevels[static_cast<size_t>(level)];
-}
+/// What a full disk does not take is kept up to this size.
+constexpr size_t kMostUnwritten = 64 << 10;
+
+using Clock = std::chrono::system_clock;
 
 // Makes each line printable; indents the lines after the first.
 std::string printable(std::string_view message, std::string_view indent) {
@@ -41,23 +38,23 @@ std::string printable(std::string_view message, std::string_view indent) {
   return result;
 }
 
-class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
+class ConsoleSink {
  public:
-  explicit ConsoleSink(Console& console) : console_(console) {}
+  ConsoleSink(Console& console, LogLevel least) : console_(console), least_(least) {}
 
- protected:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    const std::string_view text(message.payload.data(), message.payload.size());
-    if (message.level >= spdlog::level::err) {
-      console_.line(styled("error: ", Style::kRed, console_.color()) + fitting(printable(text, "  "), "error: "));
-    } else if (message.level == spdlog::level::warn) {
+  bool takes(LogLevel level) const { return level >= least_; }
+  bool seen() const { return console_.seen(); }
+  void write(LogLevel level, std::string_view message) const {
+    if (!takes(level)) return;
+    if (level >= LogLevel::kError) {
+      console_.line(styled("error: ", Style::kRed, console_.color()) + fitting(printable(message, "  "), "error: "));
+    } else if (level == LogLevel::kWarning) {
       console_.line(styled("warning: ", Style::kYellow, console_.color()) +
-                    fitting(printable(text, "  "), "warning: "));
+                    fitting(printable(message, "  "), "warning: "));
     } else {
-      console_.line(fitting(printable(text, ""), ""));
+      console_.line(fitting(printable(message, ""), ""));
     }
   }
-  void flush_() override {}
 
  private:
   /// On a terminal, breaks lines between words.
@@ -68,37 +65,80 @@ class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   Console& console_;
+  LogLevel least_;
 };
 
-/// INFO, WARNING, ERROR: the usual words to search a log for.
-class LevelName : public spdlog::custom_flag_formatter {
- public:
-  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
-    static constexpr std::string_view kNames[] = {"TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "ERROR", ""};
-    fmt::format_to(std::back_inserter(out), "{:<7}", kNames[static_cast<size_t>(message.level)]);
-  }
-  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<LevelName>(); }
-};
-
-struct EarlyMessage {
-  spdlog::log_clock::time_point time;
-  spdlog::level::level_enum level;
+struct LogLine {
+  Clock::time_point time;
+  LogLevel level;
   std::string text;
+};
+
+/// "2026-11-28 09:05:00.123  WARNING  the text": local time, and the usual words to search a log for.
+std::string formatted(const LogLine& line) {
+  static constexpr std::string_view kNames[] = {"TRACE", "DEBUG", "INFO", "WARNING", "ERROR", ""};
+  const auto since_epoch = std::chrono::floor<std::chrono::milliseconds>(line.time).time_since_epoch().count();
+  const std::time_t seconds = since_epoch / 1000;
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:03}  {:<7}  {}\n", local.tm_year + 1900, local.tm_mon + 1,
+                     local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec, since_epoch % 1000,
+                     kNames[static_cast<size_t>(line.level)], line.text);
+}
+
+/// Each line reaches the file before write() returns. What a full disk does not take is tried again with the next line,
+/// so no line is cut.
+class FileSink {
+ public:
+  FileSink(Descriptor file, std::string path, LogLevel least)
+      : file_(std::move(file)), path_(std::move(path)), least_(least) {}
+
+  /// Returns why the file does not take all, the first time; else "".
+  std::string write(const LogLine& line) {
+    if (line.level < least_) return "";
+    const std::string text = formatted(line);
+    if (unwritten_.empty() || unwritten_.size() + text.size() <= kMostUnwritten) unwritten_ += text;
+    while (!unwritten_.empty()) {
+      const ssize_t written = ::write(file_.descriptor(), unwritten_.data(), unwritten_.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        return std::exchange(warned_, true) ? "" : fmt::format("{} cannot be written: {}", path_, std::strerror(errno));
+      }
+      unwritten_.erase(0, static_cast<size_t>(written));
+    }
+    return "";
+  }
+
+ private:
+  Descriptor file_;
+  std::string path_;
+  LogLevel least_;
+  std::string unwritten_;
+  bool warned_ = false;
 };
 
 }  // namespace
 
 struct Logger::Sinks {
-  std::shared_ptr<spdlog::logger> console, file;  // file is null until open_file
-  std::vector<EarlyMessage> early;
-  std::mutex mutex;
+  Sinks(Console& console_of_log, LogLevel least) : console(console_of_log, least) {}
 
-  void to_file(spdlog::log_clock::time_point time, spdlog::level::level_enum level, std::string text) {
+  const ConsoleSink console;
+  std::optional<FileSink> file;  // empty until open_file
+  std::vector<LogLine> early;
+  std::mutex mutex;  // of file and early; the console has its own
+
+  void to_file(LogLine line) {
     if (file) {
-      file->log(time, spdlog::source_loc{}, level, text);
+      if (const std::string problem = file->write(line); !problem.empty()) warn(problem);
     } else if (early.size() < kMostEarlyMessages) {
-      early.push_back({time, level, std::move(text)});
+      early.push_back(std::move(line));
     }
+  }
+
+ private:
+  void warn(const std::string& problem) const {
+    if (console.seen()) return console.write(LogLevel::kWarning, problem);
+    fmt::print(stderr, "warning: {}\n", problem);  // of a rank whose console is not shown
   }
 };
 
@@ -110,50 +150,30 @@ std::optional<LogLevel> parse_log_level(std::string_view name) {
   return std::nullopt;
 }
 
-Logger::Logger(Console& console, LogLevel console_level) : console_(console), sinks_(std::make_unique<Sinks>()) {
-  sinks_->console = std::make_shared<spdlog::logger>("console", std::make_shared<ConsoleSink>(console));
-  sinks_->console->set_level(spdlog_level(console_level));
-}
+Logger::Logger(Console& console, LogLevel console_level)
+    : console_(console), sinks_(std::make_unique<Sinks>(console, console_level)) {}
 
 Logger::~Logger() = default;
 
 void Logger::open_file(const std::string& path, LogLevel level) {
-  std::shared_ptr<spdlog::sinks::basic_file_sink_mt> sink;
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  const int opened = open_to_append(path);  // replaces a link, does not wait for a pipe
-  if (opened < 0) {
+  Descriptor file(open_to_append(path));  // replaces a link, does not wait for a pipe
+  if (!file.open()) {
     throw UserError("the log cannot be written: " + std::string(std::strerror(errno)), path,
                     "make the folder writable, move the existing file away, or choose another output_dir");
   }
-  close(opened);
-  try {
-    sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
-  } catch (const spdlog::spdlog_ex& error) {
-    throw UserError(error.what(), path, "make the folder writable or choose another output_dir");
-  }
-  auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e  %*  %v");
-  sink->set_formatter(std::move(formatter));
   const std::scoped_lock lock(sinks_->mutex);
-  sinks_->file = std::make_shared<spdlog::logger>("file", std::move(sink));
-  sinks_->file->set_level(spdlog_level(level));
-  sinks_->file->flush_on(spdlog::level::trace);
-  sinks_->file->set_error_handler([this, path, warned = false](const std::string& what) mutable {
-    if (std::exchange(warned, true)) return;
-    if (console_.seen()) return sinks_->console->warn("{} cannot be written: {}", path, what);
-    fmt::print(stderr, "warning: {} cannot be written: {}\n", path, what);  // of a rank whose console is not shown
-  });
-  for (auto& message : sinks_->early) sinks_->to_file(message.time, message.level, std::move(message.text));
+  sinks_->file.emplace(std::move(file), path, level);
+  for (LogLine& line : sinks_->early) sinks_->to_file(std::move(line));
   sinks_->early.clear();
 }
 
 void Logger::log(LogLevel level, std::string_view message) {
-  const auto spd = spdlog_level(level);
-  const auto now = spdlog::log_clock::now();
-  sinks_->console->log(now, spdlog::source_loc{}, spd, spdlog::string_view_t(message.data(), message.size()));
+  const auto now = Clock::now();
+  sinks_->console.write(level, message);
   const std::scoped_lock lock(sinks_->mutex);
-  sinks_->to_file(now, spd, printable(message, "  "));
+  sinks_->to_file({now, level, printable(message, "  ")});
 }
 
 void Logger::block(std::string_view text) {
@@ -166,13 +186,11 @@ void Logger::detail_block(std::string_view text) {
   file_only(text, LogLevel::kDebug);
 }
 
-bool Logger::shows(LogLevel level) const { return sinks_->console->should_log(spdlog_level(level)); }
+bool Logger::shows(LogLevel level) const { return sinks_->console.takes(level); }
 
 void Logger::file_only(std::string_view message, LogLevel level) {
   const std::scoped_lock lock(sinks_->mutex);
-  for (const auto& line : split_lines(strip_color(message))) {
-    sinks_->to_file(spdlog::log_clock::now(), spdlog_level(level), one_line(line));
-  }
+  for (const auto& line : split_lines(strip_color(message))) sinks_->to_file({Clock::now(), level, one_line(line)});
 }
 
 }  // namespace hone
