@@ -1,11 +1,13 @@
 // The command line: verbs, their options, and how errors end the program.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <functional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace hone {
 

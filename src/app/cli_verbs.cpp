@@ -1,5 +1,6 @@
 #include "app/cli.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

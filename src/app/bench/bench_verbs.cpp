@@ -1,5 +1,6 @@
 #include "app/bench/bench_verbs.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

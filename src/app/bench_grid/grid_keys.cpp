@@ -1,5 +1,7 @@
 #include "app/bench_grid/grid_keys.h"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 
 #include "app/config/schema.h"

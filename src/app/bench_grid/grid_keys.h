@@ -1,11 +1,13 @@
 // The keys of a scenario: the options of hone bench step, and those that only a grid has.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace hone {
 

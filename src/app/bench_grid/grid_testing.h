@@ -1,6 +1,8 @@
 // Helpers of the tests of grids.
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <string>
 #include <vector>
 

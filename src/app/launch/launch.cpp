@@ -1,5 +1,6 @@
 #include "app/launch/launch.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <signal.h>

@@ -1,14 +1,16 @@
 // hone launch: starts several ranks on this machine or on others.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/launch/launch_scripts.h"
+
+namespace CLI {
+class App;
+}
 
 namespace hone {
 
