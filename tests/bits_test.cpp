@@ -17,6 +17,7 @@
 #include "core/checksum.h"
 #include "core/cpu_features.h"
 #include "core/cuda_device.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "device_main.h"

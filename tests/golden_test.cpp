@@ -9,6 +9,7 @@
 #include "all_cases.h"
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
 #include "models/registry.h"

@@ -8,6 +8,7 @@
 #include "all_cases.h"
 #include "app/verify/golden_case.h"
 #include "app/verify/replay.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "core/untrusted_json.h"

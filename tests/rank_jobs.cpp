@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "app/verify/replay.h"
+#include "core/json.h"
 #include "core/kernel_notes.h"
 #include "core/thread_pool.h"
 #include "device_main.h"

@@ -12,6 +12,7 @@
 
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
 #include "dist/elsewhere_testing.h"

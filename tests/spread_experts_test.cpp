@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "all_cases.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "device_main.h"

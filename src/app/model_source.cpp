@@ -7,6 +7,7 @@
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_shapes.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "data/row_columns.h"
 
 namespace hone {

@@ -16,6 +16,7 @@
 #include "core/file_bytes.h"
 #include "core/folder_lock.h"
 #include "core/input_files.h"
+#include "core/json.h"
 #include "core/root_testing.h"
 #include "core/untrusted_json.h"
 

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/json_value.h"
 #include "core/ordered_object.h"
 #include "core/untrusted_json.h"
 
@@ -159,6 +160,45 @@ TEST(DidYouMean, FindsNearNamesOnly) {
   EXPECT_EQ(did_you_mean("banana", names), "");
   const std::string longest(3'000'000, 's');
   EXPECT_EQ(did_you_mean(longest, std::vector<std::string>(100, "t" + longest)), "") << "in no time";
+}
+
+TEST(JsonValue, IsCopiedComparedAndMovedAsItsValueIs) {
+  JsonValue value = Json::parse(R"({"a": [1, 2], "b": null})");
+  JsonValue copy = value;
+  EXPECT_EQ(copy, value);
+  copy["a"][0] = 7;
+  EXPECT_EQ(value["a"][0], 1) << "a copy is not shared";
+  EXPECT_NE(copy, value);
+  const Json& read = value;
+  EXPECT_EQ(read.dump(), R"({"a":[1,2],"b":null})");
+  const JsonValue moved = std::move(value);
+  EXPECT_EQ(moved->at("a").size(), 2u);
+  value = std::move(copy);
+  EXPECT_EQ(value.at("a")[0], 7);
+  EXPECT_TRUE(value.contains("b"));
+  EXPECT_EQ(value.size(), 2u);
+}
+
+TEST(JsonValue, IsNullUntilItIsGivenAValue) {
+  JsonValue value;
+  EXPECT_TRUE(value.is_null());
+  EXPECT_EQ(value, Json(nullptr));
+  EXPECT_EQ(value, JsonValue(nullptr));
+  value["a"] = 1;
+  EXPECT_EQ(value, (Json{{"a", 1}}));
+  EXPECT_EQ((Json{{"of a struct", value}}).dump(), R"({"of a struct":{"a":1}})");
+}
+
+TEST(JsonValue, OfAnObjectOrAnArrayIsEmptyAtFirst) {
+  JsonObject object;
+  EXPECT_TRUE(object.is_object());
+  EXPECT_TRUE(JsonArray()->is_array());
+  EXPECT_TRUE(JsonArray().empty());
+  object = Json{{"a", 1}};
+  const JsonObject copy = object;
+  EXPECT_EQ(copy, object);
+  EXPECT_EQ(std::exchange(object, Json::object()), copy);
+  EXPECT_EQ(object, JsonObject());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "core/checksum.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/program.h"
 #include "core/thread_pool.h"
 #include "data/row_batches.h"

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/printable.h"
 
 namespace hone {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/row_columns.h"
 #include "data/row_formats.h"
 #include "data/sample_format.h"

@@ -8,6 +8,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "data/csv_reader.h"
 #include "data/mixture.h"

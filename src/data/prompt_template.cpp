@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/row_formats.h"
 
 namespace hone {

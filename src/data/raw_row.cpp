@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "data/csv_reader.h"
 #include "text/utf8.h"

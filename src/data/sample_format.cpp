@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/row_columns.h"
 #include "data/row_formats.h"
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/json.h"
+
 namespace hone {
 
 namespace {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 
 namespace hone {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/program.h"
 #include "core/untrusted_json.h"
 

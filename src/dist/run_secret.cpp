@@ -20,6 +20,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "dist/socket.h"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "core/untrusted_json.h"
 

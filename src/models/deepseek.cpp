@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "core/json.h"
+
 namespace hone {
 
 namespace {

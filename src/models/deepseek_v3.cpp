@@ -1,5 +1,6 @@
 // DeepSeek-V3, R1 and models of their architecture (Kimi-K2, Moonlight): latent attention; a sigmoid router whose
 // choice is corrected by one bias per expert and limited to the best groups.
+#include "core/json.h"
 #include "models/deepseek.h"
 #include "models/registry.h"
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "models/registry.h"
 
 namespace hone {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "report/folder_testing.h"
 
 namespace hone {

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
 #include "weights/model_folder.h"

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "text/utf8.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/thinking.h"
 
 namespace hone {

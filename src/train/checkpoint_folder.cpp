@@ -8,6 +8,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "train/training_state.h"
 #include "weights/checkpoint.h"
 

@@ -6,6 +6,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/root_testing.h"
 #include "train/training_state.h"
 #include "weights/safetensors.h"

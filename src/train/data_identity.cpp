@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "data/token_cache.h"
 #include "report/humanise.h"

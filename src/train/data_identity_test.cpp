@@ -1,4 +1,5 @@
 #include "train/data_identity.h"
+#include "core/json.h"
 
 #include <gtest/gtest.h>
 

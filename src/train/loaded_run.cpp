@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/numa.h"
 #include "core/untrusted_json.h"
 #include "params/frozen_weights.h"

@@ -8,6 +8,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "dist/local_process.h"
 #include "train/data_identity.h"
 #include "train/rank_writers.h"

@@ -8,6 +8,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "ops/cast/cast.h"
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/json.h"
 #include "report/chart.h"
 #include "train/router_watch.h"
 #include "train/run_observer.h"

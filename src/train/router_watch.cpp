@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 
 namespace hone {

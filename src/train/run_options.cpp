@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "data/csv_reader.h"
 #include "params/mapped_values.h"
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
 

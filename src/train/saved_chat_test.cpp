@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace hone {
 namespace {

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
 

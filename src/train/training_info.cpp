@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "core/json.h"
 #include "core/program.h"
 #include "train/run_observer.h"
 

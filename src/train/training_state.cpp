@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "weights/checkpoint.h"

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "params/adapter_kind.h"
 #include "weights/adapter_config.h"

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "params/adapter.h"
 #include "params/parameter_store.h"

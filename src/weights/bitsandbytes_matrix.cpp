@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "weights/dequantise.h"
 #include "weights/stored_tensor.h"

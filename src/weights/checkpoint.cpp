@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "weights/model_folder.h"
 #include "weights/stored_tensor.h"

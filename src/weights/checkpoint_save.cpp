@@ -10,6 +10,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
 #include "weights/kt_manifest.h"

@@ -8,6 +8,7 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 
 namespace hone {

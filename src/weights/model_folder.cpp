@@ -8,6 +8,7 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/folder_lock.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "weights/adapter_layout.h"
 #include "weights/kt_manifest.h"

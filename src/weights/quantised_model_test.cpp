@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "formats/packed_weights.h"
 #include "params/frozen_weights.h"

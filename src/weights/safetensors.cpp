@@ -16,6 +16,7 @@
 #include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 
 namespace hone {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "dist/control_messages.h"
 #include "dist/run_secret.h"

@@ -1,4 +1,5 @@
 // The same bytes as JSON of any kind, CSV and text; every row as the format that its columns fit.
+#include "core/json.h"
 #include "data/byte_reader.h"
 #include "data/csv_reader.h"
 #include "data/jsonl_reader.h"

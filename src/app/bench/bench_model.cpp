@@ -6,6 +6,7 @@
 
 #include "app/bench/bench_shapes.h"
 #include "core/error.h"
+#include "core/json.h"
 
 namespace hone {
 

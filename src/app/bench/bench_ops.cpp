@@ -14,6 +14,7 @@
 #include "core/cpu_peaks.h"
 #include "core/cuda_queue.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/process_kernels.h"
 #include "core/profiler.h"
 #include "core/thread_pool.h"

@@ -16,6 +16,7 @@
 #include "app/verify/replay.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "core/printable.h"
 #include "core/profiler.h"

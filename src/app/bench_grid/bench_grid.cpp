@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/file_bytes.h"
 #include "core/folder_lock.h"
+#include "core/json.h"
 #include "core/printable.h"
 #include "report/humanise.h"
 #include "report/terminal.h"

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/json.h"
 #include "core/printable.h"
 #include "report/humanise.h"
 #include "report/table.h"

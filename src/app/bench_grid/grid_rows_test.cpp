@@ -12,6 +12,7 @@
 #include "app/bench_grid/grid_report.h"
 #include "app/bench_grid/grid_testing.h"
 #include "core/error.h"
+#include "core/json.h"
 
 namespace hone {
 namespace {

@@ -14,6 +14,7 @@
 
 #include "app/output.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "report/terminal.h"
 #include "text/tokenizer.h"
 

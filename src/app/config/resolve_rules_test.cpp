@@ -3,6 +3,7 @@
 
 #include "app/config/config_testing.h"
 #include "app/config/resolve_rules.h"
+#include "core/json.h"
 
 namespace hone {
 namespace {

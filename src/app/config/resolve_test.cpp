@@ -8,6 +8,7 @@
 #include "app/config/resolve.h"
 #include "app/config/resolved_yaml.h"
 #include "app/config/schema.h"
+#include "core/json.h"
 #include "train/schedule_options.h"
 
 namespace hone {

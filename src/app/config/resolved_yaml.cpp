@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/config/schema.h"
+#include "core/json.h"
 #include "core/program.h"
 
 namespace hone {

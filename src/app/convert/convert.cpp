@@ -13,6 +13,7 @@
 #include "app/output.h"
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
 #include "params/adapter.h"

@@ -15,6 +15,7 @@
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/gpu_models.h"
+#include "core/json.h"
 #include "core/planned_device.h"
 #include "core/process_kernels.h"
 #include "core/thread_pool.h"

@@ -16,6 +16,7 @@
 #include "app/inference_model.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
+#include "core/json.h"
 #include "dist/weight_feed.h"
 #include "params/without_adapters.h"
 #include "report/console.h"

@@ -8,6 +8,7 @@
 #include "app/generation_prompts.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "dist/guarded.h"
 #include "report/console.h"

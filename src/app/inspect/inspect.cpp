@@ -13,6 +13,7 @@
 #include "app/model_source.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "data/chat_encoder.h"
 #include "params/adapter_kind.h"

@@ -12,6 +12,7 @@
 
 #include "app/output.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "models/hf_config.h"

@@ -10,6 +10,7 @@
 #include "app/merge/merge.h"
 #include "app/quickstart/story.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "report/humanise.h"
 #include "session/device_facts.h"

@@ -9,6 +9,7 @@
 #include "app/quickstart/corpus.h"
 #include "app/quickstart/quickstart.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "report/folder_testing.h"
 #include "session/loaded_model.h"

@@ -14,6 +14,7 @@
 #include "app/output.h"
 #include "core/checksum.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
 #include "data/prepared_files.h"

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/code/code_items.h"
 #include "data/code/code_repository.h"
 #include "data/dataset_reader.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "report/metrics_file.h"
 #include "report/mlflow/answer_limits.h"

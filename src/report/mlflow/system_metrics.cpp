@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 
 namespace hone {
