@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/file_bytes.h"
+#include "core/json.h"
 
 namespace hone {
 
@@ -51,6 +52,17 @@ bool takes_much_memory(const Punctuation& found, size_t bytes) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> unsigned_number(const Json& json) {
+  if (json.is_number_unsigned()) return json.get<uint64_t>();
+  const bool positive = json.is_number_integer() && json.get<int64_t>() >= 0;
+  return positive ? std::optional(json.get<uint64_t>()) : std::nullopt;
+}
+
+std::optional<int64_t> negative_number(const Json& json) {
+  const bool negative = json.is_number_integer() && !json.is_number_unsigned() && json.get<int64_t>() < 0;
+  return negative ? std::optional(json.get<int64_t>()) : std::nullopt;
+}
 
 bool nested_deeply(std::string_view json) { return is_deep(punctuation_of(json)); }
 

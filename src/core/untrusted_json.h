@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 
 namespace hone {
 
@@ -23,16 +23,18 @@ Json read_json(const std::filesystem::path& path);
 /// The same; nothing if no file has this name.
 std::optional<Json> read_json_if_there(const std::filesystem::path& path);
 
+/// The integer of a Json, if it is one: of any that is not negative, and of any that is.
+std::optional<uint64_t> unsigned_number(const Json& json);
+std::optional<int64_t> negative_number(const Json& json);
+
 /// An integer that fits its type; nothing for any other JSON. The library's own conversion also casts 1e300.
 template <std::integral Int>
 std::optional<Int> whole_number(const Json& json) {
-  if (json.is_number_unsigned()) {
-    const auto value = json.get<uint64_t>();
-    return std::in_range<Int>(value) ? std::optional(static_cast<Int>(value)) : std::nullopt;
-  }
-  if (!json.is_number_integer()) return std::nullopt;
-  const auto value = json.get<int64_t>();
-  return std::in_range<Int>(value) ? std::optional(static_cast<Int>(value)) : std::nullopt;
+  const auto fitting = [](auto value) {
+    return value && std::in_range<Int>(*value) ? std::optional(static_cast<Int>(*value)) : std::nullopt;
+  };
+  const std::optional<Int> found = fitting(unsigned_number(json));
+  return found ? found : fitting(negative_number(json));
 }
 
 /// Whether brackets are nested too deep for parse_json().
