@@ -6,11 +6,19 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
 #include "weights/quantization.h"
 
 namespace hone {
+
+HfConfig::HfConfig(Json json, std::string file) : json_(std::move(json)), file_(std::move(file)) {}
+
+bool HfConfig::has(const std::string& key) const {
+  reads_->keys.insert(key);
+  return json_.contains(key) && !json_.at(key).is_null();
+}
 
 HfConfig HfConfig::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
@@ -99,7 +107,7 @@ bool is_off(const Json& value) {
 
 std::vector<std::string> HfConfig::unread() const {
   std::vector<std::string> fields;
-  for (const auto& [key, value] : json_.items()) {
+  for (const auto& [key, value] : json_->items()) {
     if (const auto object = reads_->objects.find(key); object != reads_->objects.end()) {
       HfConfig inner(value, file_);
       inner.reads_ = object->second;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "nn/decoder_config.h"
 
 namespace hone {
@@ -17,7 +17,7 @@ namespace hone {
 class HfConfig {
  public:
   /// `file` is the path in error messages.
-  HfConfig(Json json, std::string file) : json_(std::move(json)), file_(std::move(file)) {}
+  HfConfig(Json json, std::string file);
 
   /// Reads config.json of a checkpoint directory. Throws UserError if it is missing or not a JSON object.
   static HfConfig read(const std::filesystem::path& directory);
@@ -27,10 +27,7 @@ class HfConfig {
   const Json& json() const { return json_; }
   const std::string& file() const { return file_; }
 
-  bool has(const std::string& key) const {
-    reads_->keys.insert(key);
-    return json_.contains(key) && !json_.at(key).is_null();
-  }
+  bool has(const std::string& key) const;
   /// The value of a required field. Throws UserError with the field's name if it is missing or has another type.
   int64_t integer(const std::string& key) const;
   int64_t integer_or(const std::string& key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
@@ -79,7 +76,7 @@ class HfConfig {
     std::map<std::string, std::shared_ptr<Reads>> objects;
   };
 
-  Json json_;
+  JsonValue json_;
   std::string file_;
   std::shared_ptr<Reads> reads_ = std::make_shared<Reads>();  // shared by all copies
 };
