@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_value.h"
 
 namespace hone {
 
@@ -22,11 +22,11 @@ struct DatasetConfig {
   std::string name;                   ///< its name in logs and metrics; "" = from the path
   std::string split = {};             ///< of a folder with several; "" = none
   std::optional<double> weight = {};  ///< share in the mixture, in relation to the others'
-  Json column_mapping = Json::object();          ///< ours → the data's (data/column_mapping.h)
+  JsonObject column_mapping = {};     ///< ours → the data's (data/column_mapping.h)
   std::vector<std::string> ignore_columns = {};  ///< columns of the data that are as good as absent
   std::string delimiter = {};                    ///< between fields of CSV: a character or "tab"; "" = recognised
-  Json code = Json::object();                    ///< of type code: which samples (data/code/code_repository.h)
-  Json prompt_template = nullptr;  ///< a name or a mapping (data/prompt_template.h); null: the chat template
+  JsonObject code = {};                          ///< of type code: which samples (data/code/code_repository.h)
+  JsonValue prompt_template = {};  ///< a name or a mapping (data/prompt_template.h); null: the chat template
 
   bool operator==(const DatasetConfig&) const = default;
 };
@@ -69,8 +69,8 @@ struct RunConfig {
     std::vector<std::string> target_parameters;  ///< PEFT target_parameters: fused expert tensors
     std::vector<std::string> modules_to_save;    ///< router, embed_tokens, lm_head: trained and saved whole
     std::vector<std::string> layers;             ///< "3" or "4-7": only these get adapters; empty: all
-    Json rank_pattern = Json::object();          ///< pattern of modules → rank
-    Json alpha_pattern = Json::object();         ///< pattern of modules → alpha
+    JsonObject rank_pattern = {};                ///< pattern of modules → rank
+    JsonObject alpha_pattern = {};               ///< pattern of modules → alpha
     std::string init = "true";                   ///< true (Kaiming) | gaussian | false (B is random too)
     bool use_rslora = false;                     ///< scaling alpha / sqrt(r) instead of alpha / r
     bool use_dora = false;                       ///< a trained magnitude for each output (ops/dora)
@@ -85,7 +85,7 @@ struct RunConfig {
     std::vector<DatasetConfig> datasets;
     std::vector<DatasetConfig> eval_datasets;
     std::vector<std::string> interleave_probs;  ///< resolved: moved into the weights of datasets
-    Json column_mapping = Json::object();       ///< resolved: moved into the data sets without one
+    JsonObject column_mapping = {};             ///< resolved: moved into the data sets without one
     std::vector<std::string> ignore_columns;    ///< resolved: moved into the data sets without any
     double val_split = 0;                       ///< < 1: fraction of the samples, >= 1: their number, 0: none
     std::optional<int64_t> max_length;          ///< tokens; unset: min(the model's, 4096)
@@ -96,15 +96,15 @@ struct RunConfig {
     std::string history_rewrites = "expand";  ///< expand | mask | error
     std::string chat_template;                ///< Jinja text; "" = the model's own, or chat_template_file
     std::string chat_template_file;
-    Json chat_template_kwargs = Json::object();  ///< variables for the template, any JSON
-    bool learn_empty_thinking = false;           ///< learn a think block that the template puts in empty
-    Json special_tokens = Json::object();        ///< bos_token, eos_token, pad_token, unk_token in other roles
-    std::vector<std::string> eot_tokens;         ///< further tokens that end a turn
-    std::optional<bool> add_bos_token;           ///< of text that is no chat; unset: as the tokenizer has it
-    bool add_eos_token = true;                   ///< of text that is no chat
-    Json code_samples = Json::object();          ///< resolved: moved into the data sets of type code
-    std::string tokenized_cache;                 ///< folder in which tokenized data sets are kept; "" = none
-    std::string data_checks = "stop";            ///< stop | warn: at data that is no ground to train on
+    JsonObject chat_template_kwargs = {};  ///< variables for the template, any JSON
+    bool learn_empty_thinking = false;     ///< learn a think block that the template puts in empty
+    JsonObject special_tokens = {};        ///< bos_token, eos_token, pad_token, unk_token in other roles
+    std::vector<std::string> eot_tokens;   ///< further tokens that end a turn
+    std::optional<bool> add_bos_token;     ///< of text that is no chat; unset: as the tokenizer has it
+    bool add_eos_token = true;             ///< of text that is no chat
+    JsonObject code_samples = {};          ///< resolved: moved into the data sets of type code
+    std::string tokenized_cache;           ///< folder in which tokenized data sets are kept; "" = none
+    std::string data_checks = "stop";      ///< stop | warn: at data that is no ground to train on
 
     bool operator==(const Data&) const = default;
   };
@@ -139,7 +139,7 @@ struct RunConfig {
 
   struct Optim {
     std::string name = "adamw";  ///< adamw | adafactor | lion | sgd | muon; adamw_8bit is adamw with int8 moments
-    Json args = Json::object();  ///< optim_args: further arguments of the optimizer
+    JsonObject args = {};        ///< optim_args: further arguments of the optimizer
     bool optimizer_in_backward = false;  ///< each layer is stepped as soon as backward has its gradients
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;
@@ -194,7 +194,7 @@ struct RunConfig {
     std::string mlflow_tracking_uri;     ///< http(s)://…, file:… or a folder; "" = the environment's, else mlruns
     std::string mlflow_experiment_name;  ///< "" = the environment's, else MLflow's Default
     std::string mlflow_run_id;           ///< a run to continue; "" = the environment's, else a new one
-    Json mlflow_tags = Json::object();   ///< of the run
+    JsonObject mlflow_tags = {};         ///< of the run
     int64_t metrics_port = 0;            ///< of /metrics, /status and /health; 0 = none. Resolved with prometheus
     std::string metrics_host = "127.0.0.1";  ///< what that listens on
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "optim/adafactor_rule.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
@@ -31,8 +32,8 @@ class OptimArgs {
 
   bool has(const std::string& name) {
     names_.insert(name);
-    const auto found = optim_.args.find(name);
-    return found != optim_.args.end() && !found->is_null() && *found != "none";
+    const auto found = optim_.args->find(name);
+    return found != optim_.args->end() && !found->is_null() && *found != "none";
   }
 
   void number(const std::string& name, double& value, const NumberRange& range) {
@@ -59,7 +60,7 @@ class OptimArgs {
   }
 
   void done() const {
-    for (const auto& [name, value] : optim_.args.items()) {
+    for (const auto& [name, value] : optim_.args->items()) {
       if (names_.contains(name)) continue;
       throw UserError(fmt::format("optim {} takes no argument '{}'.{}", optim_.name, name, did_you_mean(name, names_)),
                       "optim_args", names_.empty() ? "leave optim_args out" : "");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/json.h"
 #include "dist/local_process.h"
 #include "report/mlflow/system_metrics.h"
 #include "session/device_facts.h"
@@ -110,7 +111,7 @@ ReportOptions report_options(const LoadedRun& run) {
   for (const auto& [name, value] : {std::pair("model", config.model.model_name_or_path), std::pair("dataset", data)}) {
     if (!report.mlflow_tags.contains(name)) mlflow.tags.emplace_back(name, mlflow_value(value));
   }
-  for (const auto& [name, value] : report.mlflow_tags.items()) {
+  for (const auto& [name, value] : report.mlflow_tags->items()) {
     mlflow.tags.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return options;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/config/schema.h"
+#include "core/json.h"
 
 namespace hone {
 

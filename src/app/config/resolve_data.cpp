@@ -5,6 +5,7 @@
 
 #include "app/config/resolve_rules.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "data/column_mapping.h"
 #include "data/prompt_template.h"
 #include "text/tokenizer_config.h"
@@ -132,7 +133,7 @@ void resolve_template(const ResolvedConfig& config) {
 void check_code_entries(const ResolvedConfig& config, const char* key, const std::vector<DatasetConfig>& entries) {
   for (const DatasetConfig& entry : entries) {
     if (entry.code.empty() || entry.type == "code") continue;
-    throw UserError(fmt::format("{} says something about source code, but {} is of type {}", entry.code.begin().key(),
+    throw UserError(fmt::format("{} says something about source code, but {} is of type {}", entry.code->begin().key(),
                                 entry.path, entry.type),
                     where(config, key), "write type: code, or take it out");
   }

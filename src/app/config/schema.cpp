@@ -70,7 +70,7 @@ Json FieldCodec<std::vector<DatasetConfig>>::to_json(const std::vector<DatasetCo
     if (!entry.ignore_columns.empty()) object["ignore_columns"] = entry.ignore_columns;
     if (!entry.delimiter.empty()) object["delimiter"] = entry.delimiter;
     if (!entry.prompt_template.is_null()) object["prompt_template"] = entry.prompt_template;
-    for (const auto& [name, value] : entry.code.items()) object[name] = value;
+    for (const auto& [name, value] : entry.code->items()) object[name] = value;
     list.push_back(std::move(object));
   }
   return list;
@@ -86,10 +86,10 @@ std::vector<DatasetConfig> FieldCodec<std::vector<DatasetConfig>>::from_json(con
     entry.name = object.value("name", "");
     entry.split = object.value("split", "");
     if (object.contains("weight")) entry.weight = object["weight"].get<double>();
-    entry.column_mapping = object.value("column_mapping", entry.column_mapping);
+    entry.column_mapping = object.value("column_mapping", *entry.column_mapping);
     entry.ignore_columns = object.value("ignore_columns", entry.ignore_columns);
     entry.delimiter = object.value("delimiter", "");
-    entry.prompt_template = object.value("prompt_template", entry.prompt_template);
+    entry.prompt_template = object.value("prompt_template", *entry.prompt_template);
     for (const char* name : kCodeKeys) {
       if (object.contains(name)) entry.code[name] = object[name];
     }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "app/config/config_reader.h"
-#include "core/json.h"
+#include "core/json_value.h"
 #include "session/run_config.h"
 
 namespace hone {
@@ -96,7 +96,7 @@ struct KeySpec {
   KeyStatus status = KeyStatus::kSupported;
   std::string help;          ///< one sentence; for kNoEffect: why it has no effect
   std::string instead;       ///< the hint if the value is not in this version; "" = remove it
-  Json default_value;        ///< null: unset
+  JsonValue default_value;   ///< null: unset
   std::string default_note;  ///< describes a default that depends on other keys, the model or the data
   bool nullable = false;     ///< null is a value of its own
   bool adds_up = false;      ///< kStringList: the items of several statements in a file are combined

@@ -1,11 +1,13 @@
 // Builders with which schema_table_*.cpp describe the rows of the schema.
 #pragma once
 
+#include <concepts>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "app/config/schema.h"
+#include "core/json.h"
 
 namespace hone {
 
@@ -34,6 +36,13 @@ struct FieldCodec<std::string> {
   static std::string from_json(const Json& json) { return json.is_null() ? "" : json.get<std::string>(); }
 };
 
+template <std::derived_from<JsonValue> Field>
+struct FieldCodec<Field> {
+  static constexpr bool kNullable = false;
+  static Json to_json(const Field& field) { return *field; }
+  static Field from_json(const Json& json) { return json; }
+};
+
 template <class Value>
 struct FieldCodec<std::optional<Value>> {
   static constexpr bool kNullable = true;
@@ -58,7 +67,7 @@ constexpr KeyType key_type_of() {
   }
   if constexpr (std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>) return KeyType::kNumber;
   if constexpr (std::is_same_v<Field, std::vector<std::string>>) return KeyType::kStringList;
-  if constexpr (std::is_same_v<Field, Json>) return KeyType::kMapping;
+  if constexpr (std::derived_from<Field, JsonValue>) return KeyType::kMapping;
   if constexpr (std::is_same_v<Field, std::vector<DatasetConfig>>) return KeyType::kDatasets;
   return KeyType::kString;
 }

@@ -67,8 +67,8 @@ std::string type_cell(const KeySpec& key) {
 std::string default_cell(const KeySpec& key) {
   if (!key.default_note.empty()) return key.default_note;
   if (key.default_value.is_null()) return "";
-  if (key.type == KeyType::kSize) return fmt::format("`{}GB`", key.default_value.get<int64_t>() / 1'000'000'000);
-  if (key.default_value.is_string()) return code(key.default_value.get<std::string>());
+  if (key.type == KeyType::kSize) return fmt::format("`{}GB`", key.default_value->get<int64_t>() / 1'000'000'000);
+  if (key.default_value->is_string()) return code(key.default_value->get<std::string>());
   return code(key.default_value.dump());
 }
 

@@ -41,7 +41,7 @@ TEST(Schema, SupportedKeysAreBoundToAFieldAndOthersAreNot) {
 TEST(Schema, DefaultsAreAmongTheChoices) {
   for (const KeySpec& key : schema()) {
     if (key.type != KeyType::kChoice || key.default_value.is_null()) continue;
-    EXPECT_TRUE(key.is_choice(key.default_value.get<std::string>())) << key.name;
+    EXPECT_TRUE(key.is_choice(key.default_value->get<std::string>())) << key.name;
   }
 }
 

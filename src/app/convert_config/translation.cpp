@@ -377,7 +377,7 @@ class Translator {
         if (found.key->name == name) return found.value.get<int64_t>();
       }
     }
-    return key_spec(name).default_value.get<int64_t>();
+    return key_spec(name).default_value->get<int64_t>();
   }
 
   /// Converts a batch per device on several devices to the global batch, which is valid for any number of ranks.
