@@ -11,6 +11,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 
 namespace hone {
 namespace {
@@ -130,7 +131,7 @@ MetricsFile MetricsFile::resume(const std::string& path, const ResumePoint& poin
       ++found.dropped_later;
     } else {
       kept.append(line) += '\n';
-      found.history.push_back(std::move(*object));
+      found.history->push_back(std::move(*object));
     }
   }
   in.close();

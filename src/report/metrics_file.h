@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "report/metrics.h"
 
 namespace hone {
@@ -51,7 +51,7 @@ struct ResumePoint {
 
 /// The contents of the metrics file of a resumed run.
 struct ResumedMetrics {
-  std::vector<Json> history;  ///< the kept lines, in order
+  JsonArray history;          ///< the kept lines, in order
   size_t dropped_later = 0;   ///< removed lines that the run will write again
   size_t dropped_broken = 0;  ///< removed lines that are not a JSON object, for example after a crash
 };
@@ -93,7 +93,7 @@ struct TrainerState {
   int64_t train_batch_size = 0;  ///< per_device_train_batch_size
   int64_t logging_steps = 1, eval_steps = 0, save_steps = 0;
   std::optional<BestModel> best = {};
-  std::vector<Json> log_history = {};  ///< the objects of metrics.jsonl, in order
+  JsonArray log_history = {};  ///< the objects of metrics.jsonl, in order
 };
 
 Json to_json(const TrainerState& state);

@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/json.h"
 #include "core/program.h"
 #include "core/quiet_thread.h"
 
@@ -256,7 +257,7 @@ std::string prometheus_text(const ServedStatus& status) {
       "# HELP hone_total_steps Optimizer steps of the whole run.\n# TYPE hone_total_steps gauge\nhone_total_steps {}\n",
       label(status.run_name), label(status.state), version(), status.total_steps);
   std::set<std::string> written = {"hone_run_info", "hone_total_steps"};
-  for (const auto& [name, value] : status.metrics.items()) {
+  for (const auto& [name, value] : status.metrics->items()) {
     const std::string gauge = gauge_name(name);
     if (!(value.is_number() || value.is_null()) || !written.insert(gauge).second) continue;
     text += fmt::format("# HELP {0} {1} of the last step or evaluation.\n# TYPE {0} gauge\n{0} {2}\n", gauge,

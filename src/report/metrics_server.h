@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "core/json.h"
+#include "core/json_value.h"
 
 namespace hone {
 
@@ -47,7 +47,7 @@ struct ServedStatus {
   std::string run_name;
   std::string state = "training";  ///< training, finished, stopped
   int64_t step = 0, total_steps = 0;
-  Json metrics = Json::object();
+  JsonObject metrics = {};
 };
 
 /// Prometheus' text exposition format (version 0.0.4): a gauge hone_<name> for each metric, with characters other than

@@ -11,6 +11,7 @@
 
 #include "core/checksum.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "report/folder_testing.h"
 #include "report/metrics.h"
 #include "report/metrics_file.h"
@@ -283,7 +284,7 @@ TEST(MetricsFile, AFolderThatCannotBeMadeIsTheUsersError) {
 TEST(TrainerState, HasTheFieldsThatHuggingFaceReads) {
   const TestFolder folder;
   TrainerState state{.global_step = 4, .max_steps = 10, .epoch = 0.4, .num_train_epochs = 0.5};
-  state.log_history = {Json{{"step", 4}, {"loss", 1.5}, {"epoch", 0.4}}};
+  state.log_history = Json::array({Json{{"step", 4}, {"loss", 1.5}, {"epoch", 0.4}}});
   state.best = BestModel{.metric = 1.25, .step = 3, .checkpoint = "out/checkpoint-3"};
   write_trainer_state(state, folder.path());
   const Json json = Json::parse(read_text(folder / "trainer_state.json"));

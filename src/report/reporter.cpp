@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/program.h"
 #include "report/humanise.h"
 #include "report/metrics_file.h"
@@ -255,11 +256,11 @@ void Reporter::write(int64_t step, const std::vector<Metric>& metrics) {
   if (sinks_->metrics_file) sinks_->metrics_file->append(object);
   if (sinks_->mlflow) sinks_->mlflow->log(step, metrics);
   if (sinks_->server) {
-    sinks_->served.metrics.erase("nonfinite");
-    sinks_->served.metrics.update(object);
+    sinks_->served.metrics->erase("nonfinite");
+    sinks_->served.metrics->update(object);
     publish("training");
   }
-  state_.log_history.push_back(std::move(object));
+  state_.log_history->push_back(std::move(object));
   if (!sinks_->tensorboard) return;
   try {
     sinks_->tensorboard->write(step, metrics);

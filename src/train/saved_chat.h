@@ -3,14 +3,14 @@
 
 #include <filesystem>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "text/tokenizer_config.h"
 
 namespace hone {
 
 struct ChatSettings {
-  Json kwargs = Json::object();  ///< chat_template_kwargs
-  TokenChoice tokens;            ///< for an adapter only; a full model has them in its own files
+  JsonObject kwargs = {};  ///< chat_template_kwargs
+  TokenChoice tokens;      ///< for an adapter only; a full model has them in its own files
 
   bool empty() const { return kwargs.empty() && tokens.empty(); }
 };

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "params/parameter_store.h"
 #include "session/run_config.h"
 #include "weights/tensor_file.h"
@@ -23,9 +23,9 @@ struct RunState {
   int64_t evals_without_improvement = 0;  ///< consecutive, for early stopping
   int64_t first_data_step = 0;            ///< the step at which the data began anew (ignore_data_skip)
   uint64_t seed = 0;
-  Json data = Json::object();  ///< identity of the data (train/data_identity.h): resuming with other data is refused
+  JsonObject data = {};  ///< identity of the data (train/data_identity.h): resuming with other data is refused
   int64_t total_steps = 0;
-  Json router_watch = nullptr;  ///< RouterWatch::state()
+  JsonValue router_watch = {};  ///< RouterWatch::state()
   int64_t branch = 0;           ///< how often the run went back to an older checkpoint (CheckpointFolder::branch_from)
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "core/json.h"
 #include "params/store_testing.h"
 #include "weights/checkpoint.h"
 
@@ -50,7 +51,7 @@ TEST_F(TrainingState, ComesBackBitwise) {
   state.optimizer_step = 11;
   state.best_metric = 0.1;
   state.seed = UINT64_MAX;
-  state.data = {{"order", {{"max_length", 64}}}};
+  state.data = Json{{"order", {{"max_length", 64}}}};
   save_training_state(path_, saved, state);
   const RunState back = load_training_state(path_, loaded);
   EXPECT_EQ(back.step, 12);

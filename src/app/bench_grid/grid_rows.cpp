@@ -11,6 +11,7 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "core/program.h"
 #include "core/untrusted_json.h"
 #include "report/metrics_file.h"
@@ -192,7 +193,7 @@ void GridRows::read(const std::string& text) {
 
 const Json* GridRows::find(const std::string& command_line) const {
   const auto found = rows_.find(command_line);
-  return found == rows_.end() ? nullptr : &found->second;
+  return found == rows_.end() ? nullptr : &*found->second;
 }
 
 void GridRows::add(const Json& row) {

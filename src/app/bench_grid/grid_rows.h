@@ -8,7 +8,7 @@
 
 #include "app/bench_grid/grid_scenario.h"
 #include "app/launch/captured_process.h"
-#include "core/json.h"
+#include "core/json_value.h"
 
 namespace hone {
 
@@ -53,7 +53,7 @@ class GridRows {
   void read(const std::string& text);
 
   std::filesystem::path path_;
-  std::map<std::string, Json> rows_;
+  std::map<std::string, JsonValue> rows_;
   std::string whole_;  // the file's lines without an unfinished last one; only until that has been removed
   bool unfinished_ = false;
 };
