@@ -1,8 +1,8 @@
 #include "app/cli.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 
@@ -25,6 +25,7 @@
 #include "app/train/train_verbs.h"
 #include "app/verify/verify.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/process_kernels.h"
 #include "dist/launch_environment.h"
 #include "kernels/cuda/kernel_limit.h"

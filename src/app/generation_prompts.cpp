@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "data/dataset_reader.h"
 #include "data/jsonl_reader.h"
 #include "data/row_columns.h"
@@ -44,7 +45,7 @@ Json as_training_row(const RowColumns& columns) {
 
 /// The conversation without the answer at its end.
 ChatInput unanswered(Conversation conversation) {
-  Json& messages = conversation.messages;
+  Json& messages = *conversation.messages;
   const auto cut = [&](size_t size) {
     messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(size), messages.end());
   };
@@ -85,13 +86,13 @@ PromptRow PromptReader::read_messages(ChatInput input, const std::string& where)
   if (input.messages.empty()) {
     throw UserError("there is no message to answer", where, "add a message of the user");
   }
-  if (!options_.system.empty() && !has_role(input.messages.front(), "system")) {
-    input.messages.insert(input.messages.begin(), Json{{"role", "system"}, {"content", options_.system}});
+  if (!options_.system.empty() && !has_role(input.messages->front(), "system")) {
+    input.messages->insert(input.messages->begin(), Json{{"role", "system"}, {"content", options_.system}});
   }
   Json variables = options_.template_variables;
   variables.update(input.variables);
   input.variables = std::move(variables);
-  const Json content = input.messages.back().value("content", Json(""));
+  const Json content = input.messages->back().value("content", Json(""));
   PromptRow prompt{nullptr, where, {}, content.is_string() ? content.get<std::string>() : "", true};
   prompt.ids = chat_.encode(std::move(input), where);
   return prompt;
@@ -101,7 +102,7 @@ PromptRow PromptReader::read_text(const std::string& text, const std::string& wh
   if (text.empty()) throw UserError("the prompt is empty", where, "give a text to continue or to answer");
   if (options_.raw) return {nullptr, where, tokenizer_.encode(text, true), text};
   ChatInput input;
-  input.messages.push_back(Json{{"role", "user"}, {"content", text}});
+  input.messages->push_back(Json{{"role", "user"}, {"content", text}});
   return read_messages(std::move(input), where);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json_value.h"
 #include "data/column_mapping.h"
 #include "infer/chat_prompt.h"
 
@@ -11,7 +12,7 @@ namespace hone {
 
 /// A prompt and its origin.
 struct PromptRow {
-  Json row;           ///< the row of a file, {"prompt": line} for a .txt; null for a prompt of the command line
+  JsonValue row;      ///< the row of a file, {"prompt": line} for a .txt; null for a prompt of the command line
   std::string where;  ///< file:line
   std::vector<int32_t> ids;
   std::string asked;     ///< the text, or the last message; empty for a prompt of tokens
@@ -19,10 +20,10 @@ struct PromptRow {
 };
 
 struct PromptReaderOptions {
-  std::string system;                        ///< prepended to messages that do not begin with a system message
-  Json template_variables = Json::object();  ///< for the chat template; the row's own have precedence
-  bool raw = false;                          ///< texts are encoded without chat template
-  ColumnMapping mapping = {};                ///< for the rows of a file
+  std::string system;                  ///< prepended to messages that do not begin with a system message
+  JsonObject template_variables = {};  ///< for the chat template; the row's own have precedence
+  bool raw = false;                    ///< texts are encoded without chat template
+  ColumnMapping mapping = {};          ///< for the rows of a file
 };
 
 class PromptReader {

@@ -12,6 +12,7 @@
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "dist/host_sharing.h"
 #include "params/frozen_weights.h"
@@ -178,7 +179,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
     notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),
                                  stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
   }
-  variables_.update(stated);
+  variables_->update(stated);
   check_offload(run_, device_);
   SamplingDefaults defaults = read_sampling_defaults(directory_);
   sampling_ = options_.sampling.apply(defaults.options);

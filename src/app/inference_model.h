@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json_value.h"
 #include "core/thread_pool.h"
 #include "dist/mesh.h"
 #include "dist/weight_feed.h"
@@ -120,7 +121,7 @@ class InferenceModel {
   std::optional<ExpertExchange> exchange_;      // the same
   std::optional<WeightFeed> feed_;              // if weights come for their use
   std::unique_ptr<ChatPrompt> chat_;
-  Json variables_ = Json::object();
+  JsonObject variables_;
   SamplingOptions sampling_;
   std::vector<std::string> notes_;
   std::unique_ptr<Generator> generator_;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/text_key.h"
 
 namespace hone {
@@ -119,7 +120,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& o
       variables_(special_token_variables(tokenizer)),
       mask_(mask_options(tokenizer, options.train_on)) {
   mask_.learn_empty_thinking = options.learn_empty_thinking;
-  variables_.update(options.chat_template_kwargs);
+  variables_->update(options.chat_template_kwargs);
   if (!options.chat_template.empty()) {
     template_.emplace(options.chat_template, options.chat_template_name);
   } else if (const auto own = tokenizer.chat_template()) {
@@ -131,7 +132,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& o
 
 const ChatTemplate& ChatEncoder::template_for(const Conversation& conversation, const std::string& where) const {
   // As in transformers: of several templates, the one named tool_use if the conversation has tools.
-  if (tool_template_ && conversation.tools.is_array()) return *tool_template_;
+  if (tool_template_ && conversation.tools->is_array()) return *tool_template_;
   if (template_) return *template_;
   throw UserError("the model has no chat template, which messages need", where,
                   "set chat_template_file, or write the data as text: prompt and completion");
@@ -140,10 +141,10 @@ const ChatTemplate& ChatEncoder::template_for(const Conversation& conversation, 
 ChatInput ChatEncoder::input_of(const Conversation& conversation, size_t count) const {
   ChatInput input;
   input.messages = conversation.messages;
-  input.messages.erase(input.messages.begin() + static_cast<std::ptrdiff_t>(count), input.messages.end());
+  input.messages->erase(input.messages->begin() + static_cast<std::ptrdiff_t>(count), input.messages->end());
   input.tools = conversation.tools;
   input.variables = variables_;
-  input.variables.update(conversation.template_kwargs);
+  input.variables->update(conversation.template_kwargs);
   return input;
 }
 

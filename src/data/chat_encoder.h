@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json_value.h"
 #include "data/sample_format.h"
 #include "data/token_block.h"
 #include "text/chat_mask.h"
@@ -54,7 +55,7 @@ struct ChatEncoderOptions {
   /// Trains on an empty think block that the template inserts, unless the header of answers contains it.
   bool learn_empty_thinking = false;
   /// Variables of the template, in addition to bos_token etc.; those of a row take precedence.
-  Json chat_template_kwargs = Json::object();
+  JsonObject chat_template_kwargs = {};
   /// For text that is not a chat: whether to add bos before it (unset: as the tokenizer does) and eos after it.
   std::optional<bool> add_bos = {};
   bool add_eos = true;
@@ -101,7 +102,7 @@ class ChatEncoder {
   const Tokenizer& tokenizer_;
   TrainOn train_on_;
   HistoryRewrites history_rewrites_;
-  Json variables_;
+  JsonObject variables_;
   MaskOptions mask_;
   std::optional<ChatTemplate> template_, tool_template_;
   PromptComparison prompts_;

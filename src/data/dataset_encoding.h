@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json_value.h"
 #include "core/thread_pool.h"
 #include "data/block_builder.h"
 #include "data/chat_encoder.h"
@@ -35,7 +36,7 @@ struct DataOptions {
   /// The cache folder of tokenized data sets; empty: no cache, data stays in memory.
   std::string tokenized_cache = {};
   /// Special tokens of the configuration (text/tokenizer_config.h).
-  Json token_choice = Json::object();
+  JsonObject token_choice = {};
   /// The files of the tokenizer: they are part of a cache's key.
   std::vector<std::string> tokenizer_files = {};
   /// Approximate number of tokens of a block (data/token_block.h): limits memory use while a cache is built.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/byte_reader.h"
 #include "data/csv_reader.h"
 #include "data/jsonl_reader.h"
@@ -113,7 +114,7 @@ void DatasetReader::check_columns(const std::vector<LocatedRow>& rows) const {
   const bool fixed = peeked_.front().syntax == RowSyntax::kCsv;
   Json all = Json::object();
   for (const LocatedRow& row : rows) {
-    for (const auto& [column, value] : row.row.items()) all[column] = nullptr;
+    for (const auto& [column, value] : row.row->items()) all[column] = nullptr;
   }
   for (const std::string_view name : entry_.mapping.mapped_columns()) {
     const std::string& column = *entry_.mapping.column(name);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/raw_row.h"
 
 namespace hone {
@@ -205,7 +206,7 @@ void MessageReader::add(const Json& message, const std::string& name) {
   }
   check_content(kept, name);
   conversation_.details.push_back(details_of(kept, name));
-  conversation_.messages.push_back(std::move(kept));
+  conversation_.messages->push_back(std::move(kept));
 }
 
 /// Converts {"name": …, "arguments": …} or a list of them, as JSON or as text, to the form that chat templates read.

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "data/row_columns.h"
 #include "data/sample_format.h"
 
@@ -38,7 +38,7 @@ class PromptTemplate {
   std::string before_output_;  // before the answer, and supervised with it
   bool reads_system_ = true;   // whether it reads the column system
   bool encoded_apart_ = true;
-  Json json_;
+  JsonValue json_;
 };
 
 }  // namespace hone

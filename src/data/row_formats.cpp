@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "core/json.h"
 #include "data/message_reader.h"
 #include "data/token_block.h"
 #include "text/thinking.h"
@@ -22,7 +23,7 @@ Json tools_of(const RowColumns& columns) {
 void put_system_in_front(const RowColumns& columns, const std::string& column, Conversation& conversation) {
   const std::string system = column.empty() ? "" : columns.text_or_empty(column);
   if (system.empty()) return;
-  Json& messages = conversation.messages;
+  Json& messages = *conversation.messages;
   if (!messages.empty() && messages[0]["role"] == "system") {
     if (messages[0].value("content", Json()) == system) return;
     columns.fail(fmt::format("the chat begins with a system message, and the column '{}' has another one",
@@ -61,7 +62,7 @@ std::string messages_column(const RowColumns& columns) {
 }
 
 bool has_thoughts(const Conversation& conversation) {
-  return std::any_of(conversation.messages.begin(), conversation.messages.end(), [](const Json& message) {
+  return std::any_of(conversation.messages->begin(), conversation.messages->end(), [](const Json& message) {
     const auto text = [&](const char* key) {
       const auto found = message.find(key);
       return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -73,7 +74,7 @@ bool has_thoughts(const Conversation& conversation) {
 }
 
 void add_message(Conversation& conversation, const std::string& role, std::string content) {
-  conversation.messages.push_back({{"role", role}, {"content", std::move(content)}});
+  conversation.messages->push_back({{"role", role}, {"content", std::move(content)}});
   conversation.weights.push_back(1.0f);
   conversation.details.emplace_back();
 }

@@ -96,7 +96,7 @@ TEST(AskedOtherwise, AnEmptyThinkBlockThatThePromptDoesNotHaveIsNamedWithTheSwit
 }
 
 TEST(AskedOtherwise, NothingIsSaidWhereTheyAgree) {
-  EXPECT_TRUE(thinking({.chat_template_kwargs = {{"enable_thinking", false}}}).prompt_differences.empty());
+  EXPECT_TRUE(thinking({.chat_template_kwargs = Json{{"enable_thinking", false}}}).prompt_differences.empty());
   const EncodedRow learnt_block = thinking({.learn_empty_thinking = true});
   EXPECT_EQ(learnt(learnt_block), "<think>\n\n</think>\n\na<|im_end|>");
   EXPECT_TRUE(learnt_block.prompt_differences.empty());
@@ -111,14 +111,15 @@ TEST(AskedOtherwise, NothingIsSaidWhereTheyAgree) {
 }
 
 TEST(AskedOtherwise, TheSwitchedPromptsBlockIsNotLearntTwice) {
-  const EncodedRow row = thinking({.learn_empty_thinking = true, .chat_template_kwargs = {{"enable_thinking", false}}});
+  const EncodedRow row =
+      thinking({.learn_empty_thinking = true, .chat_template_kwargs = Json{{"enable_thinking", false}}});
   EXPECT_EQ(learnt(row), "a<|im_end|>");
 }
 
 TEST(AskedOtherwise, AnswersOfEarlierTurnsWithoutTheBlockAreNamed) {
   const std::string turns = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
       {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}]})";
-  const ChatEncoderOptions off = {.chat_template_kwargs = {{"enable_thinking", false}}};
+  const ChatEncoderOptions off = {.chat_template_kwargs = Json{{"enable_thinking", false}}};
   const EncodedRow row = thinking(off, turns);
   EXPECT_EQ(row.answers, 2);
   ASSERT_EQ(row.prompt_differences.size(), 1u);
@@ -247,7 +248,7 @@ TEST(ChatMasking, ATokenAcrossTheSeamIsNotLearnt) {
 TEST(ChatMasking, TemplateVariablesComeFromTokenizerOptionsAndRow) {
   const ChatEncoderOptions options{.train_on = TrainOn::kAll,
                                    .chat_template = "{{ eos_token }}{{ a }}{{ b }}",
-                                   .chat_template_kwargs = {{"a", "x"}, {"b", "y"}}};
+                                   .chat_template_kwargs = Json{{"a", "x"}, {"b", "y"}}};
   const EncodedRow row = encoded(&qwen(), R"({"messages": [{"role": "user", "content": "q"}],
       "chat_template_kwargs": {"b": "z"}})",
                                  SampleFormat::kMessages, options);

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "data/column_mapping.h"
 
 namespace hone {
@@ -41,9 +41,9 @@ struct TrainDetail {
 
 /// A chat for the chat template.
 struct Conversation {
-  Json messages = Json::array();  ///< without the keys of loss weights
-  Json tools = nullptr;
-  Json template_kwargs = Json::object();
+  JsonArray messages = {};  ///< without the keys of loss weights
+  JsonValue tools = {};
+  JsonObject template_kwargs = {};
   /// [messages] loss weight of each message, from its `train`, `weight`, `loss` or `loss_mask`; 0: no loss.
   std::vector<float> weights;
   /// [messages, or fewer] from `train_detail`: if not empty, the supervised parts of the content, ascending, without
@@ -77,7 +77,7 @@ FormattedRow format_row(const Json& row, SampleFormat format, const std::string&
 
 /// A row for format detection.
 struct LocatedRow {
-  Json row;
+  JsonValue row;
   std::string where;
 };
 

@@ -76,7 +76,7 @@ TEST(Messages, WeightsOfMessagesAreReadAndKeptFromTheTemplate) {
                        {"role": "assistant", "content": "c", "loss_mask": 0},
                        {"role": "assistant", "content": "d", "weight": null}]})");
   EXPECT_THAT(chat.weights, ElementsAre(0, 0.5f, 1, 0, 1));
-  for (const Json& message : chat.messages) EXPECT_LE(message.size(), 3u);
+  for (const Json& message : *chat.messages) EXPECT_LE(message.size(), 3u);
   EXPECT_EQ(chat.messages[1].dump(), R"({"role":"assistant","content":"a"})");
   EXPECT_FALSE(chat.other_roles_ask);
   EXPECT_TRUE(messages(R"({"messages": [{"role": "user", "content": "q", "train": true}]})").other_roles_ask);

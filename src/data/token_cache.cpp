@@ -17,6 +17,7 @@
 #include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
 
@@ -204,7 +205,7 @@ ContentHashes::ContentHashes(std::filesystem::path memory, ThreadPool& pool) : m
 ContentHashes::~ContentHashes() {
   if (!changed_) return;
   try {
-    write_durably(memory_, known_.dump(1) + "\n");
+    write_durably(memory_, known_->dump(1) + "\n");
   } catch (const UserError&) {
     return;  // the next run computes them again
   }
@@ -213,7 +214,7 @@ ContentHashes::~ContentHashes() {
 std::string ContentHashes::of(const std::filesystem::path& path) {
   const std::string name = std::filesystem::absolute(path).lexically_normal().string();
   const FileState before = state_of(path);
-  if (const auto found = known_.find(name); found != known_.end() && found->is_object()) {
+  if (const auto found = known_->find(name); found != known_->end() && found->is_object()) {
     const bool same = found->value("state", Json()) == before.text;
     if (same && found->value("hash", Json()).is_string()) return found->at("hash");
   }
@@ -337,7 +338,7 @@ void TokenCache::explain_absence() {
     if (!manifest.is_object() || !manifest.contains("inputs") || !manifest["inputs"].is_object()) continue;
     const Json& inputs = manifest["inputs"];
     const auto written = fs::last_write_time(manifest_path, error);
-    if (inputs.value("path", Json()) != inputs_.value("path", Json()) || written < newest) continue;
+    if (inputs.value("path", Json()) != inputs_->value("path", Json()) || written < newest) continue;
     newest = written;
     problem_ = describe_differences(inputs, inputs_);
   }

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "core/thread_pool.h"
 #include "data/token_block.h"
 
@@ -61,7 +61,7 @@ class ContentHashes {
  private:
   std::filesystem::path memory_;
   ThreadPool& pool_;
-  Json known_ = Json::object();  // by path: {"state", "hash"}
+  JsonObject known_;  // by path: {"state", "hash"}
   bool changed_ = false;
 };
 
@@ -75,7 +75,7 @@ std::string describe_differences(const Json& before, const Json& now);
 class TokenCache {
  public:
   struct Contents {
-    Json about;  ///< the argument of finish()
+    JsonValue about;  ///< the argument of finish()
     std::vector<TokenBlock> blocks;
   };
 
@@ -111,7 +111,7 @@ class TokenCache {
   void explain_absence();
 
   std::filesystem::path root_, folder_;
-  Json inputs_;
+  JsonValue inputs_;
   std::string key_, problem_;
   std::vector<int64_t> first_rows_;  // of the blocks written so far
   int64_t rows_ = 0;                 // in these blocks

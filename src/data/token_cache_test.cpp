@@ -118,7 +118,7 @@ TEST_F(CachedData, DoesNotFitOnceAnythingItDependsOnHasChanged) {
   EXPECT_THAT(line(), HasSubstr("overlength is split, was drop"));
   options_.chat.train_on = TrainOn::kLast;
   EXPECT_THAT(line(), HasSubstr("train_on is last, was assistant"));
-  options_.chat.chat_template_kwargs = {{"enable_thinking", false}};
+  options_.chat.chat_template_kwargs = Json{{"enable_thinking", false}};
   EXPECT_THAT(line(), HasSubstr(R"(chat_template_kwargs is {"enable_thinking":false}, was {})"));
   options_.chat.chat_template = read_fixture("templates/chatml.jinja") + "{# changed #}";
   EXPECT_THAT(line(), HasSubstr("chat_template has changed"));

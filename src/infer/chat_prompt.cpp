@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/chat_mask.h"
 #include "text/thinking.h"
 
@@ -41,7 +42,7 @@ std::string ChatPrompt::render(ChatInput input, const std::string& where) const 
   input.variables = with_special_tokens(input.variables);
   input.add_generation_prompt = true;
   // As in transformers: of several templates, the one named tool_use if there are tools.
-  const ChatTemplate& chosen = tool_template_ && input.tools.is_array() ? *tool_template_ : *template_;
+  const ChatTemplate& chosen = tool_template_ && input.tools->is_array() ? *tool_template_ : *template_;
   try {
     return chosen.render(input).text;
   } catch (const UserError& error) {

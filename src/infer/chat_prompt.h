@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_value.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -40,7 +40,7 @@ class ChatPrompt {
   Json with_special_tokens(const Json& variables) const;
 
   const Tokenizer& tokenizer_;
-  Json special_tokens_;
+  JsonValue special_tokens_;
   std::optional<ChatTemplate> template_, tool_template_;
 };
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "infer/chat_prompt.h"
@@ -503,7 +504,7 @@ class ChatPrompts : public testing::Test {
  protected:
   ChatInput input() const {
     ChatInput chat;
-    chat.messages = {{{"role", "user"}, {"content", "hello"}}};
+    chat.messages = Json::array({{{"role", "user"}, {"content", "hello"}}});
     return chat;
   }
   /// The error as "where: what", or "none".

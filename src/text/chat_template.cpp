@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/jinja/template.h"
 #include "text/jinja/value.h"
 #include "text/thinking.h"
@@ -162,11 +163,11 @@ Value ChatInputs::convert_message(const Json& message, int index) {
 std::vector<std::pair<std::string, Value>> ChatInputs::context(const ChatInput& input) {
   static constexpr std::array<std::string_view, 4> kReserved = {"messages", "tools", "documents",
                                                                 "add_generation_prompt"};
-  if (!input.messages.is_array()) {
+  if (!input.messages->is_array()) {
     throw UserError("chat template: the messages are not an array", "messages", "write [{\"role\": ..., ...}, ...]");
   }
   std::vector<Value> messages;
-  for (const Json& message : input.messages) {
+  for (const Json& message : *input.messages) {
     messages.push_back(convert_message(message, static_cast<int>(messages.size())));
   }
   const Origin variable{-1, SpanKind::kVariable};
@@ -175,7 +176,7 @@ std::vector<std::pair<std::string, Value>> ChatInputs::context(const ChatInput& 
   context.emplace_back("tools", convert(input.tools, variable, false, 0));
   context.emplace_back("documents", convert(input.documents, variable, false, 0));
   context.emplace_back("add_generation_prompt", Value::boolean(input.add_generation_prompt));
-  for (const auto& [name, item] : input.variables.items()) {
+  for (const auto& [name, item] : input.variables->items()) {
     for (auto reserved : kReserved) {
       if (name != reserved) continue;
       throw UserError(fmt::format("chat template: the variable '{}' is set by the program", name),
@@ -327,7 +328,7 @@ std::optional<std::string> text_before_answer(const jinja::Template& engine, Cha
 }  // namespace
 
 std::optional<std::string> ChatTemplate::answer_header(const ChatInput& input) const {
-  const std::string key = input.variables.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string key = input.variables->dump(-1, ' ', false, Json::error_handler_t::replace);
   {
     const std::lock_guard lock(headers_->mutex);
     const auto found = headers_->by_variables.find(key);

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_value.h"
 
 namespace hone {
 
@@ -67,11 +67,11 @@ struct RenderedChat {
 
 /// The input of render(). Absent tools and documents are None in the template, as in transformers.
 struct ChatInput {
-  Json messages = Json::array();
-  Json tools = nullptr;
-  Json documents = nullptr;
+  JsonArray messages = {};
+  JsonValue tools = {};
+  JsonValue documents = {};
   /// Additional variables by name: enable_thinking, bos_token, eos_token, date_string, ...
-  Json variables = Json::object();
+  JsonObject variables = {};
   bool add_generation_prompt = false;
 };
 

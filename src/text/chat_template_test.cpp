@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/chat_mask.h"
 #include "text/chat_template.h"
 #include "text/thinking.h"
@@ -16,7 +17,7 @@ namespace {
 
 ChatInput question(const std::string& text) {
   ChatInput input;
-  input.messages.push_back({{"role", "user"}, {"content", text}});
+  input.messages->push_back({{"role", "user"}, {"content", text}});
   return input;
 }
 
@@ -38,12 +39,12 @@ std::string spans(const RenderedChat& chat) {
 
 TEST(ChatTemplate, SpansSayWhereTextCameFrom) {
   ChatInput input = question("Hi");
-  input.messages.push_back({{"role", "assistant"},
-                            {"content", {{{"type", "text"}, {"text", "Yo"}}}},
-                            {"thinking", "Hm"},
-                            {"name", "Bob"},
-                            {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", {{"a", 1}}}}}}}}});
-  input.variables = {{"bos_token", "<s>"}};
+  input.messages->push_back({{"role", "assistant"},
+                             {"content", {{{"type", "text"}, {"text", "Yo"}}}},
+                             {"thinking", "Hm"},
+                             {"name", "Bob"},
+                             {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", {{"a", 1}}}}}}}}});
+  input.variables = Json{{"bos_token", "<s>"}};
   const ChatTemplate chat_template(
       "{{ bos_token }}start{% for m in messages %}({{ m.role }}:{{ m.content if m.content is string else "
       "m.content[0].text }}{{ m.thinking }}{{ m.name }}{% for c in m.tool_calls %}[{{ c.function | tojson }}]"
@@ -69,7 +70,7 @@ TEST(ChatTemplate, ContentSaysWhichOfItsBytesAreShown) {
 
 TEST(ChatTemplate, CharactersShownAgainAreNotTheMessageItself) {
   ChatInput input = question("Hi");
-  input.messages.push_back({{"role", "assistant"}, {"content", "a\n\"b"}});
+  input.messages->push_back({{"role", "assistant"}, {"content", "a\n\"b"}});
   EXPECT_EQ(spans(ChatTemplate("{% for m in messages %}{{ m.content | tojson }}{{ m.content[:1] }};"
                                "{{ messages[0].content }}{% endfor %}",
                                "t")
@@ -135,7 +136,7 @@ TEST(ChatTemplate, MistakesOfTheUserAreNamed) {
   no_array.messages = Json::object();
   EXPECT_THROW(chat_template.render(no_array), UserError);
   ChatInput no_object;
-  no_object.messages.push_back("Hi");
+  no_object.messages->push_back("Hi");
   EXPECT_THROW(chat_template.render(no_object), UserError);
   ChatInput reserved = question("Hi");
   reserved.variables["messages"] = 1;
@@ -225,8 +226,8 @@ Json tool_result(const std::string& text) { return {{"role", "tool"}, {"content"
 
 ChatInput input(std::initializer_list<Json> messages) {
   ChatInput chat;
-  for (const Json& message : messages) chat.messages.push_back(message);
-  chat.variables = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  for (const Json& message : messages) chat.messages->push_back(message);
+  chat.variables = Json{{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   return chat;
 }
 

@@ -1,3 +1,4 @@
+#include "core/json.h"
 #include "fuzz_input.h"
 #include "text/chat_template.h"
 
@@ -14,7 +15,7 @@ hone::ChatInput chat() {
     {"role": "assistant", "content": "done"}])");
   input.tools =
       hone::Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}])");
-  input.variables = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  input.variables = hone::Json{{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   return input;
 }
 

@@ -94,7 +94,7 @@ TEST(JinjaFixtures, ChatTemplatesGiveWhatPythonGives) {
     input.add_generation_prompt = variant.value("add_generation_prompt", false);
     if (variant.contains("tools")) input.tools = variant["tools"];
     if (variant.contains("documents")) input.documents = variant["documents"];
-    if (variant.contains("variables")) input.variables.update(variant["variables"]);
+    if (variant.contains("variables")) input.variables->update(variant["variables"]);
     SCOPED_TRACE(name + " " + test["conversation"].get<std::string>() + " " + variant.dump());
     if (test.contains("error")) {
       EXPECT_THROW(chat_template.render(input), UserError);
