@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/json_fwd.h"
+#include "core/ordered_object.h"  // calls instantiate Json where the library is precompiled
 
 namespace hone {
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/json_fwd.h"
+#include "core/ordered_object.h"  // calls instantiate Json where the library is precompiled
 
 namespace hone {
 
