@@ -15,7 +15,8 @@ class Descriptor {
 
   int descriptor() const { return descriptor_; }
   bool open() const { return descriptor_ >= 0; }
-  void close();
+  /// False if the system reports an error, as that of a full disk on some file systems.
+  bool close();
 
  private:
   int descriptor_ = -1;

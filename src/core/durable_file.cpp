@@ -14,31 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
 
 namespace hone {
 namespace {
-
-/// Closes a descriptor at the end of its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return value_; }
-  bool valid() const { return value_ >= 0; }
-  bool close() {
-    const int result = value_ < 0 ? 0 : ::close(value_);
-    value_ = -1;
-    return result == 0;
-  }
-
- private:
-  int value_;
-};
 
 bool write_all(int descriptor, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -54,19 +35,19 @@ class NewFile {
  public:
   explicit NewFile(const std::filesystem::path& path)
       : path_(path), temporary_(temporary_beside(path)), file_(create_new_file(temporary_)) {
-    if (!file_.valid()) fail();
+    if (!file_.open()) fail();
   }
   void write(std::span<const std::byte> bytes) {
-    if (!write_all(file_.get(), bytes)) fail();
+    if (!write_all(file_.descriptor(), bytes)) fail();
   }
   /// A full disk may be reported only here.
   void finish() {
-    if (!sync_file(file_.get()) || !file_.close()) fail();
+    if (!sync_file(file_.descriptor()) || !file_.close()) fail();
     if (rename(temporary_.c_str(), path_.c_str()) != 0) fail();
     sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
   }
   ~NewFile() {
-    if (file_.valid()) unlink(temporary_.c_str());
+    if (file_.open()) unlink(temporary_.c_str());
   }
 
  private:
@@ -130,14 +111,14 @@ void copy_durably(const std::filesystem::path& from, const std::filesystem::path
 
 void sync_directory(const std::filesystem::path& directory) {
   const Descriptor folder(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.valid()) sync_file(folder.get());
+  if (folder.open()) sync_file(folder.descriptor());
 }
 
 void sync_tree(const std::filesystem::path& directory) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
     if (entry.is_symlink() || !(entry.is_regular_file() || entry.is_directory())) continue;
     const Descriptor opened(open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (opened.valid() && sync_file(opened.get())) continue;
+    if (opened.open() && sync_file(opened.descriptor())) continue;
     throw UserError(std::string("cannot be synced to the disk: ") + std::strerror(errno), entry.path().string(),
                     "check the disk and the free space; nothing that was saved before is lost");
   }
@@ -150,10 +131,10 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   };
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
-  if (!file.valid() || fstat(file.get(), &status) != 0) fail();
+  if (!file.open() || fstat(file.descriptor(), &status) != 0) fail();
   const auto size = static_cast<size_t>(status.st_size);
   if (size == 0) return;
-  void* memory = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  void* memory = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (memory == MAP_FAILED) fail();
   bytes_ = {static_cast<const std::byte*>(memory), size};
 }

@@ -10,13 +10,13 @@
 #include "core/cuda_mapping.h"
 #include "core/error.h"
 #include "core/numa.h"
+#include "core/page_memory.h"
 #include "core/planned_device.h"
 
 namespace hone {
 
 namespace {
 
-size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 bool on_gpu(Device device) { return device.kind == DeviceKind::kCuda; }
 

@@ -19,13 +19,13 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/page_memory.h"
 
 namespace hone {
 
 namespace {
 
 /// Of the system, to which places are rounded.
-size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 /// Those of the calling thread; none if the system does not say.
 cpu_set_t allowed_cores() {

@@ -11,6 +11,9 @@ namespace hone {
 /// The plural ending of a noun: "{} row{}", n, plural(n).
 inline const char* plural(int64_t n) { return n == 1 ? "" : "s"; }
 
+/// `text` with the letters of ASCII in lower case.
+std::string in_lower_case(std::string text);
+
 /// Decodes the UTF-8 character at `at` and moves `at` past it; an invalid byte returns -1 and moves `at` by one.
 char32_t next_code_point(std::string_view text, size_t& at);
 inline constexpr char32_t kInvalidUtf8 = static_cast<char32_t>(-1);

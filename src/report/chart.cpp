@@ -310,12 +310,6 @@ const T& level(const std::array<T, N>& levels, double value) {
   return levels[std::min(N - 1, static_cast<size_t>(clamped * static_cast<double>(N)))];
 }
 
-std::string repeat(std::string_view text, int count) {
-  std::string result;
-  for (int i = 0; i < count; ++i) result += text;
-  return result;
-}
-
 std::string cell(double value, int width, bool color) {
   if (std::isnan(value)) return pad_right("?", width);
   if (color)

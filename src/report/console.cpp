@@ -17,12 +17,6 @@ constexpr std::string_view kClearLine = "\r\x1b[2K";
 constexpr int kLongestBar = 40;
 constexpr int kShortestBar = 8;
 
-std::string repeat(std::string_view text, int count) {
-  std::string result;
-  for (int i = 0; i < count; ++i) result += text;
-  return result;
-}
-
 // Half cells for the completed part, so progress is visible in long runs.
 std::string filled_bar(double share, int cells, bool color) {
   const int halves = static_cast<int>(std::floor(share * 2 * cells));

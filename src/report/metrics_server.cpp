@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "core/json.h"
 #include "core/program.h"
 #include "core/quiet_thread.h"
@@ -30,21 +31,7 @@
 namespace hone {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-
- private:
-  const int value_;
-};
+using ServerClock = std::chrono::steady_clock;
 
 [[noreturn]] void throw_no_server(int error, const std::string& host, int port) {
   throw std::system_error(error == 0 ? EADDRNOTAVAIL : error, std::generic_category(),
@@ -96,12 +83,12 @@ class Client {
  public:
   explicit Client(int socket)
       : socket_(socket),
-        end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+        end_(ServerClock::now() + std::chrono::duration_cast<ServerClock::duration>(
                                 std::chrono::duration<double>(HttpResponder::kClientSeconds))) {}
 
-  int descriptor() const { return socket_.get(); }
+  int descriptor() const { return socket_.descriptor(); }
   short events() const { return static_cast<short>(state_ == State::kSending ? POLLOUT : POLLIN); }
-  bool expired() const { return Clock::now() >= end_; }
+  bool expired() const { return ServerClock::now() >= end_; }
 
   /// Reads and writes without waiting; returns false when the connection is finished.
   bool serve(const HttpResponder::Answer& answer) {
@@ -118,7 +105,7 @@ class Client {
 
   bool read(const HttpResponder::Answer& answer) {
     std::array<char, 2048> chunk;
-    const ssize_t count = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    const ssize_t count = ::recv(socket_.descriptor(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (count <= 0) return count < 0 && would_wait();
     head_.append(chunk.data(), static_cast<size_t>(count));
     const bool whole = head_.find("\r\n\r\n") != std::string::npos || head_.find("\n\n") != std::string::npos;
@@ -143,25 +130,25 @@ class Client {
   bool send() {
     while (sent_ < answer_.size()) {
       const ssize_t count =
-          ::send(socket_.get(), answer_.data() + sent_, answer_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+          ::send(socket_.descriptor(), answer_.data() + sent_, answer_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (count <= 0) return count < 0 && would_wait();
       sent_ += static_cast<size_t>(count);
     }
-    ::shutdown(socket_.get(), SHUT_WR);
+    ::shutdown(socket_.descriptor(), SHUT_WR);
     state_ = State::kDraining;
     return true;
   }
 
   bool drain() {
     std::array<char, 4096> chunk;
-    const ssize_t count = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    const ssize_t count = ::recv(socket_.descriptor(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (count <= 0) return count < 0 && would_wait();
     drained_ += static_cast<size_t>(count);
     return drained_ <= kMostDrained;
   }
 
   const Descriptor socket_;
-  const Clock::time_point end_;
+  const ServerClock::time_point end_;
   State state_ = State::kReading;
   std::string head_, answer_;
   size_t sent_ = 0, drained_ = 0;
@@ -171,19 +158,19 @@ class Client {
 
 struct HttpResponder::Impl {
   Impl(const std::string& host, int wanted, Answer texts)
-      : listener(listen_at(host, wanted)), port(port_of(listener.get())), answer(std::move(texts)) {
+      : listener(listen_at(host, wanted)), port(port_of(listener.descriptor())), answer(std::move(texts)) {
     thread = quiet_thread([this] { serve(); });
   }
   ~Impl() {
     const uint64_t one = 1;
-    (void)!::write(wake.get(), &one, sizeof one);
+    (void)!::write(wake.descriptor(), &one, sizeof one);
     thread.join();
   }
 
   void serve() {
     constexpr int kMillisecondsBetweenLooks = 200;  // to find expired connections
     while (true) {
-      std::vector<pollfd> entries = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+      std::vector<pollfd> entries = {{wake.descriptor(), POLLIN, 0}, {listener.descriptor(), POLLIN, 0}};
       for (const Client& client : clients) entries.push_back({client.descriptor(), client.events(), 0});
       ::poll(entries.data(), entries.size(), clients.empty() ? -1 : kMillisecondsBetweenLooks);
       if (entries[0].revents != 0) return;
@@ -197,7 +184,7 @@ struct HttpResponder::Impl {
   }
 
   void let_in() {
-    const int socket = ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int socket = ::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     const bool no_descriptors = socket < 0 && (errno == EMFILE || errno == ENFILE);
     if (clients.size() == kMostClients || (no_descriptors && !clients.empty())) clients.pop_front();
     if (socket >= 0) clients.emplace_back(socket);

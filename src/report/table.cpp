@@ -11,20 +11,14 @@
 namespace hone {
 namespace {
 
-constexpr int kGap = 2;
+constexpr int kColumnGap = 2;
 constexpr int kLeastCut = 12;  // minimum columns of a truncated cell
 
 /// Total width with gaps between the shown columns.
 int total_width(const std::vector<int>& widths) {
-  int total = -kGap;
-  for (const int width : widths) total += width > 0 ? width + kGap : 0;
+  int total = -kColumnGap;
+  for (const int width : widths) total += width > 0 ? width + kColumnGap : 0;
   return total;
-}
-
-std::string repeat(std::string_view text, int count) {
-  std::string result;
-  for (int i = 0; i < count; ++i) result += text;
-  return result;
 }
 
 }  // namespace
@@ -85,7 +79,7 @@ std::string Table::to_string(bool color, int indent, int width) const {
     std::string text;
     for (size_t i = 0; i < columns_.size(); ++i) {
       if (shown[i] == 0) continue;
-      if (!text.empty()) text += std::string(kGap, ' ');
+      if (!text.empty()) text += std::string(kColumnGap, ' ');
       const std::string cell = fit_width(cell_of(i), shown[i]);
       text += columns_[i].align == Align::kLeft ? pad_right(cell, shown[i]) : pad_left(cell, shown[i]);
     }

@@ -139,6 +139,12 @@ std::string pad_left(std::string_view text, int columns) {
   return std::string(static_cast<size_t>(std::max(0, columns - display_width(text))), ' ') + std::string(text);
 }
 
+std::string repeat(std::string_view text, int count) {
+  std::string result;
+  for (int i = 0; i < count; ++i) result += text;
+  return result;
+}
+
 std::string strip_color(std::string_view text) {
   std::string result;
   for (size_t at = 0; at < text.size();) {

@@ -47,6 +47,9 @@ std::string wrap(std::string_view text, int columns, std::string_view indent);
 std::string pad_right(std::string_view text, int columns);
 std::string pad_left(std::string_view text, int columns);
 
+/// `text`, `count` times.
+std::string repeat(std::string_view text, int count);
+
 /// `text` without its colour sequences.
 std::string strip_color(std::string_view text);
 

@@ -14,15 +14,12 @@
 #include "params/adapter_kind.h"
 #include "params/expert_parts.h"
 #include "params/pattern.h"
+#include "weights/adapter_layout.h"
 
 namespace hone {
 namespace {
 
 constexpr const char* kKey = "exclude_modules";
-
-std::string without_weight(const std::string& name) {
-  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
-}
 
 bool is_group(const std::string& pattern) {
   return pattern == "attention" || pattern == "all-linear" || pattern == "all-experts";

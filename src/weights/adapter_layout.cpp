@@ -13,13 +13,9 @@
 #include "weights/tensor_dims.h"
 
 namespace hone {
-namespace {
-
 std::string without_weight(const std::string& name) {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
 }
-
-}  // namespace
 
 const char* prefix_of(ExpertNaming names) { return names == ExpertNaming::kServing ? "" : kAdapterKeyPrefix; }
 

@@ -13,6 +13,7 @@
 
 #include "app/config/config_value.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/untrusted_json.h"
 #include "params/pattern.h"
 
@@ -31,11 +32,6 @@ ConfigNode scalar_at(const ConfigNode& place, std::string text) {
 
 Rewritten says(const ConfigNode& place, const std::string& text) {
   return text.empty() ? Rewritten{place, Emphasis::kNothing} : Rewritten{scalar_at(place, text)};
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
 }
 
 bool is_switch(const ConfigNode& node, bool& value) {
@@ -83,14 +79,14 @@ Rewrite negated() { return either("false", "true"); }
 Rewrite mapped(std::map<std::string, std::string> table) {
   return [table = std::move(table)](const ConfigNode& node) {
     if (node.kind == Kind::kNull) return says(node, "");
-    const auto found = node.kind == Kind::kScalar ? table.find(lower(node.text)) : table.end();
+    const auto found = node.kind == Kind::kScalar ? table.find(in_lower_case(node.text)) : table.end();
     return found == table.end() ? Rewritten{node} : says(node, found->second);
   };
 }
 
 Rewrite skips_lora_of_experts() {
   return [](const ConfigNode& node) {
-    const bool skips = node.kind == Kind::kScalar && lower(node.text).ends_with("_skiplora");
+    const bool skips = node.kind == Kind::kScalar && in_lower_case(node.text).ends_with("_skiplora");
     return says(node, skips ? "all-experts" : "");
   };
 }
@@ -219,7 +215,7 @@ Rewrite deepspeed_stage() {
   return [](const ConfigNode& node) {
     if (is_off(node)) return says(node, "");
     if (const std::optional<std::string> stage = deepspeed_file_stage(node)) return says(node, *stage);
-    const std::string text = node.kind == Kind::kScalar ? lower(node.text) : "";
+    const std::string text = node.kind == Kind::kScalar ? in_lower_case(node.text) : "";
     const std::string name = text.substr(text.find_last_of('/') + 1);
     for (const char* prefix : {"zero", "z", "stage"}) {
       const size_t at = name.rfind(prefix);
@@ -244,7 +240,7 @@ Rewrite deepspeed_offload() {
       if (is_offloaded(*zero, "offload_param", node)) names.emplace_back("params");
       return says_list(node, names);
     }
-    const std::string text = node.kind == Kind::kScalar ? lower(node.text) : "";
+    const std::string text = node.kind == Kind::kScalar ? in_lower_case(node.text) : "";
     if (text.substr(text.find_last_of('/') + 1).find("offload") == std::string::npos) return says(node, "");
     names.emplace_back("optimizer");
     if (deepspeed_stage()(node).value.text == "3") names.emplace_back("params");
@@ -283,7 +279,7 @@ constexpr FsdpStrategy kFsdpStrategies[] = {
 /// The strategy that a text names; null if it names none.
 const FsdpStrategy* fsdp_strategy_in(const std::string& text) {
   for (const FsdpStrategy& strategy : kFsdpStrategies) {
-    if (lower(text).find(strategy.name) != std::string::npos) return &strategy;
+    if (in_lower_case(text).find(strategy.name) != std::string::npos) return &strategy;
   }
   return nullptr;
 }

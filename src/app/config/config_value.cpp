@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace hone {
 namespace {
@@ -38,11 +39,6 @@ std::string way_out(const KeySpec& key) {
                   r.node.where, way_out(r.key));
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
@@ -57,7 +53,7 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
 }
 
 bool is_unset(const KeySpec& key, const ConfigNode& node) {
-  return node.kind == Kind::kNull || (node.kind == Kind::kScalar && contains(key.unset_texts, lower(node.text)));
+  return node.kind == Kind::kNull || (node.kind == Kind::kScalar && contains(key.unset_texts, in_lower_case(node.text)));
 }
 
 const std::string& scalar_text(const Reading& r) {
@@ -91,7 +87,7 @@ Json read_integer(const Reading& r) {
 Json read_size(const Reading& r) {
   const std::string& text = scalar_text(r);
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::string unit = lower(text.substr(std::min(text.find_first_not_of(' ', digits), text.size())));
+  const std::string unit = in_lower_case(text.substr(std::min(text.find_first_not_of(' ', digits), text.size())));
   static const std::map<std::string, double> kUnits = {
       {"", 1},      {"b", 1},        {"kb", 1e3},     {"mb", 1e6},     {"gb", 1e9},
       {"tb", 1e12}, {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40},
@@ -117,9 +113,9 @@ std::string spelled_choice(const KeySpec& key, const std::string& text) {
     return other == key.choice_aliases.end() ? word : other->second;
   };
   const auto known = [&](const std::string& word) { return key.is_choice(word) || contains(key.later_choices, word); };
-  const std::string word = canonical(lower(text));
+  const std::string word = canonical(in_lower_case(text));
   if (known(word)) return word;
-  std::string underscored = lower(text);
+  std::string underscored = in_lower_case(text);
   std::replace(underscored.begin(), underscored.end(), '-', '_');
   return canonical(underscored);
 }
@@ -352,7 +348,7 @@ Statement united(const std::vector<Statement>& all) {
 std::optional<Statement> read_statement(const FoundKey& found, const std::string& written, const ConfigNode& value) {
   const KeySpec* key = found.key;
   if (key->status == KeyStatus::kNoEffect) {
-    if (value.kind == Kind::kScalar && contains(key->later_choices, lower(value.text))) {
+    if (value.kind == Kind::kScalar && contains(key->later_choices, in_lower_case(value.text))) {
       throw_later(*key, said(written, value), key->name, value.where);
     }
     return std::nullopt;

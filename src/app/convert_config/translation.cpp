@@ -13,25 +13,21 @@
 #include "app/config/resolved_yaml.h"
 #include "app/convert_config/dataset_entries.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace hone {
 namespace {
 
 using Kind = ConfigNode::Kind;
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 /// Whether a value is null, false, 0, none, "", empty or `neutral`.
 bool says_nothing(const ConfigNode& node, const std::string& neutral) {
   if (node.kind != Kind::kScalar) return node.items.empty() && node.members.empty();
-  const std::string text = lower(node.text);
+  const std::string text = in_lower_case(node.text);
   double number = 1;
   const bool zero = parse_number(text, number) && number == 0;
   return text.empty() || text == "false" || text == "no" || text == "none" || text == "null" || zero ||
-         (!neutral.empty() && text == lower(neutral));
+         (!neutral.empty() && text == in_lower_case(neutral));
 }
 
 /// Whether a key only affects storage, output or display: training is the same without it.

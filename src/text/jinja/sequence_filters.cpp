@@ -17,8 +17,6 @@ using Interp = Interpreter;
 using Args = Arguments;
 using Items = std::vector<Value>;
 
-bool given(const Value* argument) { return argument && !argument->is_none(); }
-
 Value generator(Items items) { return Value::list(List{List::Type::kGenerator, std::move(items)}); }
 
 /// The member of `item` at the path `attribute` (a.0.b), as in the `attribute` argument of filters; without one, the
@@ -168,7 +166,7 @@ Value reverse(Interp& interp, const Value& subject, const Args& args) {
   return generator(std::move(items));
 }
 
-Value join(Interp& interp, const Value& subject, const Args& args) {
+Value join_filter(Interp& interp, const Value& subject, const Args& args) {
   const auto bound = args.bind("join", {"d", "attribute"});
   const MarkedString separator = bound[0] ? interp.text_of(*bound[0]) : MarkedString();
   MarkedString result;
@@ -282,7 +280,7 @@ Filter find_sequence_filter(std::string_view name) {
       {"sort", sort},
       {"unique", unique},
       {"reverse", reverse},
-      {"join", join},
+      {"join", join_filter},
       {"sum", sum},
       {"min", extreme<false>},
       {"max", extreme<true>},

@@ -17,8 +17,6 @@ using Args = Arguments;
 
 const MarkedString& text(const Value& self) { return *self.as_string(); }
 
-bool given(const Value* argument) { return argument && !argument->is_none(); }
-
 int64_t integer_or(const Value* argument, int64_t absent) {
   return given(argument) ? require_integer(*argument, "the argument of a string method") : absent;
 }

@@ -18,8 +18,6 @@ namespace {
 using Interp = Interpreter;
 using Args = Arguments;
 
-bool given(const Value* argument) { return argument && !argument->is_none(); }
-
 Value trim_filter(Interp& interp, const Value& subject, const Args& args) {
   const auto bound = args.bind("trim", {"chars"});
   const MarkedString text = interp.text_of(subject);

@@ -154,6 +154,9 @@ struct Arguments {
                                  size_t required = 0) const;
 };
 
+/// Whether an optional argument was passed and is not None.
+inline bool given(const Value* argument) { return argument && !argument->is_none(); }
+
 struct Callable {
   std::string name;
   std::function<Value(Interpreter&, const Arguments&)> call;
