@@ -1,6 +1,6 @@
 # Thin targets over CMake. Each installs what it needs first (tools/setup.sh says what it does) and then builds.
 #   make quickstart [SEED=7]   set up, build (without GPU kernels where no GPU is), and fine-tune a small model in two acts
-#   make build [CUDA=OFF]      build/hone; CUDA=ON or OFF instead of where a toolkit is
+#   make build [CUDA=OFF]      build/hone; CUDA=ON or OFF instead of where a toolkit is; UNITY=OFF for whoever edits
 #   make parquet               build/hone that reads .parquet files too (fetches Apache Arrow, 60 MB)
 #   make test                  all tests
 #   make fuzz                  readers of foreign files on damaged input, under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -23,15 +23,17 @@ WERROR ?= OFF
 # Compute capabilities to compile for, as CMake's HONE_CUDA_ARCHITECTURES; empty: this machine's.
 ARCHITECTURES ?=
 BUILD ?= build
+# OFF: a changed source is compiled alone, which whoever edits wants; ON: a first build takes a third of the time.
+UNITY ?=
 # A release runs on GPUs of compute capability 8.0 and later: machine code, and PTX for those to come.
 RELEASE_ARCHITECTURES ?= 80;90a;100;120;compute_80
 CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA) -DHONE_WERROR=$(WERROR) \
-  $(if $(ARCHITECTURES),"-DHONE_CUDA_ARCHITECTURES=$(ARCHITECTURES)")
+  $(if $(UNITY),-DHONE_UNITY=$(UNITY)) $(if $(ARCHITECTURES),"-DHONE_CUDA_ARCHITECTURES=$(ARCHITECTURES)")
 SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests amx-tests build parquet quickstart test fuzz tsan amx arm bench format lint dist op new-op clean
+.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test fuzz tsan amx arm bench format lint dist op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -55,10 +57,14 @@ quickstart:
 	@$(MAKE) build CUDA=$(if $(GPU),$(CUDA),OFF)
 	@$(BUILD)/hone quickstart --output quickstart --seed $(SEED)
 
-test: setup-tests
+build-tests: setup-tests
 	@$(CONFIGURE) -DHONE_TESTS=ON >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
-	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS)
+
+# Prints the ten slowest tests at the end.
+test: build-tests
+	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS) | tee ctest.log
+	@grep -E ' +[0-9.]+ sec$$' $(BUILD)/ctest.log | sed -E 's/^.*: +([^ ]+) \.+.* ([0-9.]+) sec$$/\2 s  \1/' | sort -rn | sed -n 1,10p
 
 fuzz: setup-tests
 	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_ONLY_READERS=ON -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
