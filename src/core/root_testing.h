@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/testing_names.h"
+
 namespace hone::testing {
 
 class TestRoot {

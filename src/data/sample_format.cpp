@@ -14,7 +14,7 @@
 namespace hone {
 namespace {
 
-constexpr std::array<std::string_view, 8> kNames = {
+constexpr std::array<std::string_view, 8> kFormatNames = {
     "auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text", "tokenized"};
 
 FormattedRow prompt_completion(const RowColumns& columns) {
@@ -34,13 +34,13 @@ FormattedRow prompt_completion(const RowColumns& columns) {
 }  // namespace
 
 SampleFormat sample_format_of(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found != kNames.end()) return static_cast<SampleFormat>(found - kNames.begin());
-  throw UserError(fmt::format("there is no sample format '{}'.{}", name, did_you_mean(name, kNames)), "datasets.type",
-                  fmt::format("one of {}", fmt::join(kNames, ", ")));
+  const auto found = std::find(kFormatNames.begin(), kFormatNames.end(), name);
+  if (found != kFormatNames.end()) return static_cast<SampleFormat>(found - kFormatNames.begin());
+  throw UserError(fmt::format("there is no sample format '{}'.{}", name, did_you_mean(name, kFormatNames)), "datasets.type",
+                  fmt::format("one of {}", fmt::join(kFormatNames, ", ")));
 }
 
-std::string_view name_of(SampleFormat format) { return kNames[static_cast<size_t>(format)]; }
+std::string_view name_of(SampleFormat format) { return kFormatNames[static_cast<size_t>(format)]; }
 
 bool is_chat(SampleFormat format) {
   return format == SampleFormat::kMessages || format == SampleFormat::kShareGpt || format == SampleFormat::kAlpaca ||

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-std::string chat_rows(int count, const std::string& answer = "answer") {
+std::string cached_rows(int count, const std::string& answer = "answer") {
   std::string rows;
   for (int i = 0; i < count; ++i) {
     const Json row = {{"messages",
@@ -48,7 +48,7 @@ class CachedData : public testing::Test {
     options_.block_tokens = 5000;
     options_.tokenized_cache = folder_ / "cache";
     options_.tokenizer_files = {folder_.write("tokenizer.json", "{}")};
-    options_.datasets = {{folder_.write("chat.jsonl", chat_rows(3000))}};
+    options_.datasets = {{folder_.write("chat.jsonl", cached_rows(3000))}};
   }
 
   TrainingData build(int threads = 3, const DataProgressCallback& progress = {}) {
@@ -108,7 +108,7 @@ TEST_F(CachedData, DoesNotFitOnceAnythingItDependsOnHasChanged) {
     EXPECT_THAT(build().cache_lines.at(0), HasSubstr("reused"));
     return first;
   };
-  folder_.write("chat.jsonl", chat_rows(3000, "answes"));  // same number of bytes
+  folder_.write("chat.jsonl", cached_rows(3000, "answes"));  // same number of bytes
   EXPECT_THAT(line(), AllOf(HasSubstr("built ("), HasSubstr("chat.jsonl has changed")));
   folder_.write("tokenizer.json", "[]");
   EXPECT_THAT(line(), HasSubstr("tokenizer.json has changed"));

@@ -24,7 +24,7 @@ inline int free_port() {
 }
 
 inline LaunchEnvironment environment_of(int rank, int world_size, int port) {
-  return {"test", rank, world_size, rank, world_size, "127.0.0.1", {port}, "run", false, true};
+  return {"test", rank, world_size, rank, world_size, "127.0.0.1", {port}, "run", true};
 }
 
 inline SecretPlaces test_secret() { return {.stated = "a secret that the ranks of a test know"}; }

@@ -53,15 +53,15 @@ bool readable(int socket) {
 }
 
 /// A message of one byte with a descriptor, and the memory that it refers to.
-struct Message {
-  Message() {
+struct DescriptorMessage {
+  DescriptorMessage() {
     header.msg_iov = &part;
     header.msg_iovlen = 1;
     header.msg_control = control;
     header.msg_controllen = sizeof control;
   }
-  Message(const Message&) = delete;
-  Message& operator=(const Message&) = delete;
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
 
   char byte = 0;
   iovec part{&byte, 1};
@@ -70,7 +70,7 @@ struct Message {
 };
 
 bool send_descriptor(int socket, int descriptor) {
-  Message message;
+  DescriptorMessage message;
   cmsghdr* extra = CMSG_FIRSTHDR(&message.header);
   extra->cmsg_level = SOL_SOCKET;
   extra->cmsg_type = SCM_RIGHTS;
@@ -80,7 +80,7 @@ bool send_descriptor(int socket, int descriptor) {
 }
 
 Descriptor receive_descriptor(int socket) {
-  Message message;
+  DescriptorMessage message;
   if (!readable(socket) || recvmsg(socket, &message.header, MSG_CMSG_CLOEXEC) != 1) return Descriptor();
   const cmsghdr* extra = CMSG_FIRSTHDR(&message.header);
   if (extra == nullptr || extra->cmsg_type != SCM_RIGHTS) return Descriptor();

@@ -86,7 +86,7 @@ namespace {
 
 constexpr uint32_t kLongestHello = 64 << 10;
 /// Unauthenticated connections that may be open at a time in addition to those of the ranks.
-constexpr size_t kMostStrangers = 128;
+constexpr size_t kMostGatheringStrangers = 128;
 constexpr const char* kLoopback = "127.0.0.1";
 
 bool say(const Socket& socket, ControlMessage type, std::string_view text = {}) {
@@ -113,7 +113,7 @@ Gathering::Gathering(const LaunchEnvironment& environment, Socket listener, RunK
       key_(std::move(key)),
       callers_(std::move(listener), key_.secret,
                Claims{version(), "control", key_.run, 0, environment.rank, environment.world_size},
-               kMostStrangers + static_cast<size_t>(environment.world_size)),
+               kMostGatheringStrangers + static_cast<size_t>(environment.world_size)),
       facts_(static_cast<size_t>(environment.world_size)) {
   facts_[0] = own_facts(environment.local_rank);
 }

@@ -19,11 +19,11 @@
 namespace hone {
 namespace {
 
-constexpr double kConnectSeconds = 2;
+constexpr double kTryConnectSeconds = 2;
 constexpr double kAcceptedSeconds = 5;
 /// How long a rank whose secret does not match keeps searching: the listener may be another run.
 constexpr double kOtherSecretSeconds = 3.5;
-constexpr auto kBetweenTries = std::chrono::milliseconds(100);
+constexpr auto kBetweenRendezvousTries = std::chrono::milliseconds(100);
 constexpr const char* kOneSecret =
     "all ranks need the same secret: set HONE_RUN_SECRET (or HONE_RUN_SECRET_FILE) to the same on all of them, or use "
     "an output_dir that all hosts share";
@@ -144,7 +144,7 @@ class Search {
   bool accepted_at(int port) {
     last_ = ProofAnswer::kNoAnswer;
     connection_.reader = MessageReader();
-    connection_.socket = connect_to(environment_.host, port, kConnectSeconds, problem_);
+    connection_.socket = connect_to(environment_.host, port, kTryConnectSeconds, problem_);
     if (!connection_.socket.open()) return false;
     const Claims claims{version(), "control", key_.run, port, environment_.rank, environment_.world_size};
     last_ = prove(connection_.socket, connection_.reader, claims, [&] { return secret(port); });
@@ -214,7 +214,7 @@ std::unique_ptr<ControlChannel> join(const LaunchEnvironment& environment, const
     patience.tell([&] {
       return fmt::format("rank {} cannot find rank 0 at {}: {}", environment.rank, search.where(), search.problem());
     });
-    std::this_thread::sleep_for(kBetweenTries);
+    std::this_thread::sleep_for(kBetweenRendezvousTries);
   }
   RankConnection& connection = search.connection();
   const std::optional<Message> message = wait_for_welcome(connection, times, patience);

@@ -17,7 +17,7 @@ namespace {
 /// Small, so that tests of small tensors need several rounds.
 constexpr size_t kScratchBytes = 256 << 10;
 
-struct Message {
+struct MailItem {
   const std::byte* data;
   size_t bytes;
   int from;
@@ -27,10 +27,10 @@ struct Message {
 struct Mail {
   explicit Mail(int count)
       : ranks(count), boxes(static_cast<size_t>(count * count)), unread(static_cast<size_t>(count)) {}
-  std::deque<Message>& box(int from, int to) { return boxes[static_cast<size_t>(from * ranks + to)]; }
+  std::deque<MailItem>& box(int from, int to) { return boxes[static_cast<size_t>(from * ranks + to)]; }
 
   int ranks;
-  std::vector<std::deque<Message>> boxes;
+  std::vector<std::deque<MailItem>> boxes;
   std::vector<int> unread;  // messages from each rank that have not been received
 };
 
@@ -158,12 +158,12 @@ class ThreadTransport : public Transport {
     Mail& mail = group_->mail(number_);
     std::vector<Expected> later;
     for (const Expected& expected : expected_) {
-      std::deque<Message>& box = mail.box(expected.from, rank_);
+      std::deque<MailItem>& box = mail.box(expected.from, rank_);
       if (box.empty()) {
         later.push_back(expected);
         continue;
       }
-      const Message& message = box.front();
+      const MailItem& message = box.front();
       HONE_ASSERT(message.bytes == expected.bytes, "the ranks' calls differ");
       if (message.bytes > 0) std::memcpy(expected.data, message.data, message.bytes);
       --mail.unread[static_cast<size_t>(message.from)];

@@ -18,7 +18,7 @@ namespace {
 constexpr int kTile = static_cast<int>(kInt8TileColumns);
 
 /// The largest magnitude of a row; not finite if one is not.
-float largest_magnitude(const float* row, int64_t columns) {
+float largest_of_row(const float* row, int64_t columns) {
   // Without their sign, floats are ordered as the whole numbers of their bits are, infinity and NaN above all.
   std::array<int32_t, kTile> largest = {};
   for (int64_t k = 0; k < columns; k += kTile) {
@@ -53,7 +53,7 @@ bool fits_int8(const Shape& shape) {
 
 void quantize_panels(const float* rows, int64_t panels, int64_t columns, int8_t* q, float* scales) {
   for (int64_t n = 0; n < panels * kInt8PanelRows; ++n, rows += columns) {
-    const float largest = largest_magnitude(rows, columns);
+    const float largest = largest_of_row(rows, columns);
     const bool finite = std::isfinite(largest), zeros = largest < kLeastInt8Magnitude;
     scales[n] = zeros ? 0.0f : finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
     quantize_row(rows, n, columns, zeros || !finite ? 0.0f : 127.0f / largest, q);

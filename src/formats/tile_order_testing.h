@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "core/testing_names.h"
+
 namespace hone::testing {
 
 /// Every element of a matrix has a place of its own, and no place is left: offset(n, k) for rows n and columns k.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "core/testing_names.h"
 #include "core/transfer.h"
 #include "kernels/weight_gradient/weight_gradient.h"
 #include "tape/tape.h"

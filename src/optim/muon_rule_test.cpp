@@ -15,12 +15,12 @@
 namespace hone {
 namespace {
 
-Json fixture() {
+Json muon_fixture() {
   std::ifstream file(HONE_SOURCE_DIR "/tests/fixtures/muon.json");
   return Json::parse(file);
 }
 
-OptimizerOptions options_of(const Json& told) {
+OptimizerOptions muon_options(const Json& told) {
   const MuonOptions muon{.momentum = told.value("momentum", 0.95),
                          .nesterov = told.value("nesterov", true),
                          .steps = told.value("ns_steps", 5),
@@ -83,10 +83,10 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 TEST(Muon, FollowsTheTrajectoriesOfTorch) {
-  const Json data = fixture();
+  const Json data = muon_fixture();
   for (const Json& one : data.at("cases")) {
     SCOPED_TRACE(one.at("options").dump());
-    Matrices run(data, options_of(one.at("options")));
+    Matrices run(data, muon_options(one.at("options")));
     std::vector<double> got, before = data.at("start");
     double moved = 0;
     for (size_t t = 0; t < data.at("gradients").size(); ++t) {

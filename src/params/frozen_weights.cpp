@@ -12,7 +12,7 @@ namespace hone {
 namespace {
 
 /// Whether only `linear` reads it.
-bool is_linear(const Parameter& p) {
+bool read_by_linear_alone(const Parameter& p) {
   const bool of_layer = p.kind() == ParameterKind::kAttention || p.kind() == ParameterKind::kAttentionGate ||
                         p.kind() == ParameterKind::kMlp;
   return of_layer && p.shape().rank() == 2;
@@ -33,7 +33,7 @@ bool is_routed_expert(const Parameter& parameter) {
 }
 
 bool is_base_weight(const Parameter& parameter) {
-  return parameter.layer() >= 0 && (is_routed_expert(parameter) || is_linear(parameter));
+  return parameter.layer() >= 0 && (is_routed_expert(parameter) || read_by_linear_alone(parameter));
 }
 
 void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key) {
@@ -63,7 +63,7 @@ bool experts_fit(const ParameterStore& store, const WeightFormat& format) {
 void order_frozen_experts(ParameterStore& store, ThreadPool& pool) { order(store, pool, is_routed_expert); }
 
 void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
-  order(store, pool, [](const Parameter& p) { return is_routed_expert(p) || is_linear(p); });
+  order(store, pool, [](const Parameter& p) { return is_routed_expert(p) || read_by_linear_alone(p); });
 }
 
 std::set<int> layers_with_experts(const ParameterStore& store) {

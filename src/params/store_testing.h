@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "core/philox.h"
+#include "core/testing_names.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
 

@@ -26,7 +26,7 @@ constexpr size_t kMostEarlyMessages = 10'000;
 /// What a full disk does not take is kept up to this size.
 constexpr size_t kMostUnwritten = 64 << 10;
 
-using Clock = std::chrono::system_clock;
+using LogClock = std::chrono::system_clock;
 
 // Makes each line printable; indents the lines after the first.
 std::string printable(std::string_view message, std::string_view indent) {
@@ -69,7 +69,7 @@ class ConsoleSink {
 };
 
 struct LogLine {
-  Clock::time_point time;
+  LogClock::time_point time;
   LogLevel level;
   std::string text;
 };
@@ -170,7 +170,7 @@ void Logger::open_file(const std::string& path, LogLevel level) {
 }
 
 void Logger::log(LogLevel level, std::string_view message) {
-  const auto now = Clock::now();
+  const auto now = LogClock::now();
   sinks_->console.write(level, message);
   const std::scoped_lock lock(sinks_->mutex);
   sinks_->to_file({now, level, printable(message, "  ")});
@@ -190,7 +190,7 @@ bool Logger::shows(LogLevel level) const { return sinks_->console.takes(level); 
 
 void Logger::file_only(std::string_view message, LogLevel level) {
   const std::scoped_lock lock(sinks_->mutex);
-  for (const auto& line : split_lines(strip_color(message))) sinks_->to_file({Clock::now(), level, one_line(line)});
+  for (const auto& line : split_lines(strip_color(message))) sinks_->to_file({LogClock::now(), level, one_line(line)});
 }
 
 }  // namespace hone

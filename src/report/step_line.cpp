@@ -119,7 +119,7 @@ StepMetrics StepWindow::take() {
 
 namespace {
 
-constexpr int kMargin = 2, kGap = 2;
+constexpr int kMargin = 2, kFieldGap = 2;
 
 struct Field {
   std::string label, value;
@@ -175,7 +175,7 @@ int width_of(const Field& field) {
 void leave_out_what_does_not_fit(std::vector<Field>& fields, int width) {
   const auto total = [&] {
     int sum = 0;
-    for (const auto& field : fields) sum += kGap + width_of(field);
+    for (const auto& field : fields) sum += kFieldGap + width_of(field);
     return sum;
   };
   while (fields.size() > 1 && total() > width) {
@@ -204,7 +204,7 @@ std::string step_line(const StepMetrics& metrics, const LineLayout& layout) {
   auto fields = step_fields(metrics);
   leave_out_what_does_not_fit(fields, layout.width - display_width(step));
   std::string line = styled(step, Style::kBold, layout.color);
-  for (const auto& field : fields) line += std::string(kGap, ' ') + shown(field, layout.color);
+  for (const auto& field : fields) line += std::string(kFieldGap, ' ') + shown(field, layout.color);
   return line;
 }
 
@@ -218,8 +218,8 @@ std::string eval_line(const EvalMetrics& metrics, const LineLayout& layout) {
   }
   if (metrics.seconds > 0) fields.push_back({"in", human_duration(metrics.seconds), 0, 0, false});
   std::string line = styled(step_column(metrics.step, layout), Style::kBold, layout.color);
-  for (const auto& field : fields) line += std::string(kGap, ' ') + shown(field, layout.color);
-  if (metrics.is_best) line += std::string(kGap, ' ') + styled("best so far", Style::kGreen, layout.color);
+  for (const auto& field : fields) line += std::string(kFieldGap, ' ') + shown(field, layout.color);
+  if (metrics.is_best) line += std::string(kFieldGap, ' ') + styled("best so far", Style::kGreen, layout.color);
   return line;
 }
 

@@ -87,7 +87,7 @@ TEST(MemoryLine, HasWhatTakesMemory) {
 }
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(Humanise, BytesUseDecimalUnits) {
   EXPECT_EQ(human_bytes(0), "0 B");
@@ -118,7 +118,7 @@ TEST(Humanise, DurationsChooseTwoUnits) {
   EXPECT_EQ(human_duration(185), "3m05s");
   EXPECT_EQ(human_duration(3720), "1h02m");
   EXPECT_EQ(human_duration(2 * 86400 + 3 * 3600), "2d03h");
-  EXPECT_EQ(human_duration(kInf), "-");
+  EXPECT_EQ(human_duration(kInfinity), "-");
   EXPECT_EQ(human_duration(-1), "0.0s");
 }
 
@@ -144,8 +144,8 @@ TEST(Humanise, ShortNumbersKeepThreeDigits) {
 
 TEST(Humanise, NonFiniteNumbersAreNamed) {
   EXPECT_EQ(short_number(kNan), "NaN");
-  EXPECT_EQ(short_number(-kInf), "-Inf");
-  EXPECT_EQ(human_count(kInf), "Inf");
+  EXPECT_EQ(short_number(-kInfinity), "-Inf");
+  EXPECT_EQ(human_count(kInfinity), "Inf");
 }
 
 }  // namespace

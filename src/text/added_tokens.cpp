@@ -11,7 +11,7 @@ namespace hone {
 namespace {
 
 /// The limit for the contents of all tokens together: search memory grows with it.
-constexpr size_t kMostBytes = size_t{16} << 20;
+constexpr size_t kMostAddedBytes = size_t{16} << 20;
 
 AddedToken read_token(const JsonCursor& json) {
   AddedToken token;
@@ -108,7 +108,7 @@ AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary
     (token.normalized ? normalized : original).emplace_back(token.pattern, id);
     bytes += token.pattern.size();
   }
-  if (bytes > kMostBytes) json->fail(fmt::format("the tokens have {} bytes, {} are allowed", bytes, kMostBytes));
+  if (bytes > kMostAddedBytes) json->fail(fmt::format("the tokens have {} bytes, {} are allowed", bytes, kMostAddedBytes));
   original_ = TokenSearch(original);
   normalized_ = TokenSearch(normalized);
 }

@@ -155,8 +155,8 @@ Json tokenizer_json(const std::vector<std::string>& tokens, Json merges, const B
             {"merges", std::move(merges)}}}};
 }
 
-/// The 256 characters of the byte-level alphabet by code point, in the order in which other tokenizers number them.
-std::vector<std::string> alphabet() {
+/// The 256 characters of the byte-level all_byte_characters by code point, in the order in which other tokenizers number them.
+std::vector<std::string> all_byte_characters() {
   std::vector<std::string> characters;
   for (int byte = 0; byte < 256; ++byte) characters.push_back(byte_character(uint8_t(byte)));
   std::sort(characters.begin(), characters.end());
@@ -194,7 +194,7 @@ void check_options(const BpeTrainerOptions& options) {
 
 Json train_bpe(std::span<const std::string> texts, const BpeTrainerOptions& options) {
   check_options(options);
-  std::vector<std::string> tokens = alphabet();
+  std::vector<std::string> tokens = all_byte_characters();
   const Tokenizer bytes = Tokenizer::parse(tokenizer_json(tokens, Json::array(), options).dump(), "tokenizer");
   PairCounts pairs(count_words(texts, bytes));
   std::unordered_map<std::string, int32_t> ids;

@@ -154,12 +154,12 @@ class SequenceDecoder : public TokenDecoder {
   std::vector<std::unique_ptr<TokenDecoder>> steps_;
 };
 
-std::unique_ptr<TokenDecoder> make_step(const JsonCursor& json, StepCount& count);
+std::unique_ptr<TokenDecoder> make_decoder(const JsonCursor& json, StepCount& count);
 
-std::unique_ptr<TokenDecoder> make_sequence(const JsonCursor& json, StepCount& count) {
+std::unique_ptr<TokenDecoder> make_decoder_sequence(const JsonCursor& json, StepCount& count) {
   const JsonCursor list = json.at("decoders");
   std::vector<std::unique_ptr<TokenDecoder>> steps;
-  for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make_step(list.element(i), count));
+  for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make_decoder(list.element(i), count));
   return std::make_unique<SequenceDecoder>(std::move(steps));
 }
 
@@ -172,24 +172,24 @@ std::unique_ptr<TokenDecoder> make_strip(const JsonCursor& json) {
                                         size_t(json.at("stop").integer(0, kMaxCopies)));
 }
 
-std::unique_ptr<TokenDecoder> make_metaspace(const JsonCursor& json) {
+std::unique_ptr<TokenDecoder> make_metaspace_decoder(const JsonCursor& json) {
   const JsonCursor mark = json.at("replacement");
   if (mark.string().empty()) mark.fail("the replacement is empty");
   const auto scheme = json.find("prepend_scheme");
   return std::make_unique<MetaspaceDecoder>(mark.string(), !scheme || scheme->string() != "never");
 }
 
-std::unique_ptr<TokenDecoder> make_step(const JsonCursor& json, StepCount& count) {
+std::unique_ptr<TokenDecoder> make_decoder(const JsonCursor& json, StepCount& count) {
   count.add(json);
   const std::string& type = json.type();
   if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>();
   if (type == "ByteFallback") return std::make_unique<ByteFallbackDecoder>();
   if (type == "Fuse") return std::make_unique<FuseDecoder>();
-  if (type == "Metaspace") return make_metaspace(json);
+  if (type == "Metaspace") return make_metaspace_decoder(json);
   if (type == "Replace")
     return std::make_unique<ReplaceDecoder>(Regex::from_json(json.at("pattern")), json.at("content").string());
   if (type == "Strip") return make_strip(json);
-  if (type == "Sequence") return make_sequence(json, count);
+  if (type == "Sequence") return make_decoder_sequence(json, count);
   json.at("type").fail(fmt::format("decoder '{}' is not supported", type),
                        "supported: ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip");
 }
@@ -198,7 +198,7 @@ std::unique_ptr<TokenDecoder> make_step(const JsonCursor& json, StepCount& count
 
 std::unique_ptr<TokenDecoder> make_decoder(const JsonCursor& json) {
   StepCount count;
-  return make_step(json, count);
+  return make_decoder(json, count);
 }
 
 }  // namespace hone

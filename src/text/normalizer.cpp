@@ -242,23 +242,23 @@ class StripNormalizer : public Normalizer {
   bool left_, right_;
 };
 
-std::unique_ptr<Normalizer> make_step(const JsonCursor& json, StepCount& count);
+std::unique_ptr<Normalizer> make_normalizer_step(const JsonCursor& json, StepCount& count);
 
-std::unique_ptr<Normalizer> make_sequence(const JsonCursor& json, StepCount& count) {
+std::unique_ptr<Normalizer> make_normalizer_sequence(const JsonCursor& json, StepCount& count) {
   const JsonCursor list = json.at("normalizers");
   std::vector<std::unique_ptr<Normalizer>> steps;
-  for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make_step(list.element(i), count));
+  for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make_normalizer_step(list.element(i), count));
   return std::make_unique<SequenceNormalizer>(std::move(steps));
 }
 
-std::unique_ptr<Normalizer> make_step(const JsonCursor& json, StepCount& count) {
+std::unique_ptr<Normalizer> make_normalizer_step(const JsonCursor& json, StepCount& count) {
   count.add(json);
   const std::string& type = json.type();
   if (type == "NFC") return make_unicode_normalizer(UnicodeForm::kNfc);
   if (type == "NFD") return make_unicode_normalizer(UnicodeForm::kNfd);
   if (type == "NFKC") return make_unicode_normalizer(UnicodeForm::kNfkc);
   if (type == "NFKD") return make_unicode_normalizer(UnicodeForm::kNfkd);
-  if (type == "Sequence") return make_sequence(json, count);
+  if (type == "Sequence") return make_normalizer_sequence(json, count);
   if (type == "Prepend") return std::make_unique<PrependNormalizer>(json.at("prepend").string());
   if (type == "Replace")
     return std::make_unique<ReplaceNormalizer>(Regex::from_json(json.at("pattern")), json.at("content").string());
@@ -274,7 +274,7 @@ std::unique_ptr<Normalizer> make_step(const JsonCursor& json, StepCount& count) 
 
 std::unique_ptr<Normalizer> make_normalizer(const JsonCursor& json) {
   StepCount count;
-  return make_step(json, count);
+  return make_normalizer_step(json, count);
 }
 
 }  // namespace hone

@@ -12,17 +12,17 @@ namespace {
 /// How a split treats the delimiters.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-struct Span {
+struct TextSpan {
   ByteRange range;
   bool is_match;
 };
 
 /// Merges adjacent spans into pieces. A delimiter joins one neighbour only, so of several in a row only the first
 /// (previous) or the last (next) joins.
-void join_spans(const std::vector<Span>& spans, SplitBehavior behavior, std::vector<ByteRange>& pieces) {
+void join_spans(const std::vector<TextSpan>& spans, SplitBehavior behavior, std::vector<ByteRange>& pieces) {
   bool previous_match = false;
   bool first = true;
-  for (const Span& span : spans) {
+  for (const TextSpan& span : spans) {
     bool joins = false;
     if (behavior == SplitBehavior::kContiguous) joins = span.is_match == previous_match;
     if (behavior == SplitBehavior::kMergedWithPrevious) joins = span.is_match && !previous_match;
@@ -46,7 +46,7 @@ class SplitPreTokenizer : public PreTokenizer {
   void apply(PreTokenized& split) const override {
     RegexMatches matches(pattern_);
     std::vector<ByteRange> pieces;
-    std::vector<Span> spans;
+    std::vector<TextSpan> spans;
     for (const ByteRange piece : split.pieces) {
       spans.clear();
       matches.start(split.text.text().substr(piece.begin, piece.end - piece.begin));

@@ -9,12 +9,12 @@ namespace hone {
 
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kWhiteSpace = " \t\r\n";
 
 std::string_view without_blanks(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
+  const size_t begin = text.find_first_not_of(kWhiteSpace);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
 }
 
 /// The prompt for a plain question; nothing if the template rejects it.

@@ -20,7 +20,7 @@ using testing::ElementsAre;
 
 const std::filesystem::path kFixtures = std::filesystem::path(HONE_SOURCE_DIR) / "tests/fixtures/tokenizers";
 
-Tokenizer fixture(const std::string& name) { return Tokenizer::load(kFixtures / name); }
+Tokenizer tokenizer_of(const std::string& name) { return Tokenizer::load(kFixtures / name); }
 
 IndexedJson read(const std::filesystem::path& path) { return read_json_file(path, 64 << 20); }
 
@@ -51,14 +51,14 @@ INSTANTIATE_TEST_SUITE_P(All, FixtureTokenizer,
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 TEST_P(FixtureTokenizer, EncodesAndDecodesAsHuggingFaceDoes) {
-  const Tokenizer tokenizer = fixture(GetParam());
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
   const IndexedJson cases = read(kFixtures / GetParam() / "encodings.json");
   ASSERT_GT(cases.size(), 100u);
   for (const auto& expected : cases) expect_case(tokenizer, expected);
 }
 
 TEST_P(FixtureTokenizer, AnswersFromItsCacheAsFromTheMerges) {
-  const Tokenizer tokenizer = fixture(GetParam());
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
   for (const auto& expected : read(kFixtures / GetParam() / "encodings.json")) {
     const std::string text = expected["text"];
     EXPECT_EQ(tokenizer.encode(text, true), tokenizer.encode(text, true)) << text;
@@ -78,7 +78,7 @@ std::string random_text(std::mt19937& random) {
 
 TEST_P(FixtureTokenizer, GivesRandomTextBack) {
   if (!is_byte_level(GetParam())) return;  // adds a space before every section of text
-  const Tokenizer tokenizer = fixture(GetParam());
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const std::string text = random_text(random);
@@ -87,7 +87,7 @@ TEST_P(FixtureTokenizer, GivesRandomTextBack) {
 }
 
 TEST_P(FixtureTokenizer, OffsetsCoverUnchangedTextWithoutGapOrOverlap) {
-  const Tokenizer tokenizer = fixture(GetParam());
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
   if (std::string(GetParam()).starts_with("unigram")) return;  // removes spaces between words
   const bool byte_level = is_byte_level(GetParam());
   for (uint32_t seed = 0; seed < 200; ++seed) {
@@ -112,7 +112,7 @@ TEST_P(FixtureTokenizer, OffsetsCoverUnchangedTextWithoutGapOrOverlap) {
 
 TEST_P(FixtureTokenizer, TokenTextEqualsTheBytesOfItsOffsets) {
   if (!is_byte_level(GetParam())) return;  // tokens contain ▁ for the text's spaces
-  const Tokenizer tokenizer = fixture(GetParam());
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
   const std::string text = "The quick brown fox's 1234 tests.\n\n  <think>ok</think> done";
   const Encoding encoding = tokenizer.encode_with_offsets(text, false);
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
@@ -132,7 +132,7 @@ TEST(Tokenizer, FollowsHuggingFaceInEverySupportedOption) {
 }
 
 TEST(Tokenizer, OffsetsOfNormalisedTextPointIntoTheOriginal) {
-  const Tokenizer tokenizer = fixture("qwen3");
+  const Tokenizer tokenizer = tokenizer_of("qwen3");
   // "e" and a combining acute become "é", one or two byte tokens in this vocabulary; "x" and "y" keep their positions.
   const Encoding encoding = tokenizer.encode_with_offsets(
       "x\n"
@@ -148,7 +148,7 @@ TEST(Tokenizer, OffsetsOfNormalisedTextPointIntoTheOriginal) {
 }
 
 TEST(Tokenizer, OffsetsOfReplacedCharactersPointIntoTheOriginal) {
-  const Tokenizer tokenizer = fixture("unigram_bytes");
+  const Tokenizer tokenizer = tokenizer_of("unigram_bytes");
   const Encoding encoding = tokenizer.encode_with_offsets("Ж \uFB01", false);  // bytes; a ligature that becomes "fi"
   ASSERT_GE(encoding.ids.size(), 4u);
   EXPECT_EQ(encoding.offsets.front().begin, 0u);
@@ -156,7 +156,7 @@ TEST(Tokenizer, OffsetsOfReplacedCharactersPointIntoTheOriginal) {
 }
 
 TEST(Tokenizer, TokensAroundTheTextHaveEmptyRanges) {
-  const Tokenizer tokenizer = fixture("deepseek");
+  const Tokenizer tokenizer = tokenizer_of("deepseek");
   const Encoding with = tokenizer.encode_with_offsets("hi", true);
   const Encoding without = tokenizer.encode_with_offsets("hi", false);
   ASSERT_EQ(with.ids.size(), without.ids.size() + 1);
@@ -165,7 +165,7 @@ TEST(Tokenizer, TokensAroundTheTextHaveEmptyRanges) {
 }
 
 TEST(Tokenizer, ReadsIllFormedUtf8AsReplacementCharacters) {
-  const Tokenizer tokenizer = fixture("gpt_oss");
+  const Tokenizer tokenizer = tokenizer_of("gpt_oss");
   // A stray continuation, a truncated sequence (one replacement), an overlong form (two), a surrogate (three).
   const std::string broken =
       "a\x80"
@@ -182,7 +182,7 @@ TEST(Tokenizer, ReadsIllFormedUtf8AsReplacementCharacters) {
 
 TEST(Tokenizer, EncodesTheSameInManyThreads) {
   for (const char* name : {"qwen3", "mixtral", "unigram"}) {
-    const Tokenizer tokenizer = fixture(name);
+    const Tokenizer tokenizer = tokenizer_of(name);
     const IndexedJson cases = read(kFixtures / name / "encodings.json");
     std::vector<std::thread> threads;
     std::vector<int> wrong(4, 0);
@@ -200,7 +200,7 @@ TEST(Tokenizer, EncodesTheSameInManyThreads) {
 }
 
 TEST(Tokenizer, EncodesLongPiecesInLessThanQuadraticTime) {
-  const Tokenizer tokenizer = fixture("qwen3");
+  const Tokenizer tokenizer = tokenizer_of("qwen3");
   // A quadratic merge of a million symbols would run for an hour.
   for (const char unit : {'a', ' ', '\n', '-'}) {
     const std::string text(1'000'000, unit);
@@ -209,7 +209,7 @@ TEST(Tokenizer, EncodesLongPiecesInLessThanQuadraticTime) {
 }
 
 TEST(Tokenizer, KnowsItsTokens) {
-  const Tokenizer tokenizer = fixture("qwen3");
+  const Tokenizer tokenizer = tokenizer_of("qwen3");
   EXPECT_EQ(tokenizer.vocab_size(), 4103);
   EXPECT_EQ(tokenizer.token_to_id("<|im_end|>"), 4098);
   EXPECT_EQ(tokenizer.id_to_token(4098), "<|im_end|>");

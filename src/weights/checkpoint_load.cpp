@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kPiece = int64_t{1} << 20;
 
 /// A tensor of a file, where it goes, and how its order must change on the way.
-struct Source {
+struct LoadedSource {
   Parameter* parameter;
   StoredTensor stored;
   int64_t offset;     // elements from the parameter's start
@@ -48,13 +48,13 @@ int64_t whole(int64_t unit) { return std::max<int64_t>(kPiece / unit, 1) * unit;
 /// Elements [first, first + count) of a source, in the file's order. Where that differs from the parameter's: rows of
 /// one matrix (gate and up in turn), or one whole matrix that is to be transposed.
 struct Piece {
-  const Source* source;
+  const LoadedSource* source;
   int64_t first, count;
 };
 
 /// What of a source this rank reads: the elements whose values it keeps or, where their order changes on the way, the
 /// matrices that have some. Nothing of what another rank of the host fills.
-Slice wanted(const Source& source, int64_t numel) {
+Slice wanted(const LoadedSource& source, int64_t numel) {
   if (!source.parameter->filled_here()) return {};
   Slice here = source.parameter->stored().slice;
   here.begin -= source.offset;
@@ -65,7 +65,7 @@ Slice wanted(const Source& source, int64_t numel) {
   return {begin, end - begin};
 }
 
-void cut(const Source& source, int64_t numel, std::vector<Piece>& pieces) {
+void cut(const LoadedSource& source, int64_t numel, std::vector<Piece>& pieces) {
   const MatrixOrder& order = source.order;
   const Slice here = wanted(source, numel);
   const int64_t matrix = source.contiguous() ? here.count : order.numel();
@@ -89,7 +89,7 @@ class PieceLoader {
   PieceLoader() : writer_(kPiece * sizeof(float)) {}
 
   void load(const Piece& piece) {
-    const Source& source = *piece.source;
+    const LoadedSource& source = *piece.source;
     if (source.passes_through()) return load_chunks(piece);
     const bool large = source.parameter->packed() && piece.count > kLargeMatrix;
     if (large) large_matrices.acquire();
@@ -103,7 +103,7 @@ class PieceLoader {
 
  private:
   void load_values(const Piece& piece) {
-    const Source& source = *piece.source;
+    const LoadedSource& source = *piece.source;
     if (!source.contiguous()) return load_reordered(piece);
     deliver(source, piece.first, piece.count, [&](DType dtype, std::byte* destination) {
       source.stored.read(scratch_, piece.first, piece.count, dtype, destination);
@@ -112,7 +112,7 @@ class PieceLoader {
   /// Has fill(dtype, destination) write elements [first, first + count) of the source's place once: in float32 where
   /// there is a master, from which the value is rounded, or where it is encoded; else in the value's dtype.
   template <class Fill>
-  void deliver(const Source& source, int64_t first, int64_t count, const Fill& fill) {
+  void deliver(const LoadedSource& source, int64_t first, int64_t count, const Fill& fill) {
     const Parameter& parameter = *source.parameter;
     if (!source.dense()) return deliver_encoded(source, source.offset + first, count, fill);
     if (source.sharded()) return deliver_shard(*source.parameter, source.offset + first, count, fill);
@@ -146,7 +146,7 @@ class PieceLoader {
 
   /// The same for whole rows of a value that is not dense.
   template <class Fill>
-  void deliver_encoded(const Source& source, int64_t first, int64_t count, const Fill& fill) {
+  void deliver_encoded(const LoadedSource& source, int64_t first, int64_t count, const Fill& fill) {
     const Parameter& parameter = *source.parameter;
     const int64_t together = source.elements_together(), columns = parameter.shape()[-1];
     HONE_ASSERT(first % together == 0 && count % together == 0, parameter.name());
@@ -236,7 +236,7 @@ class PieceLoader {
 
 void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
                      const std::function<void(int64_t)>& progress) {
-  std::vector<Source> sources;
+  std::vector<LoadedSource> sources;
   std::vector<int64_t> sizes;
   for (Parameter& parameter : store.all()) {
     const auto layout = map.layouts.find(&parameter);

@@ -32,7 +32,7 @@ DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Param
   return dtype == DType::kF64 ? DType::kF32 : dtype;
 }
 
-constexpr int64_t kPiece = int64_t{1} << 20;
+constexpr int64_t kSavedPiece = int64_t{1} << 20;
 
 /// A stack of matrices that the file holds in another order than the parameter. Host memory holds a matrix at a time.
 class ReorderedSource : public TensorSource {
@@ -136,9 +136,9 @@ std::vector<CarriedTensor> carried_slices(const Checkpoint& source, const Checkp
 
 void put_stored(const StoredTensor& stored, DType dtype, Slice elements, const PutBytes& put) {
   ReadScratch scratch;
-  std::vector<std::byte> bytes(static_cast<size_t>(kPiece) * size_of(dtype));
-  for (int64_t begin = elements.begin; begin < elements.end(); begin += kPiece) {
-    const int64_t count = std::min(kPiece, elements.end() - begin);
+  std::vector<std::byte> bytes(static_cast<size_t>(kSavedPiece) * size_of(dtype));
+  for (int64_t begin = elements.begin; begin < elements.end(); begin += kSavedPiece) {
+    const int64_t count = std::min(kSavedPiece, elements.end() - begin);
     stored.read(scratch, begin, count, dtype, bytes.data());
     put(std::span(bytes).first(static_cast<size_t>(count) * size_of(dtype)));
   }

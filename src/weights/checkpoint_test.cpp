@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-std::string contents(const fs::path& path) {
+std::string file_contents(const fs::path& path) {
   std::stringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
@@ -76,7 +76,7 @@ TEST_F(CheckpointFiles, LoadingAndSavingGivesTheSameBytes) {
       save_parameters(root_ / "b", store, &source, &map, {.max_shard_size = shard});
       size_t files = 0;
       for (const auto& entry : fs::directory_iterator(root_ / "a")) {
-        EXPECT_EQ(contents(entry.path()), contents(root_ / "b" / entry.path().filename())) << entry.path();
+        EXPECT_EQ(file_contents(entry.path()), file_contents(root_ / "b" / entry.path().filename())) << entry.path();
         ++files;
       }
       EXPECT_EQ(files > 1, shard == 100);
@@ -125,7 +125,7 @@ TEST_F(CheckpointFiles, CarriedTensorsAreWrittenBack) {
   EXPECT_EQ(map.carried, std::vector<std::string>{"mtp.x"});
   load_parameters(source, map, store, pool_);
   save_parameters(root_ / "b", store, &source, &map, {});
-  EXPECT_EQ(contents(root_ / "b/model.safetensors"), contents(root_ / "a/model.safetensors"));
+  EXPECT_EQ(file_contents(root_ / "b/model.safetensors"), file_contents(root_ / "a/model.safetensors"));
 }
 
 TEST_F(CheckpointFiles, ABufferKeepsItsBytesInFilesOfAnotherDtype) {
@@ -174,7 +174,7 @@ TEST_F(CheckpointFiles, NumbersThatAreNotFiniteAreNotSaved) {
 // Loading experts into 8 bits: every file layout gives the same bytes as rounding the loaded float32 weights.
 
 /// Experts of more than one piece of a file; borders of pieces are not borders of experts.
-constexpr testing::StoreSizes kSizes{.experts = 2, .hidden = 1088, .intermediate = 768};
+constexpr testing::StoreSizes kCheckpointSizes{.experts = 2, .hidden = 1088, .intermediate = 768};
 
 class Int8Load : public ::testing::Test {
  protected:
@@ -232,7 +232,7 @@ TEST_F(Int8Load, OfOneTensorForEachExpertAndOfStacks) {
     for (const DType file : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(std::string(separate ? "separate " : "stacked ") + std::string(name_of(file)));
       const auto add = [&](ParameterStore& store, DType dtype) {
-        testing::StoreSizes sizes = kSizes;
+        testing::StoreSizes sizes = kCheckpointSizes;
         sizes.separate_files = separate;
         sizes.dtype = dtype;
         testing::add_experts(store, sizes, 0);
@@ -261,7 +261,7 @@ void add_transposed(ParameterStore& store, int64_t hidden, int64_t intermediate,
 
 TEST_F(Int8Load, OfTransposedStacksWithGateAndUpInTurn) {
   const auto add = [](ParameterStore& store, DType dtype) {
-    add_transposed(store, kSizes.hidden, kSizes.intermediate, dtype);
+    add_transposed(store, kCheckpointSizes.hidden, kCheckpointSizes.intermediate, dtype);
   };
   write(add, DType::kBF16);
   expect_rounded(add);

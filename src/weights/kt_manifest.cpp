@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 1;
+constexpr int kManifestVersion = 1;
 constexpr const char* kConfigName = "adapter_config.json";
 constexpr const char* kMainName = "adapter_model.safetensors";
 constexpr const char* kWayOut =
@@ -31,10 +31,10 @@ constexpr const char* kWayOut =
 
 /// The SHA-256 of a file, as 64 hexadecimal digits.
 std::string sha256_of(const FileBytes& file) {
-  constexpr uint64_t kPiece = 4 << 20;
+  constexpr uint64_t kDigestPiece = 4 << 20;
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   bool works = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
-  std::vector<std::byte> buffer(std::min(kPiece, file.size()));
+  std::vector<std::byte> buffer(std::min(kDigestPiece, file.size()));
   for (uint64_t at = 0; works && at < file.size(); at += buffer.size()) {
     const uint64_t count = std::min<uint64_t>(buffer.size(), file.size() - at);
     file.read(at, buffer.data(), count);
@@ -64,7 +64,7 @@ Json tensors_of(const SafetensorsFile& file) {
   return tensors;
 }
 
-[[noreturn]] void damaged(const fs::path& manifest, const std::string& why) {
+[[noreturn]] void mismatch(const fs::path& manifest, const std::string& why) {
   throw UserError("the adapter does not match its manifest: " + why, manifest.string(), kWayOut);
 }
 
@@ -72,18 +72,18 @@ void check_file(const fs::path& manifest, const std::string& name, const Json& r
   const std::optional<uint64_t> size =
       record.is_object() && record.contains("size") ? whole_number<uint64_t>(record["size"]) : std::nullopt;
   if (!size || !record.contains("sha256") || !record["sha256"].is_string()) {
-    damaged(manifest, fmt::format("it has no size and sha256 of '{}'", name));
+    mismatch(manifest, fmt::format("it has no size and sha256 of '{}'", name));
   }
   if (name.empty() || name == ".." || fs::path(name).has_parent_path()) {
-    damaged(manifest, fmt::format("it lists '{}', which is not in this folder", name));
+    mismatch(manifest, fmt::format("it lists '{}', which is not in this folder", name));
   }
   const fs::path path = manifest.parent_path() / name;
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) damaged(manifest, name + " is missing");
+  if (!fs::is_regular_file(path, error)) mismatch(manifest, name + " is missing");
   const FileBytes file(path);
-  if (file.size() != *size) damaged(manifest, fmt::format("{} has {} bytes, not {}", name, file.size(), *size));
+  if (file.size() != *size) mismatch(manifest, fmt::format("{} has {} bytes, not {}", name, file.size(), *size));
   const std::string digest = sha256_of(file), stated = record["sha256"];
-  if (digest != stated) damaged(manifest, fmt::format("{} has the SHA-256 {}, not {}", name, digest, stated));
+  if (digest != stated) mismatch(manifest, fmt::format("{} has the SHA-256 {}, not {}", name, digest, stated));
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ void write_kt_manifest(const fs::path& folder) {
   const Json tensors = tensors_of(SafetensorsFile(folder / kKtFile));
   artifacts[kKtFile]["tensor_count"] = tensors.size();
   artifacts[kKtFile]["tensors"] = tensors;
-  const Json manifest = {{"version", kVersion},
+  const Json manifest = {{"version", kManifestVersion},
                          {"status", "ready"},
                          {"expert_weight_format", "bf16"},
                          {"base", {{"model_name_or_path", config.at("base_model_name_or_path")}}},
@@ -110,17 +110,17 @@ void check_kt_manifest(const fs::path& folder) {
   const std::optional<Json> read = read_json_if_there(path);
   if (!read) return;
   const Json& manifest = *read;
-  if (!manifest.is_object()) damaged(path, "it is not a JSON object");
-  if (manifest.value("version", Json()) != kVersion || manifest.value("status", Json()) != "ready") {
+  if (!manifest.is_object()) mismatch(path, "it is not a JSON object");
+  if (manifest.value("version", Json()) != kManifestVersion || manifest.value("status", Json()) != "ready") {
     throw UserError(
         fmt::format("the adapter's manifest has version {} and status {}, not version {} and \"ready\"",
-                    manifest.value("version", Json()).dump(), manifest.value("status", Json()).dump(), kVersion),
+                    manifest.value("version", Json()).dump(), manifest.value("status", Json()).dump(), kManifestVersion),
         path.string(), "the program that wrote it did not finish, or is newer: write the adapter again");
   }
   const Json artifacts = manifest.value("artifacts", Json());
-  if (!artifacts.is_object()) damaged(path, "it lists no artifacts");
+  if (!artifacts.is_object()) mismatch(path, "it lists no artifacts");
   for (const char* name : {kConfigName, kKtFile}) {
-    if (!artifacts.contains(name)) damaged(path, fmt::format("it does not list {}", name));
+    if (!artifacts.contains(name)) mismatch(path, fmt::format("it does not list {}", name));
   }
   for (const auto& [name, record] : artifacts.items()) check_file(path, name, record);
 }

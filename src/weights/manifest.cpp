@@ -18,11 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kVersion = 1;
-constexpr uint64_t kPiece = 4 << 20;
+constexpr uint64_t kChecksumPiece = 4 << 20;
 
 uint32_t crc_of(const FileBytes& file, uint64_t begin, uint64_t end, std::vector<std::byte>& buffer) {
   uint32_t crc = 0;
-  buffer.resize(std::min(kPiece, end - begin));
+  buffer.resize(std::min(kChecksumPiece, end - begin));
   for (uint64_t at = begin; at < end; at += buffer.size()) {
     const uint64_t count = std::min<uint64_t>(buffer.size(), end - at);
     file.read(at, buffer.data(), count);

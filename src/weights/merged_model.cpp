@@ -29,7 +29,7 @@ constexpr int64_t kAhead = 32;
 constexpr int64_t kLag = 32;
 
 /// Rows of a tensor.
-struct Piece {
+struct MergedPiece {
   size_t tensor = 0;
   int64_t first_row = 0, rows = 0;
   size_t shard = 0;
@@ -123,22 +123,22 @@ class MergedModelWriter {
   }
 
   void prefetch(int64_t i) const {
-    const Piece& piece = pieces_[static_cast<size_t>(i)];
+    const MergedPiece& piece = pieces_[static_cast<size_t>(i)];
     tensors_[piece.tensor].prefetch(piece.first_row, piece.rows);
   }
 
-  std::span<std::byte> memory(const Piece& piece, int thread) {
+  std::span<std::byte> memory(const MergedPiece& piece, int thread) {
     std::vector<std::byte>& bytes = states_[static_cast<size_t>(thread)].bytes;
     const auto size = static_cast<size_t>(piece.rows * tensors_[piece.tensor].row_bytes());
     if (bytes.size() < size) bytes.resize(size);
     return std::span(bytes).first(size);
   }
-  uint64_t offset(const Piece& piece) const {
+  uint64_t offset(const MergedPiece& piece) const {
     return static_cast<uint64_t>(piece.first_row * tensors_[piece.tensor].row_bytes());
   }
 
   void write(int64_t i, int thread) {
-    Piece& piece = pieces_[static_cast<size_t>(i)];
+    MergedPiece& piece = pieces_[static_cast<size_t>(i)];
     Shard& shard = shards_[piece.shard];
     std::call_once(shard.opened, [&] { open(shard); });
     const std::span<std::byte> bytes = memory(piece, thread);
@@ -156,7 +156,7 @@ class MergedModelWriter {
   }
 
   void check(int64_t i, int thread) {
-    Piece& piece = pieces_[static_cast<size_t>(i)];
+    MergedPiece& piece = pieces_[static_cast<size_t>(i)];
     Shard& shard = shards_[piece.shard];
     const MergedTensor& tensor = tensors_[piece.tensor];
     const std::span<std::byte> bytes = memory(piece, thread);
@@ -177,7 +177,7 @@ class MergedModelWriter {
     shard.synced.get();
     uint32_t crc = 0;
     for (size_t i = shard.first_piece; i < shard.end_piece; ++i) {
-      const Piece& piece = pieces_[i];
+      const MergedPiece& piece = pieces_[i];
       crc = join_crc32c(crc, piece.crc, static_cast<uint64_t>(piece.rows * tensors_[piece.tensor].row_bytes()));
     }
     const FileChecksum checksum = shard.writer->finish(crc);
@@ -196,7 +196,7 @@ class MergedModelWriter {
     MergeReport report;
     double change = 0, rounding = 0;
     std::vector<int64_t> sampled(tensors_.size());
-    for (const Piece& piece : pieces_) {
+    for (const MergedPiece& piece : pieces_) {
       sampled[piece.tensor] += piece.found.rows;
       change += piece.found.change;
       rounding += piece.found.rounding;
@@ -230,7 +230,7 @@ class MergedModelWriter {
   int64_t bytes_written_ = 0;
   std::vector<MergedTensor> tensors_;
   std::vector<SafetensorsWriter::Announced> announced_;
-  std::vector<Piece> pieces_;
+  std::vector<MergedPiece> pieces_;
   std::vector<std::atomic<bool>> written_, checked_;  // per piece
   std::vector<ThreadState> states_;
   std::deque<Shard> shards_;  // destroyed first: waits for their futures

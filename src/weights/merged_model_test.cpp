@@ -25,7 +25,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const fs::path kFixtures = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/quantized";
+const fs::path kQuantizedFixtures = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/quantized";
 
 std::string contents(const fs::path& path) {
   std::stringstream text;
@@ -33,7 +33,7 @@ std::string contents(const fs::path& path) {
   return text.str();
 }
 
-LoraOptions lora_of(ExpertLora experts) {
+LoraOptions merged_lora(ExpertLora experts) {
   return {.r = 6,
           .alpha = 9,
           .expert_lora = experts,
@@ -43,7 +43,7 @@ LoraOptions lora_of(ExpertLora experts) {
 
 using AddModel = std::function<void(ParameterStore& store)>;
 
-void add_dense_and_experts(ParameterStore& store) {
+void add_small_model(ParameterStore& store) {
   testing::add_model(store, {.experts = 3, .hidden = 24, .intermediate = 30, .vocab = 50});
 }
 
@@ -65,7 +65,7 @@ void add_turned_experts(ParameterStore& store) {
 }
 
 /// Adds the model of the fixture fp8.
-void add_fp8_model(ParameterStore& store) {
+void add_blocks_of_fp8(ParameterStore& store) {
   const std::string layer = "model.layers.0.self_attn.";
   const auto kind = ParameterKind::kAttention;
   store.add({layer + "q_proj.weight", {50, 70}, kind, 0, {}}, DType::kF32);
@@ -214,13 +214,13 @@ class MergedModel : public ::testing::Test {
 double unit_of(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-23; }
 
 TEST_F(MergedModel, IsWhatMergingInMemoryGives) {
-  for (const AddModel& add : {AddModel(add_dense_and_experts), AddModel(add_fused_experts)}) {
+  for (const AddModel& add : {AddModel(add_small_model), AddModel(add_fused_experts)}) {
     for (const ExpertLora experts : {ExpertLora::kSplit, ExpertLora::kShared}) {
       for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
         SCOPED_TRACE(std::string(name_of(dtype)));
         SetUp();
         make_base(add, dtype);
-        make_adapter(add, lora_of(experts));
+        make_adapter(add, merged_lora(experts));
         expect_from_memory(add);
         const MergeReport report = merge(add);
         compare(unit_of(dtype));
@@ -236,13 +236,13 @@ TEST_F(MergedModel, IsWhatMergingInMemoryGives) {
 TEST_F(MergedModel, WithDoraIsWhatMergingInMemoryGives) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     SetUp();
-    LoraOptions lora = lora_of(ExpertLora::kSplit);
+    LoraOptions lora = merged_lora(ExpertLora::kSplit);
     lora.target_modules = {"attention"};
     lora.use_dora = true;
-    make_base(add_dense_and_experts, dtype);
-    make_adapter(add_dense_and_experts, lora);
-    expect_from_memory(add_dense_and_experts);
-    EXPECT_GE(merge(add_dense_and_experts).merged, 2);
+    make_base(add_small_model, dtype);
+    make_adapter(add_small_model, lora);
+    expect_from_memory(add_small_model);
+    EXPECT_GE(merge(add_small_model).merged, 2);
     compare(unit_of(dtype));
   }
 }
@@ -251,7 +251,7 @@ TEST_F(MergedModel, OfTransposedFilesIsWhatMergingInMemoryGives) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const ExpertLora experts : {ExpertLora::kSplit, ExpertLora::kShared}) {
       SetUp();
-      LoraOptions lora = lora_of(experts);
+      LoraOptions lora = merged_lora(experts);
       lora.target_modules = {"all-experts"};
       make_base(add_turned_experts, dtype);
       make_adapter(add_turned_experts, lora);
@@ -266,9 +266,9 @@ TEST_F(MergedModel, OfQuantisedFilesIsWrittenInBFloat16) {
   for (const std::string name : {"fp8", "mxfp4"}) {
     for (const ExpertLora experts : {ExpertLora::kSplit, ExpertLora::kShared}) {
       SetUp();
-      copy_without_nan(kFixtures / name);
-      const AddModel add = name == "fp8" ? AddModel(add_fp8_model) : AddModel(add_turned_experts);
-      LoraOptions lora = lora_of(experts);
+      copy_without_nan(kQuantizedFixtures / name);
+      const AddModel add = name == "fp8" ? AddModel(add_blocks_of_fp8) : AddModel(add_turned_experts);
+      LoraOptions lora = merged_lora(experts);
       if (name == "mxfp4") lora.target_modules = {"all-experts"};
       make_adapter(add, lora);
       expect_from_memory(add);
@@ -285,12 +285,12 @@ TEST_F(MergedModel, OfQuantisedFilesIsWrittenInBFloat16) {
 
 TEST_F(MergedModel, RoundsTheBaseFirstIfAsked) {
   for (const AddModel& add :
-       {AddModel(add_dense_and_experts), AddModel(add_fused_experts), AddModel(add_turned_experts)}) {
+       {AddModel(add_small_model), AddModel(add_fused_experts), AddModel(add_turned_experts)}) {
     for (const PackedFormat* format : {&nf4_format(), &packed_int8_format(), &fp8_format()}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         SCOPED_TRACE(std::string(format->name()) + " " + std::string(name_of(dtype)));
         SetUp();
-        LoraOptions lora = lora_of(ExpertLora::kSplit);
+        LoraOptions lora = merged_lora(ExpertLora::kSplit);
         lora.target_modules = {"all-experts"};
         make_base(add, dtype);
         make_adapter(add, lora);
@@ -307,11 +307,11 @@ TEST_F(MergedModel, RoundsTheBaseFirstIfAsked) {
 }
 
 TEST_F(MergedModel, TensorsWithoutAnAdapterKeepTheirBytes) {
-  make_base(add_dense_and_experts, DType::kF16);
-  LoraOptions lora = lora_of(ExpertLora::kSplit);
+  make_base(add_small_model, DType::kF16);
+  LoraOptions lora = merged_lora(ExpertLora::kSplit);
   lora.target_modules = {"q_proj"};
-  make_adapter(add_dense_and_experts, lora);
-  const MergeReport report = merge(add_dense_and_experts);
+  make_adapter(add_small_model, lora);
+  const MergeReport report = merge(add_small_model);
   EXPECT_EQ(report.merged, 1);
   const SafetensorsFile before(root_ / "base/model.safetensors"), after(root_ / "merged/model.safetensors");
   ASSERT_EQ(before.entries().size(), after.entries().size());
@@ -324,51 +324,51 @@ TEST_F(MergedModel, TensorsWithoutAnAdapterKeepTheirBytes) {
 }
 
 TEST_F(MergedModel, HasTheAdaptersOwnValuesOfWhatItHoldsWhole) {
-  make_base(add_dense_and_experts, DType::kBF16);
-  make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit), {ParameterKind::kRouter, ParameterKind::kNorm});
-  expect_from_memory(add_dense_and_experts);
-  const MergeReport report = merge(add_dense_and_experts);
+  make_base(add_small_model, DType::kBF16);
+  make_adapter(add_small_model, merged_lora(ExpertLora::kSplit), {ParameterKind::kRouter, ParameterKind::kNorm});
+  expect_from_memory(add_small_model);
+  const MergeReport report = merge(add_small_model);
   compare(0);
   EXPECT_EQ(report.replaced, 2);
 }
 
 TEST_F(MergedModel, IsWrittenInAnotherDtype) {
-  make_base(add_dense_and_experts, DType::kBF16);
-  make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit));
-  expect_from_memory(add_dense_and_experts, DType::kF32);
-  const MergeReport report = merge(add_dense_and_experts, {.dtype = DType::kF32});
+  make_base(add_small_model, DType::kBF16);
+  make_adapter(add_small_model, merged_lora(ExpertLora::kSplit));
+  expect_from_memory(add_small_model, DType::kF32);
+  const MergeReport report = merge(add_small_model, {.dtype = DType::kF32});
   compare(unit_of(DType::kF32));
   EXPECT_LT(report.lost, 1e-5);
 }
 
 TEST_F(MergedModel, DoesNotDependOnThreadsNorOnShards) {
-  make_base(add_dense_and_experts, DType::kBF16);
-  make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit));
-  merge(add_dense_and_experts, {}, 1);
+  make_base(add_small_model, DType::kBF16);
+  make_adapter(add_small_model, merged_lora(ExpertLora::kSplit));
+  merge(add_small_model, {}, 1);
   const std::string one = contents(root_ / "merged/model.safetensors");
-  merge(add_dense_and_experts, {}, 4);
+  merge(add_small_model, {}, 4);
   EXPECT_TRUE(contents(root_ / "merged/model.safetensors") == one);
   fs::remove_all(root_ / "expected");
   fs::rename(root_ / "merged", root_ / "expected");
   fs::create_directories(root_ / "merged");
-  EXPECT_GT(merge(add_dense_and_experts, {.max_shard_size = 1000}, 4).files, 4);
+  EXPECT_GT(merge(add_small_model, {.max_shard_size = 1000}, 4).files, 4);
   compare(0);
 }
 
 TEST_F(MergedModel, SumsUpWhatItWrites) {
-  make_base(add_dense_and_experts, DType::kBF16);
-  make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit));
+  make_base(add_small_model, DType::kBF16);
+  make_adapter(add_small_model, merged_lora(ExpertLora::kSplit));
   FileChecksums checksums;
-  merge(add_dense_and_experts, {.max_shard_size = 4000, .checksums = &checksums});
+  merge(add_small_model, {.max_shard_size = 4000, .checksums = &checksums});
   FileChecksums read = Manifest::of(root_ / "merged", {}).files();
   read.erase("model.safetensors.index.json");
   EXPECT_EQ(checksums, read);
 }
 
 TEST_F(MergedModel, ChecksAtLeastATwentiethOfTheRowsOfEachTensorAndSaysSo) {
-  make_base(add_dense_and_experts, DType::kBF16);
-  make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit));
-  const MergeReport report = merge(add_dense_and_experts);
+  make_base(add_small_model, DType::kBF16);
+  make_adapter(add_small_model, merged_lora(ExpertLora::kSplit));
+  const MergeReport report = merge(add_small_model);
   // q 6 and o 24 rows, three experts with 30, 30 and 24.
   EXPECT_EQ(report.rows, 6 + 24 + 3 * (30 + 30 + 24));
   EXPECT_EQ(report.sampled_rows, 1 + 2 + 3 * (2 + 2 + 2));
@@ -394,9 +394,9 @@ TEST_F(MergedModel, ChecksAtLeastATwentiethOfTheRowsOfEachTensorAndSaysSo) {
 
 /// A byte of any tensor, merged or not, that changes between writing and checking is detected, with the tensor's name.
 TEST_F(MergedModel, AByteThatChangesAfterItWasWrittenIsFound) {
-  make_base(add_dense_and_experts, DType::kBF16);
-  make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit));
-  const MergeReport report = merge(add_dense_and_experts);
+  make_base(add_small_model, DType::kBF16);
+  make_adapter(add_small_model, merged_lora(ExpertLora::kSplit));
+  const MergeReport report = merge(add_small_model);
   fs::rename(root_ / "merged/model.safetensors", root_ / "expected/model.safetensors");
   const SafetensorsFile whole(root_ / "expected/model.safetensors");
   for (const SafetensorsEntry& entry : whole.entries()) {
@@ -412,7 +412,7 @@ TEST_F(MergedModel, AByteThatChangesAfterItWasWrittenIsFound) {
         file.put(static_cast<char>(byte ^ 1));
       };
       try {
-        merge(add_dense_and_experts, {.progress = damage});
+        merge(add_small_model, {.progress = damage});
         FAIL() << entry.name;
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::kCheckFailed);
@@ -425,10 +425,10 @@ TEST_F(MergedModel, AByteThatChangesAfterItWasWrittenIsFound) {
 
 /// Makes a product wrong before its checksum is computed, so that the checksum matches the file.
 TEST_F(MergedModel, AWrongProductIsFound) {
-  for (const AddModel& add : {AddModel(add_dense_and_experts), AddModel(add_turned_experts)}) {
+  for (const AddModel& add : {AddModel(add_small_model), AddModel(add_turned_experts)}) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       SetUp();
-      LoraOptions lora = lora_of(ExpertLora::kSplit);
+      LoraOptions lora = merged_lora(ExpertLora::kSplit);
       lora.target_modules = {"all-experts"};
       make_base(add, dtype);
       make_adapter(add, lora);
@@ -473,11 +473,11 @@ TEST_F(MergedModel, AWrongProductIsFound) {
 }
 
 TEST_F(MergedModel, WithNumbersThatAreNotFiniteIsNotWritten) {
-  make_base(add_dense_and_experts, DType::kBF16);
+  make_base(add_small_model, DType::kBF16);
   ThreadPool pool(1);
-  make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit));
+  make_adapter(add_small_model, merged_lora(ExpertLora::kSplit));
   ParameterStore store;
-  describe(store, add_dense_and_experts);
+  describe(store, add_small_model);
   const Checkpoint base = Checkpoint::open(root_ / "base");
   const CheckpointMap map = map_checkpoint(base, store);
   load_adapter_values(root_ / "adapter", store, base, map, pool);
@@ -496,12 +496,12 @@ TEST_F(MergedModel, WithNumbersThatAreNotFiniteIsNotWritten) {
 }
 
 TEST_F(MergedModel, RoundingThatLosesTheAdapterIsMeasured) {
-  make_base(add_dense_and_experts, DType::kBF16);
-  LoraOptions lora = lora_of(ExpertLora::kSplit);
+  make_base(add_small_model, DType::kBF16);
+  LoraOptions lora = merged_lora(ExpertLora::kSplit);
   lora.alpha = 1e-3;  // its change is far below a bfloat16 unit of the weights
-  make_adapter(add_dense_and_experts, lora);
-  EXPECT_GT(merge(add_dense_and_experts).lost, 0.9);
-  EXPECT_LT(merge(add_dense_and_experts, {.dtype = DType::kF32}).lost, 0.01);
+  make_adapter(add_small_model, lora);
+  EXPECT_GT(merge(add_small_model).lost, 0.9);
+  EXPECT_LT(merge(add_small_model, {.dtype = DType::kF32}).lost, 0.01);
 }
 
 TEST_F(MergedModel, CarriedTensorsKeepTheirBytes) {
@@ -519,7 +519,7 @@ TEST_F(MergedModel, CarriedTensorsKeepTheirBytes) {
     writer.write("0123456789ABCDEF", 16);
     writer.finish();
   }
-  LoraOptions lora = lora_of(ExpertLora::kSplit);
+  LoraOptions lora = merged_lora(ExpertLora::kSplit);
   lora.target_modules = {"attention"};
   make_adapter(add, lora);
   merge(add, {.dtype = DType::kBF16});

@@ -25,7 +25,7 @@ void add_dense_and_experts(ParameterStore& store) {
 }
 
 /// Experts as in gpt-oss: [E, in, out], rows of gate and up alternately.
-void add_transposed_experts(ParameterStore& store) {
+void add_gpt_oss_experts(ParameterStore& store) {
   const std::string experts = "model.layers.0.mlp.experts.";
   store.add(
       {experts + "gate_up_proj", {3, 334, 96}, ParameterKind::kExpertsGateUp, 0, {}, FileOrder::kTransposedInterleaved},
@@ -104,10 +104,10 @@ TEST_F(QuantisedModel, InFp8BlocksHasTheRoundedMatricesOfItsLayers) {
 }
 
 TEST_F(QuantisedModel, InMxfp4HasTheRoundedExperts) {
-  const std::vector<RoundedTensor> rounded = write(add_transposed_experts, QuantMethod::kMxfp4);
+  const std::vector<RoundedTensor> rounded = write(add_gpt_oss_experts, QuantMethod::kMxfp4);
   ASSERT_EQ(rounded.size(), 2u);
   for (const RoundedTensor& tensor : rounded) EXPECT_LT(tensor.error, 0.2) << tensor.name;
-  expect_rounded(add_transposed_experts, mxfp4_format(), 2);
+  expect_rounded(add_gpt_oss_experts, mxfp4_format(), 2);
 }
 
 TEST_F(QuantisedModel, WithoutAMatrixOfTheFormatIsRefused) {
@@ -116,7 +116,7 @@ TEST_F(QuantisedModel, WithoutAMatrixOfTheFormatIsRefused) {
 
 TEST_F(QuantisedModel, NumbersThatAreNotFiniteAreRefused) {
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_THAT(testing::user_error([&] { write(add_transposed_experts, QuantMethod::kMxfp4, infinity); }),
+  EXPECT_THAT(testing::user_error([&] { write(add_gpt_oss_experts, QuantMethod::kMxfp4, infinity); }),
               HasSubstr("not finite"));
 }
 

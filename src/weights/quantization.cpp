@@ -10,16 +10,16 @@ namespace hone {
 
 namespace {
 
-constexpr const char* kKey = "quantization_config";
+constexpr const char* kQuantizationKey = "quantization_config";
 constexpr const char* kReadable =
     "use the bfloat16 checkpoint of the model, or one quantised as fp8 blocks, mxfp4 or by bitsandbytes";
 constexpr const char* kRounded =
     "use the bfloat16 checkpoint of the model with base_weight_dtype: int4_128 or nf4, which rounds it while it is "
     "read";
-constexpr int64_t kLargestBlock = 1 << 20;
+constexpr int64_t kLargestQuantizedBlock = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& field, const Json& value, const std::string& file) {
-  throw UserError(fmt::format("{}.{}: {} is not supported", kKey, field, value.dump()), file, kReadable);
+  throw UserError(fmt::format("{}.{}: {} is not supported", kQuantizationKey, field, value.dump()), file, kReadable);
 }
 
 void read_block_size(const Json& quantization, const std::string& file, Quantization& result) {
@@ -27,7 +27,7 @@ void read_block_size(const Json& quantization, const std::string& file, Quantiza
   if (!quantization.contains(kBlockSize)) return;  // 128 x 128, as transformers takes it
   const Json& size = quantization[kBlockSize];
   const auto is_size = [](const Json& n) {
-    return n.is_number_integer() && n.get<int64_t>() > 0 && n.get<int64_t>() <= kLargestBlock;
+    return n.is_number_integer() && n.get<int64_t>() > 0 && n.get<int64_t>() <= kLargestQuantizedBlock;
   };
   if (!size.is_array() || size.size() != 2 || !is_size(size[0]) || !is_size(size[1])) refuse(kBlockSize, size, file);
   result.block_rows = size[0].get<int64_t>();
@@ -43,7 +43,7 @@ bool is_true(const Json& quantization, const char* key) {
   for (const auto& [name, title] :
        {std::pair{"gptq", "GPTQ"}, {"awq", "AWQ"}, {"auto-round", "AutoRound"}, {"hqq", "HQQ"}}) {
     if (method == name)
-      throw UserError(fmt::format("{} checkpoints are not read ({}.quant_method)", title, kKey), file, kRounded);
+      throw UserError(fmt::format("{} checkpoints are not read ({}.quant_method)", title, kQuantizationKey), file, kRounded);
   }
   refuse("quant_method", method, file);
 }
@@ -63,9 +63,9 @@ std::string Quantization::name() const {
 }
 
 std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
-  if (!config.is_object() || !config.contains(kKey) || config[kKey].is_null()) return std::nullopt;
-  const Json& quantization = config[kKey];
-  if (!quantization.is_object()) throw UserError(fmt::format("{} is not an object", kKey), file);
+  if (!config.is_object() || !config.contains(kQuantizationKey) || config[kQuantizationKey].is_null()) return std::nullopt;
+  const Json& quantization = config[kQuantizationKey];
+  if (!quantization.is_object()) throw UserError(fmt::format("{} is not an object", kQuantizationKey), file);
   const Json method = quantization.contains("quant_method") ? quantization["quant_method"] : Json(nullptr);
   Quantization result;
   if (method == "mxfp4") {
@@ -98,12 +98,12 @@ Json quantized_config(Json config, QuantMethod method, const std::vector<std::st
     quantization["fmt"] = "e4m3";
     quantization["weight_block_size"] = {128, 128};
   }
-  config[kKey] = quantization;
+  config[kQuantizationKey] = quantization;
   return config;
 }
 
 Json unquantized_config(Json config) {
-  if (config.erase(kKey) == 0) return config;
+  if (config.erase(kQuantizationKey) == 0) return config;
   config.erase("torch_dtype");
   config["dtype"] = "bfloat16";
   return config;

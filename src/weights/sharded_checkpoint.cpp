@@ -22,9 +22,9 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
-constexpr int64_t kMostElements = int64_t{1} << 48;
+constexpr int64_t kMostTorchElements = int64_t{1} << 48;
 constexpr size_t kMostChunks = 16384;  // per tensor: one per rank
-constexpr size_t kMostDimensions = 64;
+constexpr size_t kMostTorchDimensions = 64;
 constexpr uint64_t kBytesOfChunk = 16;  // minimum metadata of a chunk: two sizes, an index, a position
 
 const std::set<std::string>& metadata_names() {
@@ -65,7 +65,7 @@ const std::set<std::string>& metadata_names() {
   return names;
 }
 
-constexpr std::array<std::pair<std::string_view, DType>, 4> kDTypes = {{{"torch.float32", DType::kF32},
+constexpr std::array<std::pair<std::string_view, DType>, 4> kTorchDTypes = {{{"torch.float32", DType::kF32},
                                                                         {"torch.bfloat16", DType::kBF16},
                                                                         {"torch.float16", DType::kF16},
                                                                         {"torch.float64", DType::kF64}}};
@@ -113,10 +113,10 @@ class MetadataReader {
       broken(fmt::format("'{}' is not a torch.Size", name));
     }
     const std::vector<const PickleValue*>& items = value.arguments->items[0]->items;
-    if (items.size() > kMostDimensions) broken(fmt::format("'{}' has {} dimensions", name, items.size()));
+    if (items.size() > kMostTorchDimensions) broken(fmt::format("'{}' has {} dimensions", name, items.size()));
     std::vector<int64_t> sizes;
     for (const PickleValue* item : items) {
-      if (!item->is(Kind::kInteger) || item->integer < 0 || item->integer > kMostElements) {
+      if (!item->is(Kind::kInteger) || item->integer < 0 || item->integer > kMostTorchElements) {
         broken(fmt::format("'{}' has an invalid size", name));
       }
       sizes.push_back(item->integer);
@@ -131,7 +131,7 @@ class MetadataReader {
   std::optional<DType> dtype(const PickleValue& tensor) const {
     const PickleValue* state = field(tensor, "properties").state;
     if (state == nullptr || !state->is(Kind::kTuple) || state->items.empty()) broken("a tensor has no properties");
-    for (const auto& [name, dtype] : kDTypes) {
+    for (const auto& [name, dtype] : kTorchDTypes) {
       if (state->items[0]->text == name) return dtype;
     }
     return std::nullopt;
@@ -288,7 +288,7 @@ void check_cover(const MetadataReader& reader, const ShardedCheckpoint::Tensor& 
 void check_numel(const MetadataReader& reader, const ShardedCheckpoint::Tensor& tensor) {
   int64_t numel = 1;
   for (const int64_t size : tensor.shape) {
-    if (size != 0 && numel > kMostElements / size) reader.broken("the size of '" + tensor.key + "' is too large");
+    if (size != 0 && numel > kMostTorchElements / size) reader.broken("the size of '" + tensor.key + "' is too large");
     numel *= size;
   }
 }

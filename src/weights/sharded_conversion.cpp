@@ -23,7 +23,7 @@ using SourceTensor = ShardedCheckpoint::Tensor;
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 
 /// A tensor of the checkpoint and the positions of its matrices in a parameter, `stride` elements apart.
-struct Piece {
+struct ConvertedPiece {
   const SourceTensor* tensor = nullptr;
   Shape shape;  ///< in memory order
   int64_t offset = 0;
@@ -31,7 +31,7 @@ struct Piece {
   int64_t stride = 0;
 };
 
-using Pieces = std::vector<Piece>;
+using Pieces = std::vector<ConvertedPiece>;
 
 DType file_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF32 : dtype; }
 
@@ -114,7 +114,7 @@ class SourceFinder {
     return pieces;
   }
 
-  Piece checked(const std::string& name, Piece piece) {
+  ConvertedPiece checked(const std::string& name, ConvertedPiece piece) {
     piece.tensor = take(name);
     const std::vector<int64_t> expected = dims_of(file_shape(piece.order, piece.shape));
     if (piece.tensor->shape != expected) {
@@ -132,7 +132,7 @@ class SourceFinder {
 
 /// Copies a piece's elements into the parameter; T only has to have their size.
 template <class T>
-void place(const Piece& piece, const std::byte* from, std::byte* parameter) {
+void place(const ConvertedPiece& piece, const std::byte* from, std::byte* parameter) {
   const MatrixOrder order(piece.order, piece.shape);
   const auto* file = reinterpret_cast<const T*>(from);
   auto* memory = reinterpret_cast<T*>(parameter) + piece.offset;
@@ -152,7 +152,7 @@ class ParameterReader {
     const DType dtype = pieces.front().tensor->dtype;
     values_ = {};
     values_.resize(static_cast<size_t>(parameter.shape().numel()) * size_of(dtype));
-    for (const Piece& piece : pieces) {
+    for (const ConvertedPiece& piece : pieces) {
       if (piece.tensor->dtype != dtype) {
         throw UserError(fmt::format("the tensors of '{}' are {} and {}", parameter.name(), name_of(dtype),
                                     name_of(piece.tensor->dtype)),
@@ -182,11 +182,11 @@ class ParameterReader {
 
 template <class T>
 void write_converted(SafetensorsWriter& writer, DType to, const std::byte* values, int64_t count) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
+  constexpr int64_t kCopiedPiece = int64_t{1} << 20;
   std::vector<float> floats;
-  for (int64_t begin = 0; begin < count; begin += kPiece) {
+  for (int64_t begin = 0; begin < count; begin += kCopiedPiece) {
     floats.clear();
-    for (int64_t i = begin; i < std::min(count, begin + kPiece); ++i) {
+    for (int64_t i = begin; i < std::min(count, begin + kCopiedPiece); ++i) {
       T value;
       std::memcpy(&value, values + static_cast<size_t>(i) * sizeof(T), sizeof(T));
       floats.push_back(static_cast<float>(value));

@@ -21,7 +21,7 @@
 namespace hone {
 namespace {
 
-constexpr size_t kMostBytes = size_t{64} << 20;  // of a line
+constexpr size_t kMostPromptBytes = size_t{64} << 20;  // of a line
 constexpr int kPollMilliseconds = 100;           // another thread may receive the signal
 
 // A signal handler can access static storage only.
@@ -67,7 +67,7 @@ LineReader::Event LineReader::next(std::string& line) {
     if (got < 0 && errno == EINTR) continue;
     ended_ = got <= 0;  // a closed terminal ends the conversation, too
     if (got > 0) buffer_.append(bytes, static_cast<size_t>(got));
-    if (buffer_.size() > kMostBytes) {
+    if (buffer_.size() > kMostPromptBytes) {
       throw UserError("a line is longer than 64 MiB", "standard input", "write shorter messages");
     }
   }
@@ -87,9 +87,9 @@ constexpr const char* kHelp =
     "  A line that ends in \\ continues in the next line; // at the start means /. Ctrl-C stops an answer.\n";
 
 /// The messages so far.
-class Conversation {
+class ChatSession {
  public:
-  explicit Conversation(std::string system) : system_(std::move(system)) {}
+  explicit ChatSession(std::string system) : system_(std::move(system)) {}
 
   Json messages() const {
     Json all = Json::array();
@@ -264,7 +264,7 @@ class ChatRun {
   const ChatOptions& options_;
   const Terminal terminal_ = Terminal::of(2);
   InferenceModel model_;
-  Conversation conversation_;
+  ChatSession conversation_;
   bool interactive_;
   LineReader reader_;
   int64_t max_length_ = 0;

@@ -41,7 +41,7 @@ void add_sets(GroupBuilder group) {
       .field(kData, &Data::ignore_columns);
 }
 
-void add_length(GroupBuilder group) {
+void add_sample_length(GroupBuilder group) {
   group.key("max_length", "Longest sample in tokens, and the length of a pack.")
       .field(kData, &Data::max_length)
       .at_least(2)
@@ -183,7 +183,7 @@ void add_preparation(GroupBuilder group) {
 void add_data_keys(std::vector<KeySpec>& table) {
   add_sets({table, "Data sets"});
   add_preparation({table, "Data sets"});
-  add_length({table, "Length and packing"});
+  add_sample_length({table, "Length and packing"});
   add_template({table, "Templates and loss mask"});
 }
 

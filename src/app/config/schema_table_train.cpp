@@ -9,7 +9,7 @@ using Optim = RunConfig::Optim;
 using Machine = RunConfig::Machine;
 constexpr auto kSchedule = &RunConfig::schedule;
 constexpr auto kOptim = &RunConfig::optim;
-constexpr auto kMachine = &RunConfig::machine;
+constexpr auto kRunMachine = &RunConfig::machine;
 constexpr double kLargestBatch = 1e9;  // so that the product of two fits 64 bits
 
 std::string ratio_below_one(const ConfigNode& node) {
@@ -206,36 +206,36 @@ void add_optimizer(GroupBuilder group) {
 
 void add_machine(GroupBuilder group) {
   group.key("device", "Where to compute: auto takes a GPU if there is one; cuda:1 is the second.")
-      .field(kMachine, &Machine::device)
+      .field(kRunMachine, &Machine::device)
       .choices({"auto", "cpu", "cuda"})
       .numbered("cuda")
       .spelled({{"gpu", "cuda"}})
       .alias("use_cpu", when_true("cpu"))
       .alias("no_cuda", when_true("cpu"));
   group.key("threads", "CPU threads.")
-      .field(kMachine, &Machine::threads)
+      .field(kRunMachine, &Machine::threads)
       .at_least(1)
       .at_most(4096)
       .unset({"auto", "all"})
       .default_note("all cores")
       .alias({"num_threads", "kt_num_threads", "accelerate_kt_num_threads"});
   group.key("seed", "Fixes everything that is random.")
-      .field(kMachine, &Machine::seed)
+      .field(kRunMachine, &Machine::seed)
       .at_least(0)
       .alias({"random_seed", "train_seed"});
   group.key("data_seed", "The order of the samples and the validation split.")
-      .field(kMachine, &Machine::data_seed)
+      .field(kRunMachine, &Machine::data_seed)
       .at_least(0)
       .default_note("seed");
   group
       .key("auto_find_batch_size",
            "Halve per_device_train_batch_size, and double the accumulation, until the memory plan fits.")
-      .field(kMachine, &Machine::auto_find_batch_size);
+      .field(kRunMachine, &Machine::auto_find_batch_size);
   group
       .key("cuda_graphs",
            "Queue a step whose sizes were seen before in one call, which saves the time that small models leave a GPU "
            "waiting for the host; auto: where that can be done, true: or stop with an error.")
-      .field(kMachine, &Machine::cuda_graphs)
+      .field(kRunMachine, &Machine::cuda_graphs)
       .choices({"auto", "true", "false"})
       .spelled({{"yes", "true"}, {"no", "false"}});
   group
@@ -243,12 +243,12 @@ void add_machine(GroupBuilder group) {
            "Log where the time of some steps goes, stage by stage (output_dir/profile-stages.json), and write their "
            "time line, with a lane for each thread on a CPU, to output_dir/profile.json; those of experts on the CPU "
            "beside a GPU to profile-host.json and profile-host-stages.json.")
-      .field(kMachine, &Machine::profile);
+      .field(kRunMachine, &Machine::profile);
   group
       .key("profile_steps",
            "Steps that profile: true records, after the first three; 0: all, evaluations included. The time line is "
            "written step by step, so a run that a signal ends has it too.")
-      .field(kMachine, &Machine::profile_steps)
+      .field(kRunMachine, &Machine::profile_steps)
       .at_least(0);
 }
 

@@ -15,7 +15,7 @@
 namespace hone {
 namespace {
 
-using Kind = PythonToken::Kind;
+using TokenKind = PythonToken::Kind;
 
 class Tokens {
  public:
@@ -23,15 +23,15 @@ class Tokens {
 
   std::vector<PythonToken> all() {
     while (at_ < text_.size()) step();
-    add(Kind::kLineEnd, "");
-    add(Kind::kEnd, "");
+    add(TokenKind::kLineEnd, "");
+    add(TokenKind::kEnd, "");
     return std::move(tokens_);
   }
 
  private:
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   static bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-  void add(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+  void add(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
   void step() {
     const char c = peek();
@@ -41,7 +41,7 @@ class Tokens {
       at_ += 2;
       ++line_;
     } else if (c == '\n') {
-      if (depth_ == 0) add(Kind::kLineEnd, "");
+      if (depth_ == 0) add(TokenKind::kLineEnd, "");
       ++at_;
       ++line_;
     } else if (std::isspace(static_cast<unsigned char>(c))) {
@@ -64,7 +64,7 @@ class Tokens {
            ((peek() == '-' || peek() == '+') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E'))) {
       ++at_;
     }
-    add(Kind::kNumber, text_.substr(begin, at_ - begin));
+    add(TokenKind::kNumber, text_.substr(begin, at_ - begin));
   }
 
   void word() {
@@ -73,20 +73,20 @@ class Tokens {
     const std::string word = text_.substr(begin, at_ - begin);
     const bool prefix = word.size() <= 2 && word.find_first_not_of("rRbBuUfF") == std::string::npos;
     if (prefix && (peek() == '"' || peek() == '\'')) return string(word);
-    add(Kind::kName, word);
+    add(TokenKind::kName, word);
   }
 
   void operation(char c) {
     if (c == '(' || c == '[' || c == '{') ++depth_;
     if (c == ')' || c == ']' || c == '}') depth_ = std::max(0, depth_ - 1);
     const bool power = c == '*' && peek(1) == '*', equal = (c == '=' || c == '!') && peek(1) == '=';
-    add(Kind::kOperator, text_.substr(at_, power || equal ? 2 : 1));
+    add(TokenKind::kOperator, text_.substr(at_, power || equal ? 2 : 1));
     at_ += power || equal ? 2 : 1;
   }
 
   void string(const std::string& prefix) {
     const bool raw = prefix.find_first_of("rR") != std::string::npos;
-    const Kind kind = prefix.find_first_of("fF") != std::string::npos ? Kind::kFormatted : Kind::kString;
+    const TokenKind kind = prefix.find_first_of("fF") != std::string::npos ? TokenKind::kFormatted : TokenKind::kString;
     const int line = line_;
     const char quote = peek();
     const bool triple = peek(1) == quote && peek(2) == quote;
@@ -201,7 +201,7 @@ class Reader {
 
   PythonScript read() {
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      if (tokens_[i].kind != Kind::kName) continue;
+      if (tokens_[i].kind != TokenKind::kName) continue;
       assignment(i);
       if (is(i + 1, "(")) call(i);
     }
@@ -215,7 +215,7 @@ class Reader {
 
  private:
   bool is(size_t at, const char* text) const {
-    return at < tokens_.size() && tokens_[at].kind == Kind::kOperator && tokens_[at].text == text;
+    return at < tokens_.size() && tokens_[at].kind == TokenKind::kOperator && tokens_[at].text == text;
   }
   std::string where(size_t at) const { return fmt::format("{}:{}", name_, tokens_[at].line); }
   void look(const std::string& said, size_t at, const std::string& why) {
@@ -224,13 +224,13 @@ class Reader {
 
   /// Reads a statement NAME = literal, or NAME: type = literal.
   void assignment(size_t at) {
-    if (at > 0 && tokens_[at - 1].kind != Kind::kLineEnd) return;
+    if (at > 0 && tokens_[at - 1].kind != TokenKind::kLineEnd) return;
     size_t equals = at + 1;
-    if (is(equals, ":") && tokens_[equals + 1].kind == Kind::kName) equals += 2;
+    if (is(equals, ":") && tokens_[equals + 1].kind == TokenKind::kName) equals += 2;
     if (!is(equals, "=")) return;
     size_t end = equals + 1;
     const std::optional<Node> value = expression(end, 0);
-    if (value && tokens_[end].kind == Kind::kLineEnd) {
+    if (value && tokens_[end].kind == TokenKind::kLineEnd) {
       variables_[tokens_[at].text] = *value;
     } else {
       variables_.erase(tokens_[at].text);
@@ -261,8 +261,8 @@ class Reader {
     Node data;
     data.kind = Node::Kind::kMapping;
     data.where = where(at);
-    for (int position = 0; !is(at, ")") && tokens_[at].kind != Kind::kEnd; ++position) {
-      const bool named = tokens_[at].kind == Kind::kName && is(at + 1, "=");
+    for (int position = 0; !is(at, ")") && tokens_[at].kind != TokenKind::kEnd; ++position) {
+      const bool named = tokens_[at].kind == TokenKind::kName && is(at + 1, "=");
       const std::string name = named ? tokens_[at].text : "";
       const size_t begin = named ? at + 2 : at;
       size_t end = begin;
@@ -353,7 +353,7 @@ class Reader {
   std::optional<Node> expression(size_t& at, int depth) {
     if (depth > kMaxDepth) return std::nullopt;
     std::optional<Node> left = term(at, depth);
-    while (left && tokens_[at].kind == Kind::kOperator) {
+    while (left && tokens_[at].kind == TokenKind::kOperator) {
       const std::string sign = tokens_[at].text;
       if (std::string_view("+-*/**").find(sign) == std::string_view::npos) break;
       const size_t place = at++;
@@ -384,24 +384,24 @@ class Reader {
     }
     if (is(at, "[") || is(at, "(")) return sequence(at, depth);
     if (is(at, "{")) return dictionary(at, depth);
-    if (token.kind == Kind::kNumber) {
+    if (token.kind == TokenKind::kNumber) {
       std::string text = token.text;
       std::erase(text, '_');
       return scalar(text, at++);
     }
-    if (token.kind == Kind::kString) {
+    if (token.kind == TokenKind::kString) {
       Node text = scalar("", at, true);
-      while (tokens_[at].kind == Kind::kString) text.text += tokens_[at++].text;
+      while (tokens_[at].kind == TokenKind::kString) text.text += tokens_[at++].text;
       return text;
     }
-    if (token.kind == Kind::kName) return named(at);
+    if (token.kind == TokenKind::kName) return named(at);
     return std::nullopt;
   }
 
   std::optional<Node> named(size_t& at) {
     const size_t place = at;
     std::string path = tokens_[at++].text;
-    while (is(at, ".") && tokens_[at + 1].kind == Kind::kName) {
+    while (is(at, ".") && tokens_[at + 1].kind == TokenKind::kName) {
       path += "." + tokens_[at + 1].text;
       at += 2;
     }
@@ -459,7 +459,7 @@ class Reader {
 
   /// The position of the comma or bracket that ends the argument at `at`.
   size_t behind(size_t at) const {
-    for (int depth = 0; tokens_[at].kind != Kind::kEnd; ++at) {
+    for (int depth = 0; tokens_[at].kind != TokenKind::kEnd; ++at) {
       if (is(at, "(") || is(at, "[") || is(at, "{")) ++depth;
       if (depth == 0 && (is(at, ",") || is(at, ")"))) return at;
       if (is(at, ")") || is(at, "]") || is(at, "}")) --depth;

@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kFailed = static_cast<int>(ExitCode::kDeviceFailed);
-constexpr auto kPause = std::chrono::milliseconds(50);
+constexpr auto kLaunchPause = std::chrono::milliseconds(50);
 /// Time for the other ranks to save and end after a rank has failed; later they are ended.
 constexpr auto kTimeToSave = std::chrono::minutes(10);
 constexpr auto kTimeToDie = std::chrono::seconds(30);
@@ -143,7 +143,7 @@ int wait_for(Ranks& ranks, CaughtSignals& signals) {
       told = Clock::now();
     }
     if (told && Clock::now() - *told > kTimeToDie) ranks.send(SIGKILL);
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kLaunchPause);
   }
   return ranks.code();
 }

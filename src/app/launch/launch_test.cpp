@@ -262,7 +262,7 @@ TEST(SlurmScript, RefusesValuesThatWouldNotBeOne) {
 }
 
 /// The exit code of a shell that start_process has started; 128 + signal if one ended it.
-int shell(const std::string& script) {
+int script_status(const std::string& script) {
   int status = 0;
   ::waitpid(start_process({"/bin/sh", "-c", script}, {}), &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -274,7 +274,7 @@ TEST(RankProcesses, SignalsAreCaughtHereAndEndWhatIsStarted) {
     ::raise(signal);
     EXPECT_EQ(signals.take(), signal);
     EXPECT_EQ(signals.take(), 0);
-    EXPECT_EQ(shell("kill -" + std::to_string(signal) + " $$; exit 7"), 128 + signal);
+    EXPECT_EQ(script_status("kill -" + std::to_string(signal) + " $$; exit 7"), 128 + signal);
   }
 }
 
@@ -284,8 +284,8 @@ TEST(RankProcesses, SignalsThatWereIgnoredStayIgnored) {
     CaughtSignals signals;
     ::raise(SIGHUP);
     EXPECT_EQ(signals.take(), 0);
-    EXPECT_EQ(shell("kill -HUP $$; exit 7"), 7);
-    EXPECT_EQ(shell("kill -TERM $$; exit 7"), 128 + SIGTERM);
+    EXPECT_EQ(script_status("kill -HUP $$; exit 7"), 7);
+    EXPECT_EQ(script_status("kill -TERM $$; exit 7"), 128 + SIGTERM);
   }
   ::raise(SIGHUP);  // ends the test unless it is still ignored
   ::signal(SIGHUP, SIG_DFL);

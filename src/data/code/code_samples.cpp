@@ -11,7 +11,7 @@
 namespace hone {
 namespace {
 
-constexpr std::array<std::string_view, kCodeSampleKinds> kNames = {
+constexpr std::array<std::string_view, kCodeSampleKinds> kKindNames = {
     "full_file",        "chunk",      "function_signature", "struct_definition",
     "trait_definition", "impl_block", "module_structure"};
 
@@ -154,15 +154,15 @@ class FileSampler {
 
 }  // namespace
 
-std::string_view name_of(CodeSampleKind kind) { return kNames[static_cast<size_t>(kind)]; }
+std::string_view name_of(CodeSampleKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 
 CodeSampleKind code_sample_kind_of(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) {
-    throw UserError(fmt::format("there is no kind of code sample '{}'.{}", name, did_you_mean(name, kNames)),
-                    "datasets", fmt::format("kinds are {}", fmt::join(kNames, ", ")));
+  const auto found = std::find(kKindNames.begin(), kKindNames.end(), name);
+  if (found == kKindNames.end()) {
+    throw UserError(fmt::format("there is no kind of code sample '{}'.{}", name, did_you_mean(name, kKindNames)),
+                    "datasets", fmt::format("kinds are {}", fmt::join(kKindNames, ", ")));
   }
-  return static_cast<CodeSampleKind>(found - kNames.begin());
+  return static_cast<CodeSampleKind>(found - kKindNames.begin());
 }
 
 std::vector<CodeSample> code_samples(std::string_view text, CodeLanguage language, const std::string& path,

@@ -6,7 +6,7 @@ namespace hone {
 
 namespace {
 
-OpCase over_documents(BenchData& data) {
+OpCase conv_over_documents(BenchData& data) {
   const BenchSizes& sizes = data.sizes;
   const int64_t width = sizes.delta.width();
   const auto x = data.input(width);
@@ -24,7 +24,7 @@ OpCase over_documents(BenchData& data) {
 
 void causal_conv_cases(OpCases& cases) {
   if (cases.sizes.delta.value_heads == 0) return;
-  cases.add(OpGroup::kMemoryBound, {"causal_conv", "causal_conv grad"}, over_documents);
+  cases.add(OpGroup::kMemoryBound, {"causal_conv", "causal_conv grad"}, conv_over_documents);
 }
 
 }  // namespace hone

@@ -8,7 +8,7 @@ namespace hone {
 
 namespace {
 
-OpCase over_documents(BenchData& data) {
+OpCase rule_over_documents(BenchData& data) {
   const BenchSizes& sizes = data.sizes;
   const DeltaHeads heads{.num_key_heads = sizes.delta.key_heads,
                          .num_value_heads = sizes.delta.value_heads,
@@ -52,7 +52,7 @@ OpCase over_documents(BenchData& data) {
 
 void gated_delta_rule_cases(OpCases& cases) {
   if (cases.sizes.delta.value_heads == 0) return;
-  cases.add(OpGroup::kAttention, {"gated_delta_rule", "gated_delta_rule grad"}, over_documents);
+  cases.add(OpGroup::kAttention, {"gated_delta_rule", "gated_delta_rule grad"}, rule_over_documents);
 }
 
 }  // namespace hone

@@ -86,13 +86,13 @@ void expect_within(const Matrix& got, const Sums& want, int factors, int roundin
   }
 }
 
-struct Sizes {
+struct LayerSizes {
   int64_t tokens, in, out, rank;
 };
 
 /// One layer with an adapter: activations and base weights of one dtype, the adapter in float32, dropout or none, and
 /// every gradient added to what is there.
-void expect_layer_within_bounds(const Sizes& sizes, DType dtype, float dropout) {
+void expect_layer_within_bounds(const LayerSizes& sizes, DType dtype, float dropout) {
   SCOPED_TRACE(::testing::Message() << name_of(dtype) << " T " << sizes.tokens << " in " << sizes.in << " out "
                                     << sizes.out << " r " << sizes.rank << " dropout " << dropout);
   const auto [tokens, in, out, rank] = sizes;
@@ -237,7 +237,7 @@ void expect_layer_within_bounds(const Sizes& sizes, DType dtype, float dropout) 
 }
 
 TEST(LinearBounds, LayersBeyondOneTile) {
-  for (const Sizes& sizes : {Sizes{1, 8, 16, 1},
+  for (const LayerSizes& sizes : {LayerSizes{1, 8, 16, 1},
                              {65, 136, 40, 5},
                              {300, 264, 72, 16},
                              {77, 72, 520, 33},

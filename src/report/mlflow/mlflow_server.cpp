@@ -19,7 +19,7 @@ using Kind = MlflowError::Kind;
 using Parameters = httplib::Params;
 
 /// JSON has no NaN and infinities; the API accepts them as text.
-Json number(double value) {
+Json mlflow_number(double value) {
   if (std::isfinite(value)) return value;
   return nonfinite_name(value);
 }
@@ -104,7 +104,7 @@ class MlflowServer : public MlflowStore {
   void log_points(std::span<const MlflowPoint> points) override {
     Json list = Json::array();
     for (const MlflowPoint& p : points) {
-      list.push_back({{"key", p.key}, {"value", number(p.value)}, {"timestamp", p.timestamp}, {"step", p.step}});
+      list.push_back({{"key", p.key}, {"value", mlflow_number(p.value)}, {"timestamp", p.timestamp}, {"step", p.step}});
     }
     post("runs/log-batch", {{"run_id", run_id_}, {"metrics", list}});
   }

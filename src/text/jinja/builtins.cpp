@@ -226,8 +226,8 @@ bool is_divisible(Interp& interp, const Value& v, const Args& args) {
 bool has_case(Interp& interp, const Value& v, std::string_view method) {
   return is_true(find_string_method(method)(interp, Value::string(interp.text_of(v)), {}));
 }
-bool is_upper(Interp& interp, const Value& v, const Args&) { return has_case(interp, v, "isupper"); }
-bool is_lower(Interp& interp, const Value& v, const Args&) { return has_case(interp, v, "islower"); }
+bool has_upper_case(Interp& interp, const Value& v, const Args&) { return has_case(interp, v, "isupper"); }
+bool has_lower_case(Interp& interp, const Value& v, const Args&) { return has_case(interp, v, "islower"); }
 
 const Value& other(Interp& interp, const Value& v, const Args& args) {
   const Value* value = args.bind("the test", {"other"}, 1)[0];
@@ -271,7 +271,7 @@ Predicate find_predicate(std::string_view name) {
       {"false", is_false_itself}, {"callable", is_callable},
       {"escaped", is_escaped},    {"odd", is_odd},
       {"even", is_even},          {"divisibleby", is_divisible},
-      {"upper", is_upper},        {"lower", is_lower},
+      {"upper", has_upper_case},        {"lower", has_lower_case},
       {"eq", is_equal},           {"equalto", is_equal},
       {"==", is_equal},           {"ne", is_unequal},
       {"!=", is_unequal},         {"lt", is_less},

@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kUlp = 0x1p-23;
-const std::vector<int64_t> kSizes = {0, 1, 3, 16, 67, 1021};
+const std::vector<int64_t> kLengths = {0, 1, 3, 16, 67, 1021};
 
 std::vector<float> random_row(int64_t n, uint64_t key, float scale = 3.0f) {
   PhiloxSequence random(mix_key(77, key));
@@ -148,7 +148,7 @@ TEST(RowMath, EveryScaleAndCodeOfMxfp4) {
 
 TEST(RowMath, ElementwiseFunctionsWriteAllElements) {
   for_each_isa([](const RowMath& math) {
-    for (int64_t n : kSizes) {
+    for (int64_t n : kLengths) {
       const std::vector<float> x = random_row(n, 1), z = random_row(n, 2);
       std::vector<float> sum(x.size()), product(x.size()), scaled(x.size()), axpy = z;
       math.add(x.data(), z.data(), sum.data(), n);
@@ -167,7 +167,7 @@ TEST(RowMath, ElementwiseFunctionsWriteAllElements) {
 
 TEST(RowMath, ReductionsMatchFloat64) {
   for_each_isa([](const RowMath& math) {
-    for (int64_t n : kSizes) {
+    for (int64_t n : kLengths) {
       const std::vector<float> x = random_row(n, 3), z = random_row(n, 4);
       double dot = 0, magnitude = 0, squares = 0;
       float largest = -kInfinity;
@@ -214,7 +214,7 @@ TEST(RowMath, ExponentialIsAccurateOverItsWholeRange) {
 
 TEST(RowMath, ExponentialSumsMatchFloat64) {
   for_each_isa([](const RowMath& math) {
-    for (int64_t n : kSizes) {
+    for (int64_t n : kLengths) {
       const std::vector<float> x = random_row(n, 5);
       const float shift = 4.0f;
       double sum = 0, weighted = 0, magnitude = 0;
@@ -235,7 +235,7 @@ TEST(RowMath, ExponentialSumsMatchFloat64) {
 
 TEST(RowMath, SigmoidSiluAndItsSlopeMatchFloat64) {
   for_each_isa([](const RowMath& math) {
-    for (int64_t n : kSizes) {
+    for (int64_t n : kLengths) {
       const std::vector<float> x = random_row(n, 6, 20.0f);
       std::vector<float> y(x.size()), same(x.size()), slope(x.size()), sigmoid(x.size());
       math.sigmoid(x.data(), sigmoid.data(), n);
@@ -256,7 +256,7 @@ TEST(RowMath, SigmoidSiluAndItsSlopeMatchFloat64) {
 TEST(RowMath, GradientOfSwigluIsThatOfItsParts) {
   for_each_isa([](const RowMath& math) {
     constexpr float kFactor = -0.7f;
-    for (int64_t n : kSizes) {
+    for (int64_t n : kLengths) {
       const std::vector<float> gate = random_row(n, 7, 20.0f), up = random_row(n, 8), dy = random_row(n, 9);
       std::vector<float> y(gate.size()), dgate(gate.size()), dup(gate.size()), glu(gate.size()), slope(gate.size());
       math.swiglu_grad(kFactor, gate.data(), up.data(), dy.data(), y.data(), dgate.data(), dup.data(), n);
