@@ -20,6 +20,7 @@ function(hone_join target)
   if(NOT HONE_UNITY)
     return()
   endif()
+  list(FILTER JOIN_UNPARSED_ARGUMENTS INCLUDE REGEX "\\.cpp$")  # kernels for GPUs stay alone
   foreach(source ${JOIN_UNPARSED_ARGUMENTS})
     get_filename_component(folder ${source} DIRECTORY)
     file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})

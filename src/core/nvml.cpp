@@ -14,16 +14,17 @@ using Status = int;
 using DeviceHandle = void*;
 constexpr Status kSuccess = 0;
 constexpr unsigned kTemperatureOfGpu = 0;
-struct Utilization {
-  unsigned gpu, memory;
-};
-struct Memory {
-  unsigned long long total, free, used;
-};
 
 }  // namespace
 
 struct Nvml::Library {
+  struct Utilization {
+    unsigned gpu, memory;
+  };
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+
   void* handle = nullptr;
   Status (*init)() = nullptr;
   Status (*shutdown)() = nullptr;
@@ -96,13 +97,13 @@ std::vector<GpuReading> Nvml::read_all() const {
 
 GpuReading Nvml::read_device(void* device) const {
   GpuReading reading;
-  Utilization utilization{};
+  Library::Utilization utilization{};
   if (library_->utilization(device, &utilization) == kSuccess) reading.utilization = utilization.gpu;
   unsigned value = 0;
   if (library_->power(device, &value) == kSuccess) reading.power = static_cast<double>(value) / 1000;
   if (library_->temperature(device, kTemperatureOfGpu, &value) == kSuccess) reading.temperature = value;
   if (library_->power_limit(device, &value) == kSuccess) reading.power_limit = static_cast<double>(value) / 1000;
-  Memory memory{};
+  Library::Memory memory{};
   if (library_->memory(device, &memory) == kSuccess) {
     reading.memory_used = static_cast<double>(memory.used);
     reading.memory_total = static_cast<double>(memory.total);
