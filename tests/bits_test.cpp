@@ -15,8 +15,8 @@
 
 #include "app/verify/replay.h"
 #include "core/checksum.h"
-#include "core/cpu_features.h"
 #include "core/cuda_device.h"
+#include "core/isa_testing.h"
 #include "core/json.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
@@ -290,15 +290,12 @@ void expect_recorded_bits(Stream& stream) {
   }
 }
 
-class CpuBits : public ::testing::TestWithParam<Isa> {
- protected:
-  void TearDown() override { force_isa(best_isa()); }
-};
+class CpuBits : public ::testing::TestWithParam<Isa> {};
 
 TEST_P(CpuBits, AreThoseThatWereRecorded) {
   if (on_gpu()) GTEST_SKIP() << "the device under test is a GPU";
   if (GetParam() > best_isa()) GTEST_SKIP() << "this machine has no " << name_of(GetParam());
-  force_isa(GetParam());
+  const ForcedIsa forced(GetParam());
   ThreadPool pool(2);
   Stream stream(Device{}, pool);
   expect_recorded_bits(stream);

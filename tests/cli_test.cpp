@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "core/cpu_features.h"
 #include "core/cuda_device.h"
+#include "core/environment_testing.h"
 #include "program.h"
 #include "weights/safetensors.h"
 
@@ -68,6 +70,28 @@ TEST(CommandLine, VersionAndEnvironment) {
     EXPECT_TRUE(contains(ada["cuda:0_kernels"].get<std::string>(), "99 KB of shared memory")) << ada.dump();
   }
   EXPECT_TRUE(contains(run_hone({"env"}).out, "matrix products"));
+}
+
+TEST(CommandLine, TheEnvironmentForcesAnInstructionSet) {
+  for (const Isa isa : kIsas) {
+    const std::string name(name_of(isa));
+    const StatedVariable stated("HONE_INSTRUCTION_SET", name);
+    const Outcome outcome = run_hone({"env", "--json"});
+    if (isa > best_isa()) {
+      EXPECT_EQ(outcome.code, 2) << outcome.out;
+      EXPECT_TRUE(contains(outcome.err, "this machine does not run " + name + " kernels")) << outcome.err;
+      continue;
+    }
+    const Json env = Json::parse(outcome.out);
+    EXPECT_EQ(env["instruction_set"],
+              name + " (HONE_INSTRUCTION_SET; the best here is " + std::string(name_of(best_isa())) + ")");
+    EXPECT_EQ(env["matrix products"], name);
+  }
+  const StatedVariable wrong("HONE_INSTRUCTION_SET", "avx3");
+  const Outcome outcome = run_hone({"train", "run.yaml"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(contains(outcome.err, "HONE_INSTRUCTION_SET is 'avx3'")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "write one of baseline, avx2, avx512, amx, or unset it")) << outcome.err;
 }
 
 TEST(CommandLine, ATierIsOneOfThoseThatThereAre) {

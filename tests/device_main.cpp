@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <map>
 
+#include "core/cpu_features.h"
 #include "core/cuda_device.h"
+#include "core/error.h"
 
 namespace hone {
 
@@ -41,6 +43,12 @@ int run(int argc, char** argv) {
   if (on_gpu() && cuda::device_count() == 0) {
     std::printf("skipped: %s\n", cuda::why_no_device().c_str());
     return kSkipped;
+  }
+  try {
+    if (stated_isa()) std::printf("instruction set: %s\n", std::string(name_of(active_isa())).c_str());
+  } catch (const UserError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
   }
   return RUN_ALL_TESTS();
 }

@@ -15,6 +15,7 @@
 #include "app/env/environment.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
+#include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "report/terminal.h"
@@ -174,6 +175,7 @@ int run_command_line(int argc, const char* const* argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // for a file over `ulimit -f`, write() returns an error
   try {
+    active_isa();  // a HONE_INSTRUCTION_SET that is wrong ends any verb before it has begun
     const std::vector<const char*> arguments = without_help_verb(argc, argv);
     return run(static_cast<int>(arguments.size()), arguments.data());
   } catch (const Error& error) {

@@ -1,8 +1,12 @@
 #include "core/cpu_features.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/error.h"
@@ -102,8 +106,15 @@ const Features& features() {
 }
 
 std::atomic<Isa>& chosen_isa() {
-  static std::atomic<Isa> isa{best_isa()};
+  static std::atomic<Isa> isa{stated_isa().value_or(best_isa())};
   return isa;
+}
+
+/// Throws UserError if the machine does not support the level that `where` asks for.
+void require_support(Isa isa, const char* where) {
+  if (isa <= best_isa()) return;
+  throw UserError(fmt::format("this machine does not run {} kernels", name_of(isa)), where,
+                  fmt::format("leave the instruction set to the program, or choose {}", name_of(best_isa())));
 }
 
 }  // namespace
@@ -132,13 +143,33 @@ Isa best_isa() {
   return best;
 }
 
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> levels;
+  for (const Isa isa : kIsas) {
+    if (isa <= best_isa()) levels.push_back(isa);
+  }
+  return levels;
+}
+
+std::optional<Isa> stated_isa() {
+  constexpr const char* kName = "HONE_INSTRUCTION_SET";
+  const char* const stated = std::getenv(kName);
+  if (stated == nullptr || *stated == '\0') return std::nullopt;
+  std::vector<std::string_view> names;
+  for (const Isa isa : kIsas) {
+    names.push_back(name_of(isa));
+    if (names.back() != stated) continue;
+    require_support(isa, kName);
+    return isa;
+  }
+  throw UserError(fmt::format("{} is '{}'", kName, stated), "environment",
+                  fmt::format("write one of {}, or unset it", fmt::join(names, ", ")));
+}
+
 Isa active_isa() { return chosen_isa().load(std::memory_order_relaxed); }
 
 void force_isa(Isa isa) {
-  if (isa > best_isa()) {
-    throw UserError("this machine does not run " + std::string(name_of(isa)) + " kernels", "",
-                    "leave the instruction set to the program, or choose " + std::string(name_of(best_isa())));
-  }
+  require_support(isa, "");
   chosen_isa().store(isa, std::memory_order_relaxed);
 }
 

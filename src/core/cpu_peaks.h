@@ -8,7 +8,8 @@
 namespace hone {
 
 /// FLOP/s of all threads of the pool together; a multiply-add counts as two. float32: fused multiply-adds of the widest
-/// vectors; bfloat16 and int8: AMX tile products if supported, else float32. Takes less than a tenth of a second.
+/// vectors; bfloat16 and int8: AMX tile products if supported, else float32. Of what the machine has, whatever level
+/// kernels use (active_isa). Takes less than a tenth of a second.
 double measured_peak_flops(DType dtype, ThreadPool& pool);
 
 /// Bytes per second that all threads of the pool together read from memory.

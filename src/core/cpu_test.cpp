@@ -5,24 +5,51 @@
 #include <sstream>
 #include <string>
 
-#include "core/cpu_features.h"
 #include "core/cpu_peaks.h"
+#include "core/environment_testing.h"
 #include "core/error.h"
+#include "core/isa_testing.h"
 #include "core/thread_pool.h"
 
 namespace hone {
 namespace {
 
 TEST(CpuFeatures, LevelsUpToTheBestCanBeForced) {
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+  const Isa before = active_isa();
+  for (const Isa isa : kIsas) {
     if (isa > best_isa()) {
       EXPECT_THROW(force_isa(isa), UserError);
       continue;
     }
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     EXPECT_EQ(active_isa(), isa);
   }
-  force_isa(best_isa());
+  EXPECT_EQ(active_isa(), before);
+  EXPECT_EQ(supported_isas().back(), best_isa());
+}
+
+TEST(CpuFeatures, TheEnvironmentNamesALevel) {
+  {
+    const StatedVariable empty("HONE_INSTRUCTION_SET", "");
+    EXPECT_FALSE(stated_isa().has_value());
+  }
+  for (const Isa isa : kIsas) {
+    const StatedVariable stated("HONE_INSTRUCTION_SET", std::string(name_of(isa)));
+    if (isa <= best_isa()) {
+      EXPECT_EQ(stated_isa(), isa);
+    } else {
+      EXPECT_THROW(stated_isa(), UserError) << name_of(isa);
+    }
+  }
+  for (const char* wrong : {"avx", "AVX2", "avx2 ", "avx10", "0"}) {
+    const StatedVariable stated("HONE_INSTRUCTION_SET", wrong);
+    EXPECT_THROW(stated_isa(), UserError) << wrong;
+  }
+}
+
+TEST(CpuFeatures, ALevelThatIsNamedIsTheOneThatRuns) {
+  // Of this process: the level is chosen once, by what was in the environment when it began.
+  EXPECT_EQ(active_isa(), stated_isa().value_or(best_isa()));
 }
 
 TEST(CpuFeatures, NamesAreDistinct) {

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/cpu_features.h"
+#include "core/isa_testing.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "params/store_testing.h"
@@ -190,26 +190,20 @@ class QuantizedCheckpoint : public ::testing::Test {
 };
 
 TEST_F(QuantizedCheckpoint, BlockFp8IsTheCodeTimesTheScaleOfItsBlock) {
-  const Isa before = active_isa();
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > best_isa()) continue;
+  for (const Isa isa : supported_isas()) {
     SCOPED_TRACE(name_of(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     expect_loads(kFixtures / "fp8", add_fp8_model, expect_fp8_model);
   }
-  force_isa(before);
 }
 
 TEST_F(QuantizedCheckpoint, Mxfp4IsTheCodeTimesThePowerOfTwoOfItsBlock) {
-  const Isa before = active_isa();
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > best_isa()) continue;
+  for (const Isa isa : supported_isas()) {
     SCOPED_TRACE(name_of(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     expect_loads(kFixtures / "mxfp4", add_mxfp4_model,
                  [](const Checkpoint& c, const CheckpointMap&, const ParameterStore& s) { expect_mxfp4_model(c, s); });
   }
-  force_isa(before);
 }
 
 // bitsandbytes: tools/make_bitsandbytes_fixture.py.

@@ -52,6 +52,13 @@ std::string compiler() {
 /// Kernels that have a version for each instruction set; the active one runs.
 const char* const kKernels[] = {"matrix products", "attention scores", "head norms and rotation", "row arithmetic"};
 
+/// "avx512", or with HONE_INSTRUCTION_SET "avx2 (HONE_INSTRUCTION_SET; the best here is avx512)".
+std::string instruction_set() {
+  const std::string active(name_of(active_isa()));
+  return stated_isa() ? fmt::format("{} (HONE_INSTRUCTION_SET; the best here is {})", active, name_of(best_isa()))
+                      : active;
+}
+
 std::string features(bool present) {
   std::string text;
   for (const CpuFeature& feature : cpu_features()) {
@@ -152,7 +159,7 @@ Facts facts() {
       {"memory_free", human_bytes(static_cast<double>(available_host_memory()))},
       {"features", features(true)},
       {"features_missing", features(false)},
-      {"instruction_set", std::string(name_of(active_isa()))},
+      {"instruction_set", instruction_set()},
   };
   rows.insert(rows.end(), of_cpu.begin(), of_cpu.end());
   for (const char* kernel : kKernels) rows.emplace_back(kernel, std::string(name_of(active_isa())));

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/cpu_features.h"
+#include "core/isa_testing.h"
 #include "kernels/op_testing.h"
 
 namespace hone {
@@ -313,16 +313,14 @@ TEST(PackedAttention, GradientsOfTwoUsesAdd) {
 
 TEST(PackedAttention, EveryInstructionSetMatchesTheFormulas) {
   if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "instruction sets of a CPU";
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa > best_isa()) continue;
-    force_isa(isa);
+  for (const Isa isa : supported_isas()) {
+    const ForcedIsa forced(isa);
     SCOPED_TRACE(name_of(isa));
     for (const AttentionCase& c : {AttentionCase{{131, 40}, 4, 2, 32, 90}, AttentionCase{{140, 3, 17}, 3, 1, 40}}) {
       expect_matches_formulas(c, DType::kF32, float_tolerance(c));
       expect_matches_formulas(c, DType::kBF16, bfloat16_tolerance(c));
     }
   }
-  force_isa(best_isa());
 }
 
 /// Rows [begin, begin + count) of all outputs and gradients.

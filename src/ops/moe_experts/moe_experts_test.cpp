@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/cpu_features.h"
+#include "core/isa_testing.h"
 #include "core/numa_testing.h"
 #include "core/thread_pool.h"
 #include "kernels/op_testing.h"
@@ -123,23 +123,19 @@ TEST(MoeExperts, TensorCoresServeTheirProducts) {
 }
 
 TEST(MoeExperts, EveryInstructionSetMatchesTheReference) {
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa > best_isa()) continue;
-    force_isa(isa);
+  for (const Isa isa : supported_isas()) {
+    const ForcedIsa forced(isa);
     expect_matches({7, 19, 17, 5, 2}, {.lora = MoeLora::kDownOnly, .base_trained = false});
   }
-  force_isa(best_isa());
 }
 
 TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
   if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "for the CPU alone";
   const MoeSizes sizes{5, 64, 64, 3, 2};
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa > best_isa()) continue;
-    force_isa(isa);
+  for (const Isa isa : supported_isas()) {
+    const ForcedIsa forced(isa);
     expect_matches(sizes, {.lora = MoeLora::kShared, .base_format = &int8_format()});
   }
-  force_isa(best_isa());
   expect_matches(sizes, {.base_format = &int8_format(), .biases = true, .biases_trained = false});
   expect_matches(sizes, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = &int8_format()});
   expect_matches({3, 128, 64, 2, 1}, {.base_format = &int8_format(), .ids = all_to(1, 3)});
@@ -149,12 +145,10 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
 
 TEST(MoeExperts, APackedBaseMatchesTheReference) {
   if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "a GPU unpacks a base before the product";
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa > best_isa()) continue;
-    force_isa(isa);
+  for (const Isa isa : supported_isas()) {
+    const ForcedIsa forced(isa);
     expect_matches({3, 32, 32, 3, 2}, {.lora = MoeLora::kShared, .base_format = &int4_format(32)});
   }
-  force_isa(best_isa());
   for (const PackedFormat* format : {&nf4_format(), &fp8_format(), &packed_int8_format()}) {
     expect_matches({7, 19, 17, 5, 2}, {.lora = MoeLora::kSplit, .base_format = format});
   }
@@ -184,9 +178,8 @@ TEST(MoeExperts, APackedBaseHasTheBitsOfItsUnpackedValues) {
       }
     }
   };
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa > best_isa()) continue;
-    force_isa(isa);
+  for (const Isa isa : supported_isas()) {
+    const ForcedIsa forced(isa);
     for (const PackedFormat* format : packed_formats()) {
       expect_same_bits({41, 640, 128, 3, 2}, {.lora = MoeLora::kSplit, .base_format = format});
       expect_same_bits({19, 128, 256, 5, 2}, {.base_format = format});
@@ -203,8 +196,8 @@ TEST(MoeExperts, APackedBaseHasTheBitsOfItsUnpackedValues) {
     expect_same_bits(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = int4});
     expect_same_bits(s, {.lora = MoeLora::kDownOnly, .base_format = int4, .x_trained = false});
   }
-  force_isa(best_isa());
   if (best_isa() < Isa::kAmx) return;
+  const ForcedIsa tiles(Isa::kAmx);
   for (const WeightFormat* format : {&int4_format(32), &int4_format(128)}) {
     expect_same_bits({600, 128, 128, 1, 1}, {.base_format = format});   // more rows than a task takes
     expect_same_bits({530, 2176, 128, 1, 1}, {.base_format = format});  // rows in more tasks than one

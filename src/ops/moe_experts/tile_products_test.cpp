@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "core/cpu_features.h"
+#include "core/isa_testing.h"
 #include "core/numa_testing.h"
 #include "core/thread_pool.h"
 #include "formats/tiled_weights.h"
@@ -37,10 +37,8 @@ constexpr double kMeanTolerance = 6 * 0x1p-8;
 constexpr double kInt8MeanTolerance = 1.4142 * 10.0 / 127.0 / 3.4641;
 
 OpResult run_on(Isa isa, const OpCase& c, int threads = 2) {
-  force_isa(isa);
-  const OpResult result = run_op(c, {.dtype = DType::kBF16, .threads = threads});
-  force_isa(best_isa());
-  return result;
+  const ForcedIsa forced(isa);
+  return run_op(c, {.dtype = DType::kBF16, .threads = threads});
 }
 
 void expect_close(const std::vector<Values>& got, const std::vector<Values>& want, double mean_tolerance,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/cpu_features.h"
+#include "core/isa_testing.h"
 #include "kernels/op_testing.h"
 #include "ops/qk_norm_rope/rope_table.h"
 
@@ -171,10 +171,9 @@ TEST(QkNormRope, ManyTokensMatchTheFormulas) {
 
 TEST(QkNormRope, EveryInstructionSetMatchesTheReference) {
   if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "instruction sets are of CPUs";
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > best_isa()) continue;
+  for (const Isa isa : supported_isas()) {
     SCOPED_TRACE(name_of(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     for (const RotaryLayout& layout : {RotaryLayout{}, RotaryLayout{.offset = 8, .interleaved = true}}) {
       const RopeShape s{9, 2, 40, 32, true, layout};
       const OpCase op_case = rope_case(s, std::make_shared<RopeFixture>(s, packed_positions(s.tokens)));
@@ -182,7 +181,6 @@ TEST(QkNormRope, EveryInstructionSetMatchesTheReference) {
       expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
     }
   }
-  force_isa(best_isa());
 }
 
 TEST(QkNormRope, AFrozenWeightGetsNoGradient) {

@@ -9,11 +9,12 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "core/cpu_features.h"
+#include "core/isa_testing.h"
 #include "core/thread_pool.h"
 
 namespace hone {
@@ -153,10 +154,10 @@ class Gemm : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     if (GetParam() > best_isa()) GTEST_SKIP() << "this machine does not run " << name_of(GetParam()) << " code";
-    force_isa(GetParam());
+    forced_.emplace(GetParam());
   }
-  void TearDown() override { force_isa(best_isa()); }
 
+  std::optional<ForcedIsa> forced_;
   std::mt19937 random_{20240501};
   ThreadPool pool_{3};
 };

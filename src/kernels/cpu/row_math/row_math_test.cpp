@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/cpu_features.h"
+#include "core/isa_testing.h"
 #include "core/philox.h"
 #include "kernels/stochastic_rounding.h"
 
@@ -27,14 +27,11 @@ std::vector<float> random_row(int64_t n, uint64_t key, float scale = 3.0f) {
 
 /// Runs `body` with the functions of each instruction set that this machine supports.
 void for_each_isa(const std::function<void(const RowMath&)>& body) {
-  const Isa before = active_isa();
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa > best_isa()) continue;
+  for (const Isa isa : supported_isas()) {
     SCOPED_TRACE(name_of(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     body(row_math());
   }
-  force_isa(before);
 }
 
 TEST(RowMath, ConvertsAsBFloat16Does) {
