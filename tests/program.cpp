@@ -12,6 +12,8 @@
 
 #include "core/philox.h"
 #include "device_main.h"
+#include "run_noise.h"
+#include "weights/safetensors.h"
 
 extern char** environ;
 
@@ -128,6 +130,23 @@ std::string make_model(const Folder& folder, const Json& config, const std::stri
   const Outcome outcome = run_hone(arguments);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return (folder / "model").string();
+}
+
+std::string jittered_model(const std::string& model, uint64_t seed, DType dtype) {
+  const std::filesystem::path copy = fmt::format("{}_{}_jittered_{}", model, name_of(dtype), seed);
+  if (std::filesystem::exists(copy)) return copy.string();
+  std::filesystem::copy(model, copy, std::filesystem::copy_options::recursive);
+  const SafetensorsFile file(std::filesystem::path(model) / "model.safetensors");
+  std::vector<SafetensorsWriter::Announced> announced;
+  for (const SafetensorsEntry& entry : file.entries()) announced.push_back({entry.name, DType::kF32, entry.shape});
+  SafetensorsWriter writer(copy / "model.safetensors", announced);
+  for (size_t i = 0; i < announced.size(); ++i) {
+    std::vector<float> values = file.read_floats(announced[i].name);
+    jitter(values, dtype, mix_key(seed, i));
+    writer.write(values.data(), values.size() * sizeof(float));
+  }
+  writer.finish();
+  return copy.string();
 }
 
 std::string progressions(int rows, uint64_t seed) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/json.h"
 
 namespace hone {
@@ -68,6 +69,9 @@ std::vector<std::string> names_in(const std::filesystem::path& folder);
 Json tiny_config();
 /// Runs `hone init --new-model` with this config into `folder`/model; returns its path.
 std::string make_model(const Folder& folder, const Json& config = tiny_config(), const std::string& tokenizer = "");
+
+/// A copy of a model whose weights are jittered (run_noise.h), beside it; returns its path.
+std::string jittered_model(const std::string& model, uint64_t seed, DType dtype = DType::kF32);
 
 /// JSONL of type tokenized: arithmetic progressions, which can be learnt quickly, or random tokens, which cannot.
 std::string progressions(int rows, uint64_t seed = 1);

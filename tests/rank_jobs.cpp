@@ -2,16 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <thread>
 
 #include "app/verify/replay.h"
 #include "core/json.h"
 #include "core/kernel_notes.h"
+#include "core/philox.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
 #include "dist/thread_ranks.h"
@@ -22,6 +25,7 @@
 #include "test_communicators.h"
 #include "train/rank_writers.h"
 #include "train/training_state.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 
@@ -55,6 +59,19 @@ void round_base(ParameterStore& store, const fs::path& checkpoint, const PackedF
       format.pack(layout, values.data() + at, chunk.data());
       unpack(layout, chunk.data(), 0, layout.elements(), values.data() + at);
     }
+    write_values(p, 0, values.data(), p.shape().numel());
+  }
+}
+
+void jitter_weights(ParameterStore& store, uint64_t seed) {
+  for (Parameter& p : store.all()) {
+    if (p.kind() == ParameterKind::kBuffer || !p.format().dense()) continue;
+    std::vector<float> values;
+    dispatch_float(p.value().dtype, [&](auto element) {
+      const auto stored = host_values<decltype(element)>(p.value());
+      values.assign(stored.begin(), stored.end());
+    });
+    jitter(values, p.value().dtype, mix_key(seed, p.index()));
     write_values(p, 0, values.data(), p.shape().numel());
   }
 }
@@ -143,11 +160,16 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
     engine->gather_values();
     stream.synchronize();
   }
+  if (job.jitter > 0) jitter_weights(replay.store(), job.jitter);
   for (size_t i = job.first; i < job.steps.size(); ++i) {
     const bool first = ranks != nullptr && ranks->rank() == 0;
     if (job.uneven && !first) delay(stream);
     engine->accumulate(job.steps[i], static_cast<int64_t>(i), {1e-3, static_cast<int64_t>(i)});
     if (job.uneven && first) delay(stream);
+    if (job.before_update) {
+      stream.synchronize();
+      job.before_update(replay.store());
+    }
     outcome.steps.push_back(engine->update({1e-3, static_cast<int64_t>(i)}));
   }
   if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, replay.mesh());
@@ -213,27 +235,83 @@ HostTensors initial_values(Job job) {
   return replay.values();
 }
 
-void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job) {
-  ASSERT_EQ(ours.steps.size(), one.steps.size());
-  for (size_t i = 0; i < one.steps.size(); ++i) {
+Differences differences_of_numbers(const Outcome& ours, const Outcome& one, double loss, double grad_norm) {
+  Differences all;
+  for (size_t i = 0; i < std::min(ours.steps.size(), one.steps.size()); ++i) {
     const StepResult &a = ours.steps[i], &b = one.steps[i];
-    EXPECT_NEAR(a.loss.loss, b.loss.loss, 2e-5 * b.loss.loss) << i;
-    EXPECT_NEAR(a.loss.aux_loss, b.loss.aux_loss, 2e-5 * b.loss.aux_loss) << i;
-    EXPECT_NEAR(a.loss.mean_token_accuracy, b.loss.mean_token_accuracy, 1e-9) << i;
-    EXPECT_NEAR(a.loss.entropy, b.loss.entropy, 1e-4 * b.loss.entropy) << i;
-    EXPECT_NEAR(a.grad_norm, b.grad_norm, 2e-4 * b.grad_norm) << i;
-    EXPECT_EQ(a.loss.tokens, b.loss.tokens) << i;
-    EXPECT_EQ(a.loss.supervised, b.loss.supervised) << i;
-    EXPECT_EQ(a.routing.counts.size(), b.routing.counts.size());
-    double routed = 0, expected = 0;
-    for (const float count : a.routing.counts) routed += static_cast<double>(count);
-    for (const float count : b.routing.counts) expected += static_cast<double>(count);
-    EXPECT_EQ(routed, expected) << i;
+    all.push_back({"loss", i, relative_error(a.loss.loss, b.loss.loss), loss});
+    all.push_back({"gradient norm", i, relative_error(a.grad_norm, b.grad_norm), grad_norm});
   }
-  EXPECT_NEAR(ours.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
-  EXPECT_EQ(ours.evaluation.supervised, one.evaluation.supervised);
-  EXPECT_LE(change_error(ours.values, one.values, initial_values(job)),
-            job.adapter == "lora_attention_init" ? 2e-3 : 2e-2);
+  all.push_back({"loss", one.steps.size(), relative_error(ours.evaluation.loss, one.evaluation.loss), loss});
+  return all;
+}
+
+Differences differences_at_the_end(const Outcome& ours, const Outcome& one, const Job& job) {
+  return {{"loss", job.steps.size(), relative_error(ours.evaluation.loss, one.evaluation.loss), 2e-5},
+          {"change of weights", job.steps.size(), change_error(ours.values, one.values, initial_values(job)),
+           job.adapter == "lora_attention_init" ? 2e-3 : 2e-2, kMostChangeNoise}};
+}
+
+Differences differences(const Outcome& ours, const Outcome& one, const Job& job) {
+  Differences all = differences_at_the_end(ours, one, job);
+  const auto whole = [&](const char* what, size_t step, auto a, auto b) {
+    all.push_back({what, step, std::abs(static_cast<double>(a) - static_cast<double>(b)), 0, 0});
+  };
+  const auto routed = [](const StepResult& step) {
+    return std::accumulate(step.routing.counts.begin(), step.routing.counts.end(), 0.0);
+  };
+  whole("number of steps", 0, ours.steps.size(), one.steps.size());
+  whole("evaluated tokens", job.steps.size(), ours.evaluation.supervised, one.evaluation.supervised);
+  for (size_t i = 0; i < std::min(ours.steps.size(), one.steps.size()); ++i) {
+    const StepResult &a = ours.steps[i], &b = one.steps[i];
+    all.push_back({"loss", i, relative_error(a.loss.loss, b.loss.loss), 2e-5});
+    all.push_back({"auxiliary loss", i, relative_error(a.loss.aux_loss, b.loss.aux_loss), 2e-5});
+    all.push_back({"entropy", i, relative_error(a.loss.entropy, b.loss.entropy), 1e-4});
+    all.push_back({"gradient norm", i, relative_error(a.grad_norm, b.grad_norm), 2e-4});
+    // The token with the largest logit may be another one where two are nearly equal: a token of few dozens.
+    all.push_back(
+        {"accuracy", i, std::abs(a.loss.mean_token_accuracy - b.loss.mean_token_accuracy), 1e-9, kMostChangeNoise});
+    whole("tokens", i, a.loss.tokens, b.loss.tokens);
+    whole("supervised tokens", i, a.loss.supervised, b.loss.supervised);
+    whole("counted experts", i, a.routing.counts.size(), b.routing.counts.size());
+    whole("routed tokens", i, routed(a), routed(b));
+  }
+  return all;
+}
+
+std::vector<std::string> unexplained(const Differences& found, const Job& job,
+                                     const std::function<Differences(const Outcome&, const Outcome&)>& compare) {
+  std::optional<Outcome> exact;
+  return unexplained(found, [&](uint64_t seed) {
+    if (!exact) exact = train(job, nullptr, ZeroStage::kNone);
+    Job off = job;
+    off.jitter = seed;
+    return compare(train(off, nullptr, ZeroStage::kNone), *exact);
+  });
+}
+
+namespace {
+
+void expect_explained(const Outcome& ours, const Outcome& one, const Job& job,
+                      const std::function<Differences(const Outcome&, const Outcome&)>& compare) {
+  for (const std::string& line : unexplained(compare(ours, one), job, compare)) ADD_FAILURE() << line;
+}
+
+}  // namespace
+
+void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job) {
+  expect_explained(ours, one, job, [&](const Outcome& a, const Outcome& b) { return differences(a, b, job); });
+}
+
+void expect_same_end(const Outcome& ours, const Outcome& one, const Job& job) {
+  expect_explained(ours, one, job,
+                   [&](const Outcome& a, const Outcome& b) { return differences_at_the_end(a, b, job); });
+}
+
+void expect_same_numbers(const Outcome& ours, const Outcome& one, const Job& job, double loss, double grad_norm) {
+  EXPECT_EQ(ours.steps.size(), one.steps.size());
+  expect_explained(ours, one, job,
+                   [&](const Outcome& a, const Outcome& b) { return differences_of_numbers(a, b, loss, grad_norm); });
 }
 
 void expect_same_bits(const Outcome& a, const Outcome& b) {

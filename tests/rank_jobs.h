@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "params/bucket.h"
 #include "params/parameter.h"
 #include "params/parameter_store.h"
+#include "run_noise.h"
 #include "train/engine.h"
 
 namespace hone {
@@ -61,6 +63,8 @@ struct Job {
   bool recompute_on_host = false;  ///< the same of experts on the host
   bool optimizer_in_backward = false;
   std::vector<KernelTier> tiers = {};  ///< of each rank's GPU kernels at most; empty: the GPU's
+  uint64_t jitter = 0;                 ///< seed of a jitter of the weights that it begins with; 0: none. For one rank
+  std::function<void(ParameterStore&)> before_update = {};  ///< what is done to the gradients of each step
 };
 
 /// The result of a job.
@@ -88,9 +92,22 @@ HostTensors initial_values(Job job);
 uint64_t bits_of(double value);
 /// ‖(a − b)‖ / ‖b − initial‖ over all tensors.
 double change_error(const HostTensors& a, const HostTensors& b, const HostTensors& initial);
-/// Checks that only the order of float32 sums differs. The bounds are those of `hone verify` for comparisons with
-/// transformers, which have the same difference.
+/// The differences of a float32 run from one rank's, whose job is `job`. Only the order of sums differs, so the bounds
+/// are those of `hone verify` for comparisons with transformers, which differ by the same. Those after the last step
+/// alone, since a run that goes on has no steps before.
+Differences differences_at_the_end(const Outcome& ours, const Outcome& one, const Job& job);
+Differences differences(const Outcome& ours, const Outcome& one, const Job& job);
+/// As differences(), of a run in bfloat16: losses and norms, with these bounds.
+Differences differences_of_numbers(const Outcome& ours, const Outcome& one, double loss, double grad_norm);
+/// What is left of such differences (run_noise.h). `job` is one rank's, from its first step on, and `compare` how they
+/// were measured.
+std::vector<std::string> unexplained(const Differences& found, const Job& job,
+                                     const std::function<Differences(const Outcome&, const Outcome&)>& compare);
+/// Checks that a run differs from one rank's by no more than correct runs may.
 void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job);
+/// The same of a run that went on from a file: `job` is the whole one.
+void expect_same_end(const Outcome& ours, const Outcome& one, const Job& job);
+void expect_same_numbers(const Outcome& ours, const Outcome& one, const Job& job, double loss, double grad_norm);
 void expect_same_bits(const Outcome& a, const Outcome& b);
 
 }  // namespace hone

@@ -194,6 +194,9 @@ class HostedCommunicator : public Communicator {
   }
   int64_t calls() const override { return inner_.calls(); }
 
+ protected:
+  Communicator& inner() { return inner_; }
+
  private:
   template <class Collective>
   void through_host(Stream& stream, const Tensor& tensor, Collective collective) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/verify/noise_bounds.h"
 #include "core/error.h"
 
 namespace hone {
@@ -14,8 +15,6 @@ namespace {
 constexpr size_t kWorst = 10;
 /// The error of a gradient is relative to at least this share of the norm of all gradients.
 constexpr double kSmallGradient = 1e-4;
-/// Both sides may deviate by the reference's noise, in opposite directions.
-constexpr double kNoiseFactor = 2;
 
 /// The larger of two errors; NaN is the largest.
 double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "app/verify/noise_bounds.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"

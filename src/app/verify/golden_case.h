@@ -41,11 +41,6 @@ struct ReferenceNoise {
   ChangeNoise change;
 };
 
-/// The largest noise for which twice the noise is a useful bound: a run that changes no weights has an error of 1 in
-/// their change, and the losses of a case change by a few hundredths in a run. A case with more noise is refused.
-constexpr double kMostNumberNoise = 0.02;
-constexpr double kMostChangeNoise = 0.2;
-
 /// AdamW with weight decay on all parameters.
 struct ReferenceOptimizer {
   AdamwOptions adamw;
