@@ -10,6 +10,7 @@
 #   make op OP=rms_norm        tests and benchmark of one op
 #   make new-op NAME=rms_norm  a folder for a new op, whose tests fail until it is filled in
 #   make tsan                  tests of threads, ranks and the kernels that share work, under ThreadSanitizer
+#   make levels                ranks, reference cases and trajectories at the instruction sets below the CPU's best one
 #   make amx                   tests of the kernels for AMX, with tiles in memory on a CPU without them
 #   make arm                   compiles rooms core to ops for 64-bit Arm
 MAKEFLAGS += --no-print-directory
@@ -33,7 +34,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test fuzz tsan amx arm bench format lint dist op new-op clean
+.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test levels fuzz tsan amx arm bench format lint dist op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -65,6 +66,13 @@ build-tests: setup-tests
 test: build-tests
 	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS) | tee ctest.log
 	@grep -E ' +[0-9.]+ sec$$' $(BUILD)/ctest.log | sed -E 's/^.*: +([^ ]+) \.+.* ([0-9.]+) sec$$/\2 s  \1/' | sort -rn | sed -n 1,10p
+
+# Other CPUs run other kernels (HONE_INSTRUCTION_SET), with other rounding and other ties.
+LEVEL_TESTS = ranks golden experts_on_host trainer_ranks
+levels: setup-tests
+	@$(CONFIGURE) -DHONE_TESTS=ON >/dev/null
+	@cmake --build $(BUILD) --target hone $(LEVEL_TESTS:%=hone_%_test) -j $(JOBS)
+	@TEST_JOBS=$(TEST_JOBS) tools/levels.sh $(BUILD)
 
 fuzz: setup-tests
 	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_ONLY_READERS=ON -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
