@@ -30,39 +30,57 @@ bool write_all(int descriptor, std::span<const std::byte> bytes) {
   return true;
 }
 
-/// A new file under a temporary name; unlinked unless it has been renamed to its final name.
-class NewFile {
- public:
-  explicit NewFile(const std::filesystem::path& path)
-      : path_(path), temporary_(temporary_beside(path)), file_(create_new_file(temporary_)) {
-    if (!file_.open()) fail();
-  }
-  void write(std::span<const std::byte> bytes) {
-    if (!write_all(file_.descriptor(), bytes)) fail();
-  }
-  /// A full disk may be reported only here.
-  void finish() {
-    if (!sync_file(file_.descriptor()) || !file_.close()) fail();
-    if (rename(temporary_.c_str(), path_.c_str()) != 0) fail();
-    sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
-  }
-  ~NewFile() {
-    if (file_.open()) unlink(temporary_.c_str());
-  }
-
- private:
-  [[noreturn]] void fail() const {
-    const std::string reason = std::strerror(errno);
-    unlink(temporary_.c_str());
-    throw UserError("the file cannot be written: " + reason, path_.string(),
-                    "check the folder's permissions and the free space");
-  }
-
-  const std::filesystem::path path_, temporary_;
-  Descriptor file_;
-};
-
 }  // namespace
+
+NewFile::NewFile(const std::filesystem::path& path)
+    : path_(path), temporary_(temporary_beside(path)), file_(create_new_file(temporary_)) {
+  if (file_ < 0) fail();
+}
+
+NewFile::~NewFile() {
+  if (file_ < 0) return;
+  close(file_);
+  unlink(temporary_.c_str());
+}
+
+void NewFile::write(std::span<const std::byte> bytes) {
+  if (!write_all(file_, bytes)) fail();
+}
+
+const std::filesystem::path& NewFile::complete() {
+  // A full disk may be reported only here.
+  if (!sync_file(file_) || close(std::exchange(file_, -1)) != 0) fail();
+  return temporary_;
+}
+
+void NewFile::finish() {
+  complete();
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail();
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+void NewFile::fail() const {
+  const std::string reason = std::strerror(errno);
+  unlink(temporary_.c_str());
+  throw UserError("the file cannot be written: " + reason, path_.string(),
+                  "check the folder's permissions and the free space");
+}
+
+bool rename_to_free(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) return false;
+  // A file system without this flag, such as NFS.
+  if (link(from.c_str(), to.c_str()) == 0) {
+    unlink(from.c_str());
+    return true;
+  }
+  if (errno == EEXIST) return false;
+  if (is_name_taken(to)) {
+    errno = EEXIST;
+    return false;
+  }
+  return rename(from.c_str(), to.c_str()) == 0;  // a folder, or a file system without hard links
+}
 
 int create_new_file(const std::filesystem::path& path) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -186,6 +204,22 @@ std::optional<TemporaryName> parse_temporary(std::string_view name) {
   return TemporaryName{std::string(name.substr(0, mark)), std::string(rest.substr(kDigits + 1))};
 }
 
+bool remove_marked(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(fs::symlink_status(path, error))) {
+    std::vector<fs::path> contents;
+    for (const auto& entry : fs::directory_iterator(path, error)) contents.push_back(entry.path());
+    for (const fs::path& entry : contents) {
+      if (entry.filename() == kTemporaryMarker) continue;
+      fs::remove_all(entry, error);
+      if (error) return false;
+    }
+    fs::remove(path / kTemporaryMarker, error);
+  }
+  fs::remove(path, error);
+  return !error;
+}
+
 void mark_temporary(const fs::path& folder) {
   const int marker =
       open((folder / kTemporaryMarker).c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
@@ -194,11 +228,15 @@ void mark_temporary(const fs::path& folder) {
 }
 
 TemporaryFolder::TemporaryFolder(const fs::path& path) {
-  do {
-    path_ = temporary_beside(path);
-  } while (mkdir(path_.c_str(), 0755) != 0 && errno == EEXIST);
-  const fs::path marker = path_ / kTemporaryMarker;
-  marker_ = open(marker.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  // remove_leftovers() in another process removes an empty folder, so this one may be gone before it has a marker.
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    do {
+      path_ = temporary_beside(path);
+    } while (mkdir(path_.c_str(), 0755) != 0 && errno == EEXIST);
+    const fs::path marker = path_ / kTemporaryMarker;
+    marker_ = open(marker.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (marker_ >= 0 || errno != ENOENT) break;
+  }
   if (marker_ < 0) {
     const int error = errno;
     rmdir(path_.c_str());
@@ -209,9 +247,8 @@ TemporaryFolder::TemporaryFolder(const fs::path& path) {
 
 TemporaryFolder::~TemporaryFolder() {
   if (marker_ < 0) return;
+  remove_marked(path_);
   close(marker_);
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
 }
 
 void TemporaryFolder::rename_to(const fs::path& name) {
@@ -228,13 +265,12 @@ void remove_leftovers(const fs::path& folder, bool alone, std::string_view base)
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const auto name = parse_temporary(entry.path().filename().string());
     if (!name || name->ending != "tmp" || (!base.empty() && name->base != base) || entry.is_symlink(error)) continue;
-    // A program killed before it wrote the marker leaves an empty folder.
-    const bool ours = entry.is_directory(error)
-                          ? is_abandoned(entry.path()) || (alone && fs::is_empty(entry.path(), error))
-                          : alone && entry.is_regular_file(error);
+    // A program killed before it wrote the marker, or after it removed it, leaves an empty folder.
+    const bool ours = entry.is_directory(error) ? is_abandoned(entry.path()) || fs::is_empty(entry.path(), error)
+                                                : alone && entry.is_regular_file(error);
     if (ours) left.push_back(entry.path());
   }
-  for (const fs::path& path : left) fs::remove_all(path, error);
+  for (const fs::path& path : left) remove_marked(path);
 }
 
 }  // namespace hone

@@ -17,6 +17,33 @@ namespace hone {
 void write_durably(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts);
 void write_durably(const std::filesystem::path& path, std::string_view text);
 
+/// A file that is written piece by piece under a temporary name (below) next to `path`. It is removed with this object
+/// unless it has been finished. Throws UserError on failure, as write_durably.
+class NewFile {
+ public:
+  explicit NewFile(const std::filesystem::path& path);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+  /// Syncs, renames to `path` and syncs the folder. Replaces a file at `path`.
+  void finish();
+  /// Syncs and closes the file, whose temporary name it returns. The caller renames or removes it.
+  const std::filesystem::path& complete();
+
+ private:
+  [[noreturn]] void fail() const;
+
+  const std::filesystem::path path_, temporary_;
+  int file_ = -1;
+};
+
+/// Renames a file or a folder, and replaces nothing. Returns false with errno set on failure: EEXIST if `to` exists.
+bool rename_to_free(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// Whether `path` exists, if only as a dangling link.
 bool is_name_taken(const std::filesystem::path& path);
 
@@ -96,12 +123,16 @@ class TemporaryFolder {
 /// ended.
 inline constexpr const char* kTemporaryMarker = ".hone-temporary";
 
+/// Removes a folder with a marker and its contents, the marker last: what a failure or a kill leaves is still
+/// recognised. Returns whether nothing is left.
+bool remove_marked(const std::filesystem::path& folder);
+
 /// Writes the marker into a folder before it gets a temporary name.
 void mark_temporary(const std::filesystem::path& folder);
 
-/// Removes leftovers of killed programs in `folder`: temporary folders (ending "tmp", with the marker, creator ended)
-/// and, with `alone` (no other process writes there now), temporary files and empty temporary folders. With `base` only
-/// those with that final name. Ignores those that cannot be removed.
+/// Removes leftovers of killed programs in `folder`: temporary folders (ending "tmp", creator ended) that have the
+/// marker or are empty, and, with `alone` (no other process writes there now), temporary files. With `base` only those
+/// with that final name. Ignores those that cannot be removed.
 void remove_leftovers(const std::filesystem::path& folder, bool alone, std::string_view base = {});
 
 }  // namespace hone

@@ -17,6 +17,7 @@
 #include "core/folder_lock.h"
 #include "core/input_files.h"
 #include "core/json.h"
+#include "core/output_files.h"
 #include "core/root_testing.h"
 #include "core/untrusted_json.h"
 
@@ -117,7 +118,144 @@ TEST(Temporary, LeftoversOfTheDeadAreRemovedAndNothingElse) {
   EXPECT_TRUE(fs::is_symlink(root / "d.hone-00000004.tmp"));
 }
 
+TEST(Temporary, AFolderThatCannotBeRemovedKeepsItsMarker) {
+  if (geteuid() == 0) GTEST_SKIP() << "root removes files from a read-only folder";
+  const testing::TestRoot root;
+  root.write("a.hone-00000001.tmp/.hone-temporary");
+  root.write("a.hone-00000001.tmp/merged/model.safetensors");
+  fs::permissions(root / "a.hone-00000001.tmp/merged", fs::perms::owner_read | fs::perms::owner_exec);
+  remove_leftovers(root.path(), false, "a");
+  EXPECT_TRUE(fs::exists(root / "a.hone-00000001.tmp/.hone-temporary")) << "nobody would know it any more";
+  fs::permissions(root / "a.hone-00000001.tmp/merged", fs::perms::owner_all);
+  remove_leftovers(root.path(), false, "a");
+  EXPECT_TRUE(testing::TestRoot::names_in(root.path()).empty());
+}
+
+TEST(Temporary, AnEmptyFolderOfAKilledProgramIsRemoved) {
+  const testing::TestRoot root;
+  fs::create_directory(root / "a.hone-00000001.tmp");
+  remove_leftovers(root.path(), false, "a");
+  EXPECT_TRUE(testing::TestRoot::names_in(root.path()).empty());
+}
+
 using ::testing::HasSubstr;
+
+class Outputs : public ::testing::Test {
+ protected:
+  Outputs() {
+    root_.write("mine.txt", "mine");
+    root_.write("data/rows.jsonl", "rows");
+    rule_.inputs.add(root_ / "data", "the data set");
+    forced_ = rule_;
+    forced_.replace = true;
+  }
+
+  std::string refusal(const fs::path& path, const OutputRule& rule) const {
+    try {
+      write_output(path, "new", rule);
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.where(), path.string());
+      return error.message();
+    }
+    return "";
+  }
+  std::string text(const std::string& name) const { return testing::TestRoot::read(root_ / name); }
+
+  testing::TestRoot root_;
+  OutputRule rule_, forced_;
+};
+
+TEST_F(Outputs, AreWrittenWithTheirFolders) {
+  write_output(root_ / "new/folder/a.txt", "new", rule_);
+  EXPECT_EQ(text("new/folder/a.txt"), "new");
+  EXPECT_EQ(testing::TestRoot::names_in(root_ / "new/folder"), Names{"a.txt"});
+}
+
+TEST_F(Outputs, ReplaceAFileOnlyIfTheUserSaysSo) {
+  EXPECT_THAT(refusal(root_ / "mine.txt", rule_), HasSubstr("exists already"));
+  EXPECT_EQ(text("mine.txt"), "mine");
+  EXPECT_EQ(refusal(root_ / "mine.txt", forced_), "");
+  EXPECT_EQ(text("mine.txt"), "new");
+  OutputRule again = rule_;
+  again.is_earlier = [](std::string_view beginning) { return beginning == "new"; };
+  EXPECT_EQ(refusal(root_ / "mine.txt", again), "") << "an earlier result";
+}
+
+TEST_F(Outputs, NeverReplaceAnInput) {
+  fs::create_hard_link(root_ / "data/rows.jsonl", root_ / "hard.jsonl");
+  fs::create_symlink(root_ / "data/rows.jsonl", root_ / "link.jsonl");
+  for (const char* name : {"data/rows.jsonl", "hard.jsonl", "link.jsonl", "data/more.jsonl"}) {
+    EXPECT_THAT(refusal(root_ / name, forced_), HasSubstr("the data set would be written over")) << name;
+  }
+  EXPECT_EQ(text("data/rows.jsonl"), "rows");
+}
+
+TEST_F(Outputs, AreNotWrittenThroughLinks) {
+  fs::create_symlink(root_ / "mine.txt", root_ / "link");
+  fs::create_symlink(root_ / "absent", root_ / "dangling");
+  for (const char* name : {"link", "dangling"}) {
+    EXPECT_THAT(refusal(root_ / name, rule_), HasSubstr("a link")) << name;
+    EXPECT_TRUE(fs::is_symlink(root_ / name));
+    EXPECT_EQ(refusal(root_ / name, forced_), "");
+    EXPECT_EQ(text(name), "new");
+    EXPECT_FALSE(fs::is_symlink(root_ / name));
+  }
+  EXPECT_EQ(text("mine.txt"), "mine");
+  EXPECT_FALSE(fs::exists(root_ / "absent"));
+}
+
+TEST_F(Outputs, AreNeitherFoldersNorDevices) {
+  EXPECT_THAT(refusal(root_.path(), forced_), HasSubstr("a folder"));
+  ASSERT_EQ(mkfifo((root_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("/dev/full", root_ / "full");
+  for (const char* name : {"pipe", "full"})
+    EXPECT_THAT(refusal(root_ / name, forced_), HasSubstr("a device or a pipe"));
+  EXPECT_THAT(refusal("/dev/full", forced_), HasSubstr("a device or a pipe"));
+}
+
+TEST_F(Outputs, RecordsAreAddedToFilesOfRecords) {
+  rule_.is_earlier = [](std::string_view beginning) { return beginning.starts_with('{'); };
+  const auto fails = [&](const char* name) {
+    EXPECT_THROW(append_output(root_ / name, "{}\n", rule_), UserError) << name;
+  };
+  append_output(root_ / "a.jsonl", "{}\n", rule_);
+  append_output(root_ / "a.jsonl", "{}\n", rule_);
+  EXPECT_EQ(text("a.jsonl"), "{}\n{}\n");
+  root_.write("open.jsonl", "{}");
+  append_output(root_ / "open.jsonl", "{}\n", rule_);
+  EXPECT_EQ(text("open.jsonl"), "{}\n{}\n") << "the last line had no end";
+  fs::create_symlink(root_ / "a.jsonl", root_ / "link");
+  for (const char* name : {"mine.txt", "data/rows.jsonl", "data/new.jsonl", "link"}) fails(name);
+  EXPECT_EQ(text("mine.txt"), "mine");
+}
+
+TEST_F(Outputs, FilesOfASetAppearTogether) {
+  const auto fill = [](const fs::path& folder) {
+    write_durably(folder / "a", "a");
+    write_durably(folder / "b", "b");
+  };
+  write_output_set((root_ / "set").string() + "/", rule_, fill);
+  EXPECT_EQ(testing::TestRoot::names_in(root_ / "set"), (Names{"a", "b"}));
+  // One that may not be replaced: none is moved.
+  root_.write("old/b", "mine");
+  EXPECT_THROW(write_output_set(root_ / "old", rule_, fill), UserError);
+  EXPECT_EQ(testing::TestRoot::names_in(root_ / "old"), Names{"b"});
+  EXPECT_EQ(text("old/b"), "mine");
+  write_output_set(root_ / "old", forced_, fill);
+  EXPECT_EQ(text("old/b"), "b");
+  // A failure before the end leaves nothing, and a killed program's folder is removed by the next.
+  fs::create_directories(root_ / "old/output.hone-00000001.tmp");
+  EXPECT_THROW(write_output_set(root_ / "old", forced_,
+                                [](const fs::path& folder) {
+                                  write_durably(folder / "c", "c");
+                                  throw UserError("no space", (folder / "d").string());
+                                }),
+               UserError);
+  EXPECT_EQ(testing::TestRoot::names_in(root_ / "old"), (Names{"a", "b"}));
+  EXPECT_THROW(write_output_set(root_ / "data/inside", forced_, fill), UserError);
+  EXPECT_THROW(write_output_set(root_ / "mine.txt", forced_, fill), UserError);
+}
+
 using Clock = std::chrono::steady_clock;
 
 class Files : public ::testing::Test {

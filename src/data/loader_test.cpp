@@ -431,8 +431,12 @@ TEST(NodeShards, OtherRowsKeepTheirJson) {
   const Json statistics = Json::parse(std::ifstream(folder / "out/dataset_stats.json"));
   EXPECT_EQ(statistics["columns"], (Json{"messages", "id"}));
   // Rows of the other kind replace them, so a folder never contains both.
-  write_node_shards({{folder.write("faq.jsonl", rows(4))}}, {2, folder / "out"});
+  const DatasetEntry faq{folder.write("faq.jsonl", rows(4))};
+  EXPECT_THAT(refusal([&] { write_node_shards({faq}, {2, folder / "out"}); }), HasSubstr("exists already"));
+  EXPECT_THAT(lines_of(folder / "out/training_data_node_1.jsonl"), ElementsAre(line));
+  write_node_shards({faq}, {2, folder / "out", 42, {.replace = true}});
   EXPECT_FALSE(fs::exists(folder / "out/training_data_node_1.jsonl"));
+  EXPECT_EQ(lines_of(folder / "out/training_data_node_1.csv").size(), 3u);
 }
 
 TEST(NodeShards, RefuseWhatCannotBeSplitOrWouldMix) {
@@ -447,6 +451,45 @@ TEST(NodeShards, RefuseWhatCannotBeSplitOrWouldMix) {
                 write_node_shards(entries, {2, folder / "out"});
               }),
               HasSubstr("the folder holds shards of a run with more nodes"));
+}
+
+TEST(NodeShards, NeverReplaceWhatIsReadNorWhatSomebodyElseWrote) {
+  const DataFolder folder;
+  const OutputRule forced{.replace = true};
+  // The data set has the name of a shard, of either kind; another name of the same file; a folder.
+  for (const char* name : {"a/training_data_node_0.jsonl", "b/training_data_node_1.jsonl"}) {
+    const std::string data = folder.write(name, rows(4));
+    const fs::path output = fs::path(data).parent_path();
+    EXPECT_THAT(refusal([&] {
+                  write_node_shards({{data}}, {2, output, 42, forced});
+                }),
+                HasSubstr("the data set would be written over"));
+    EXPECT_EQ(lines_of(data).size(), 4u);
+  }
+  const std::string linked = folder.write("linked.jsonl", rows(4));
+  fs::create_directories(folder / "c");
+  fs::create_hard_link(linked, folder / "c/training_data_node_1.csv");
+  EXPECT_THAT(refusal([&] {
+                write_node_shards({{linked}}, {2, folder / "c", 42, forced});
+              }),
+              HasSubstr("the data set would be written over"));
+  EXPECT_THAT(refusal([&] {
+                write_node_shards({{folder / "a"}}, {2, folder / "a", 42, forced});
+              }),
+              HasSubstr("the data set would be written over"));
+  // Files and links of somebody else.
+  for (const char* name : {"training_data_node_0.csv", "training_data_node_0.jsonl", "dataset_stats.json"}) {
+    folder.write(std::string("d/") + name, "mine");
+    EXPECT_THAT(refusal([&] { write_node_shards({{linked}}, {2, folder / "d"}); }), HasSubstr("exists already"));
+    EXPECT_THAT(lines_of(folder / ("d/" + std::string(name))), ElementsAre("mine"));
+    fs::remove(folder / ("d/" + std::string(name)));
+  }
+  folder.write("precious.txt", "mine");
+  fs::create_symlink(folder / "precious.txt", folder / "d/dataset_stats.json");
+  EXPECT_THAT(refusal([&] { write_node_shards({{linked}}, {2, folder / "d"}); }), HasSubstr("a link"));
+  write_node_shards({{linked}}, {2, folder / "d", 42, forced});
+  EXPECT_THAT(lines_of(folder / "precious.txt"), ElementsAre("mine"));
+  EXPECT_FALSE(fs::is_symlink(folder / "d/dataset_stats.json"));
 }
 
 }  // namespace

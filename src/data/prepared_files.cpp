@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include "core/durable_file.h"
 #include "core/error.h"
@@ -69,26 +68,42 @@ std::string jsonl_text(std::span<const Json> rows) {
   return text;
 }
 
-/// Creates the folder. Throws UserError if it contains shards of a run with more nodes, which would mix with these.
-void check_output(const std::filesystem::path& output, int64_t nodes) {
+constexpr const char* kStatistics = "dataset_stats.json";
+constexpr std::string_view kShard = "training_data_node_";
+
+std::string shard_name(int64_t node, bool csv) { return fmt::format("{}{}.{}", kShard, node, csv ? "csv" : "jsonl"); }
+
+/// What is read is never written over. A repository of source code may hold the output: JSONL is not source code.
+OutputRule with_inputs(OutputRule rule, const std::vector<DatasetEntry>& entries) {
   std::error_code error;
-  std::filesystem::create_directories(output, error);
-  if (error) throw UserError("cannot create the folder: " + error.message(), output.string());
-  for (const auto& entry : std::filesystem::directory_iterator(output, error)) {
+  for (const DatasetEntry& entry : entries) {
+    if (!entry.code || !std::filesystem::is_directory(entry.path, error)) rule.inputs.add(entry.path, "the data set");
+  }
+  return rule;
+}
+
+/// Throws UserError if the folder contains shards that may not be replaced, or those of a run with more nodes, which
+/// would mix with these.
+void check_output(const NodeShardOptions& options, const OutputRule& rule) {
+  rule.inputs.refuse_inside(options.output);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(options.output, error)) {
     const std::string name = entry.path().filename().string();
-    constexpr std::string_view kStart = "training_data_node_";
-    if (!name.starts_with(kStart)) continue;
-    const int64_t node = std::atoll(name.c_str() + kStart.size());
-    if (node >= nodes) {
+    if (!name.starts_with(kShard)) continue;
+    if (std::atoll(name.c_str() + kShard.size()) >= options.nodes) {
       throw UserError("the folder holds shards of a run with more nodes", entry.path().string(),
                       "remove them, or choose another --output");
     }
+    require_output(entry.path(), rule);
   }
+  require_output(options.output / kStatistics, rule);
 }
 
 }  // namespace
 
 NodeShards write_node_shards(const std::vector<DatasetEntry>& entries, const NodeShardOptions& options) {
+  const OutputRule rule = with_inputs(options.rule, entries);
+  check_output(options, rule);
   std::vector<Json> rows = read_rows(entries);
   NodeShards shards;
   shards.total_samples = static_cast<int64_t>(rows.size());
@@ -96,58 +111,51 @@ NodeShards write_node_shards(const std::vector<DatasetEntry>& entries, const Nod
     throw UserError(fmt::format("{} rows cannot be split over {} nodes", rows.size(), options.nodes), "--split-nodes",
                     "use fewer nodes");
   }
-  check_output(options.output, options.nodes);
   shards.samples_per_node = shards.total_samples / options.nodes;
   shards.columns = columns_of(rows);
   const bool csv = fits_csv(rows);
   PhiloxSequence random(options.seed);
   shuffle_with(random, rows);
-  for (int64_t node = 0; node < options.nodes; ++node) {
-    const auto begin = static_cast<size_t>(node * shards.samples_per_node);
-    const auto part = std::span<const Json>(rows).subspan(
-        begin, node + 1 == options.nodes ? std::dynamic_extent : static_cast<size_t>(shards.samples_per_node));
-    const auto name = [&](bool as_csv) {
-      return options.output / fmt::format("training_data_node_{}.{}", node, as_csv ? "csv" : "jsonl");
-    };
-    write_durably(name(csv), csv ? csv_text(part, shards.columns) : jsonl_text(part));
-    std::error_code error;
-    std::filesystem::remove(name(!csv), error);  // of an earlier run on other data
-    shards.files.push_back(name(csv));
-  }
-  shards.statistics = options.output / "dataset_stats.json";
-  write_durably(shards.statistics, Json{{"total_samples", shards.total_samples},
-                                        {"num_nodes", options.nodes},
-                                        {"samples_per_node", shards.samples_per_node},
-                                        {"columns", shards.columns}}
-                                           .dump(2) +
-                                       "\n");
+  // Shards of an earlier run on other data, which would be read beside these.
+  for (int64_t node = 0; node < options.nodes; ++node) remove_output(options.output / shard_name(node, !csv), rule);
+  write_output_set(options.output, rule, [&](const std::filesystem::path& folder) {
+    for (int64_t node = 0; node < options.nodes; ++node) {
+      const auto begin = static_cast<size_t>(node * shards.samples_per_node);
+      const auto part = std::span<const Json>(rows).subspan(
+          begin, node + 1 == options.nodes ? std::dynamic_extent : static_cast<size_t>(shards.samples_per_node));
+      write_durably(folder / shard_name(node, csv), csv ? csv_text(part, shards.columns) : jsonl_text(part));
+    }
+    write_durably(folder / kStatistics, Json{{"total_samples", shards.total_samples},
+                                             {"num_nodes", options.nodes},
+                                             {"samples_per_node", shards.samples_per_node},
+                                             {"columns", shards.columns}}
+                                                .dump(2) +
+                                            "\n");
+  });
+  for (int64_t node = 0; node < options.nodes; ++node) shards.files.push_back(options.output / shard_name(node, csv));
+  shards.statistics = options.output / kStatistics;
   return shards;
 }
 
 CodeFile write_code_file(const std::vector<DatasetEntry>& entries, const TokenCounter& count,
-                         const std::filesystem::path& output) {
-  std::error_code error;
-  std::filesystem::create_directories(output, error);
-  if (error) throw UserError("cannot create the folder: " + error.message(), output.string());
+                         const std::filesystem::path& output, OutputRule rule) {
+  rule = with_inputs(std::move(rule), entries);
   CodeFile result{output / "all_data.jsonl", 0, {}};
-  const std::filesystem::path temporary = output / "all_data.jsonl.tmp";
-  std::ofstream file(temporary, std::ios::binary);
-  for (const DatasetEntry& entry : entries) {
-    HONE_ASSERT(entry.code.has_value());
-    CodeReader reader(entry.path, *entry.code, count);
-    for (CodeReader::Sample sample; file && reader.next(sample); ++result.samples) {
-      const Json row = {
-          {"text", sample.text}, {"type", name_of(sample.kind)}, {"file", sample.file}, {"line", sample.line}};
-      file << row.dump() << '\n';
+  require_output(result.path, rule);
+  write_output_set(output, rule, [&](const std::filesystem::path& folder) {
+    NewFile file(folder / result.path.filename());
+    for (const DatasetEntry& entry : entries) {
+      HONE_ASSERT(entry.code.has_value());
+      CodeReader reader(entry.path, *entry.code, count);
+      for (CodeReader::Sample sample; reader.next(sample); ++result.samples) {
+        const Json row = {
+            {"text", sample.text}, {"type", name_of(sample.kind)}, {"file", sample.file}, {"line", sample.line}};
+        file.write(row.dump() + "\n");
+      }
+      result.statistics.push_back(fmt::format("{}: {}", entry.path, reader.statistics().to_text("; ")));
     }
-    result.statistics.push_back(fmt::format("{}: {}", entry.path, reader.statistics().to_text("; ")));
-  }
-  file.close();
-  if (file) std::filesystem::rename(temporary, result.path, error);
-  if (!file || error) {
-    std::filesystem::remove(temporary, error);
-    throw UserError("the file cannot be written", result.path.string(), "check its folder, permissions and free space");
-  }
+    file.finish();
+  });
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/output_files.h"
 #include "data/dataset_encoding.h"
 #include "data/dataset_reader.h"
 
@@ -17,6 +18,7 @@ struct NodeShardOptions {
   int64_t nodes = 1;
   std::filesystem::path output;
   uint64_t seed = 42;
+  OutputRule rule = {};  ///< with `replace`, shards of an earlier run are replaced
 };
 
 struct NodeShards {
@@ -30,8 +32,10 @@ struct NodeShards {
 /// Reads all rows, shuffles them by the seed, and writes OUTPUT/training_data_node_{i}.csv, i from 0, with floor(rows /
 /// nodes) rows each; the last one also has the remainder. If not all rows have the columns prompt, question and
 /// response, or some field is not text, it writes training_data_node_{i}.jsonl instead. OUTPUT/dataset_stats.json
-/// contains total_samples, num_nodes, samples_per_node and columns. Keeps all rows in memory.
-/// Throws UserError for unreadable rows, fewer rows than nodes, and an output folder with shards of more nodes.
+/// contains total_samples, num_nodes, samples_per_node and columns. Keeps all rows in memory. All files appear together
+/// (core/output_files.h); the data sets are inputs.
+/// Throws UserError for unreadable rows, fewer rows than nodes, and an output folder with shards, or, if they may be
+/// replaced, with shards of more nodes.
 NodeShards write_node_shards(const std::vector<DatasetEntry>& entries, const NodeShardOptions& options);
 
 // The samples of source code as a file: all_data.jsonl.
@@ -44,8 +48,9 @@ struct CodeFile {
 
 /// Writes OUTPUT/all_data.jsonl with a line {"text", "type", "file", "line"} for each sample of `entries`, which all
 /// have type code; the file is a data set of the format text. Keeps one sample in memory. `count` as for CodeReader.
-/// Throws UserError for errors of CodeReader, and if the file cannot be written.
+/// Throws UserError for errors of CodeReader, and if the file cannot be written or exists and `rule` does not replace
+/// it.
 CodeFile write_code_file(const std::vector<DatasetEntry>& entries, const TokenCounter& count,
-                         const std::filesystem::path& output);
+                         const std::filesystem::path& output, OutputRule rule = {});
 
 }  // namespace hone

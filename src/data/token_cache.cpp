@@ -349,7 +349,7 @@ void TokenCache::lock(const std::function<void()>& waiting) {
   std::error_code error;
   fs::create_directories(folder_, error);
   const fs::path path = folder_ / "lock";
-  lock_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  lock_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   if (lock_ < 0) {
     throw UserError(fmt::format("the cache cannot be written: {}", std::strerror(errno)), path.string(),
                     "set tokenized_cache to a writable folder, or remove it");

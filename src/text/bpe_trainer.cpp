@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "text/tokenizer.h"
@@ -214,9 +214,7 @@ Json train_bpe(std::span<const std::string> texts, const BpeTrainerOptions& opti
 }
 
 void write_tokenizer_json(const Json& tokenizer, const std::filesystem::path& file) {
-  std::ofstream out(file, std::ios::binary);
-  out << tokenizer.dump(2) << '\n';
-  if (!out.flush()) throw UserError("cannot write the file", file.string());
+  write_durably(file, tokenizer.dump(2) + "\n");
 }
 
 }  // namespace hone

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "core/durable_file.h"
 #include "core/file_bytes.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
@@ -13,7 +14,7 @@ void copy_tokenizer_files(const std::filesystem::path& from, const std::filesyst
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
     if (!std::filesystem::exists(from / name)) continue;
-    std::filesystem::copy_file(from / name, to / name, std::filesystem::copy_options::overwrite_existing);
+    copy_durably(from / name, to / name);
   }
 }
 

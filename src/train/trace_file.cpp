@@ -23,7 +23,7 @@ constexpr const char* kLanes[] = {
 constexpr int kFirstThread = static_cast<int>(std::size(kLanes));
 constexpr int kCollectives = static_cast<int>(ProfileKind::kCollective), kFirstCopies = kCollectives + 1;
 
-constexpr std::string_view kHead = R"({"displayTimeUnit":"ms","traceEvents":[)", kTail = "\n]}\n";
+constexpr std::string_view kTail = "\n]}\n";
 
 int lane_of(const ProfileSpan& span) {
   constexpr std::string_view kCopies[] = {"peer copy", "from host", "to host"};
@@ -110,7 +110,7 @@ TraceFile::TraceFile(std::filesystem::path path) : path_(std::move(path)) {
     throw UserError("the file cannot be written: " + std::string(std::strerror(errno)), path_.string(),
                     "check the folder and its permissions");
   }
-  write(std::string(kHead));
+  write(std::string(kTraceBeginning));
 }
 
 TraceFile::~TraceFile() { close(file_); }

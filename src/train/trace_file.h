@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "core/profiler.h"
 
 namespace hone {
+
+/// How every such file begins.
+inline constexpr std::string_view kTraceBeginning = R"({"displayTimeUnit":"ms","traceEvents":[)";
 
 /// A trace that grows with a run. After each add() the file is complete, valid JSON, so a killed run leaves the time
 /// line of the steps before. It has lanes for steps, blocks and ops, for collectives and copies if there are any, and

@@ -122,8 +122,7 @@ void carry_out(const fs::path& directory, const fs::path& staged) {
   const fs::path done = temporary_beside(directory / kStagedName);
   fs::rename(staged, done);
   sync_directory(directory);
-  std::error_code ignored;
-  fs::remove_all(done, ignored);
+  remove_marked(done);
 }
 
 }  // namespace
@@ -231,6 +230,12 @@ void require_finished(const fs::path& directory) {
                   "finishes the save");
 }
 
+void remove_leftovers_beside(const fs::path& given) {
+  std::error_code error;
+  const fs::path directory = fs::absolute(without_slash(given), error);
+  if (!error) remove_leftovers(directory.parent_path(), false, directory.filename().string());
+}
+
 void write_directory(const fs::path& given, const FillFolder& fill) {
   std::error_code error;
   fs::path directory = without_slash(given);
@@ -238,6 +243,7 @@ void write_directory(const fs::path& given, const FillFolder& fill) {
     directory = fs::weakly_canonical(directory, error);
     if (error) not_writable(given, error.message());
   }
+  remove_leftovers_beside(directory);
   if (fs::is_directory(directory, error)) {
     const FolderLock lock(directory);
     finish_save(directory);
@@ -246,7 +252,6 @@ void write_directory(const fs::path& given, const FillFolder& fill) {
   const fs::path parent = directory.has_parent_path() ? directory.parent_path() : ".";
   fs::create_directories(parent, error);
   if (error) not_writable(directory, error.message());
-  remove_leftovers(parent, false, directory.filename().string());
   TemporaryFolder temporary(directory);
   fill_and_sync(temporary, directory, fill);
   temporary.rename_to(directory);

@@ -23,7 +23,11 @@ using FillFolder = std::function<void(const std::filesystem::path& temporary, Fi
 /// if `directory` is a link, it remains one.
 void write_directory(const std::filesystem::path& directory, const FillFolder& fill);
 
-/// As above, for an existing folder whose lock the caller holds.
+/// Removes what killed programs left next to `directory` while they wrote it: its staged folder, or the merged model of
+/// `hone export --weights`. write_directory() calls it.
+void remove_leftovers_beside(const std::filesystem::path& directory);
+
+/// As write_directory(), for an existing folder whose lock the caller holds.
 void replace_model(const std::filesystem::path& directory, const FillFolder& fill);
 
 /// Completes a committed save that was killed, and removes the rest of an uncommitted one. The caller holds the
