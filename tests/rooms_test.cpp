@@ -189,6 +189,89 @@ TEST(Rooms, FoldersOfOpsAndKernelsHaveNoCyclesAndNoOpReadsAnothersInside) {
   EXPECT_EQ(find_cycle({{"a", {"b"}}, {"b", {"c"}}, {"c", {"b"}}}), "b");
 }
 
+/// Files that may create, replace or remove files, and why not through one of the others.
+const std::map<std::string, std::string> kWriters = {
+    {"core/durable_file.cpp", "writes every file under a temporary name, syncs and renames it"},
+    {"core/output_files.cpp", "the rule for files that a command writes for its user"},
+    {"core/folder_lock.cpp", "the file of a lock"},
+    {"weights/model_folder.cpp", "puts a model into its folder"},
+    {"weights/safetensors.cpp", "a file of a model that is being staged"},
+    {"weights/shard_writer.cpp", "the same, by several ranks"},
+    {"weights/placed_file.cpp", "the same, by several threads"},
+    {"weights/tensor_file.cpp", "the same, where a rank has failed"},
+    {"weights/adapter_save.cpp", "a file of an adapter that is being staged"},
+    {"train/run_folder.cpp", "sets the results of a run aside, by their names"},
+    {"train/checkpoint_folder.cpp", "renames and removes checkpoints, by the names of their files"},
+    {"train/saved_tokenizer.cpp", "tokenizer files of a model that is being staged"},
+    {"train/saved_chat.cpp", "the same, of its chat settings"},
+    {"train/rank_group.cpp", "a file of the ranks that tells whether they share the output folder"},
+    {"train/trace_file.cpp", "a time line grows with its run, and is complete after each step"},
+    {"train/trainer.cpp", "a link from the folder of ranks' logs to run.log"},
+    {"data/token_cache.cpp", "files of the cache, which has names of its own"},
+    {"dist/run_secret.cpp", "the secret of a run, readable by its user alone"},
+    {"dist/shared_memory_transport.cpp", "memory that another rank has made"},
+    {"report/metrics_file.cpp", "metrics.jsonl of a run, which is set aside with its results"},
+    {"app/verify/thinned_case.cpp", "a folder of tests"},
+};
+
+/// Lines of a source that create, replace or remove files, or open them for writing.
+std::vector<std::string> writing_lines(const fs::path& path) {
+  static const std::regex pattern(
+      R"((\bo?fstream\b\s*[\w({])|(\b(rename|renameat|renameat2|remove_all|unlink|unlinkat|rmdir|truncate|creat|symlink|link)\()|)"
+      R"((\bremove\((?!_))|(\b(fopen|freopen|tmpfile|mkstemp|mkdtemp|copy_file|create_symlink|create_hard_link|)"
+      R"(create_directory_symlink|resize_file)\()|(\bO_(CREAT|TRUNC|WRONLY|RDWR|APPEND)\b))");
+  static const std::regex erase_idiom(R"(std::remove(_if)?\(|\w\.(remove|rename|link)\(|->(remove|link)\()");
+  const auto may_match = [](const std::string& text) {  // the expressions are slow
+    for (const char* part : {"ofstream", " fstream", "rename", "remove", "unlink", "rmdir", "trunc", "creat", "link(",
+                             "open(", "tmpfile", "mkstemp", "mkdtemp", "copy_file", "_link", "resize_file", "O_"}) {
+      if (text.find(part) != std::string::npos) return true;
+    }
+    return false;
+  };
+  std::ifstream file(path);
+  std::vector<std::string> found;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (!may_match(line)) continue;
+    const size_t comment = line.find("//");
+    const std::string code = std::regex_replace(line.substr(0, comment), erase_idiom, "");
+    if (std::regex_search(code, pattern) && code.find("\"/dev/null\"") == std::string::npos) {
+      found.push_back(fs::relative(path, kRoot / "src").string() + ":" + std::to_string(number) + ": " + line);
+    }
+  }
+  return found;
+}
+
+TEST(Writers, NoOtherSourceCreatesReplacesOrRemovesFiles) {
+  std::vector<std::string> wrong;
+  std::set<std::string> writers;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
+    const std::string extension = entry.path().extension().string(), stem = entry.path().stem().string();
+    if (!entry.is_regular_file() || (extension != ".h" && extension != ".cpp" && extension != ".cu")) continue;
+    if (stem.ends_with("_test") || stem.ends_with("_testing")) continue;
+    const std::vector<std::string> found = writing_lines(entry.path());
+    if (found.empty()) continue;
+    const std::string name = fs::relative(entry.path(), kRoot / "src").string();
+    if (kWriters.contains(name)) {
+      writers.insert(name);
+    } else {
+      wrong.insert(wrong.end(), found.begin(), found.end());
+    }
+  }
+  EXPECT_TRUE(wrong.empty()) << joined(wrong)
+                             << "write through core/output_files.h, weights/model_folder.h or core/durable_file.h";
+  for (const auto& [name, reason] : kWriters) EXPECT_TRUE(writers.contains(name)) << name << " writes no more";
+}
+
+TEST(Writers, AreRecognised) {
+  const fs::path path = fs::path(::testing::TempDir()) / "rooms_test_writer.cpp";
+  std::ofstream(path) << "std::ofstream file(path);\nfs::rename(a, b);\nopen(p, O_CREAT);\nfs::remove_all(p);\n"
+                      << "names.remove(3);\nstd::remove_if(a, b, f);\nstd::ifstream in(path);  // unlink(it)\n";
+  const std::vector<std::string> found = writing_lines(path);
+  fs::remove(path);
+  EXPECT_EQ(found.size(), 4u) << joined(found);
+}
+
 TEST(Rooms, AWrongIncludeIsNamedWithFileAndLine) {
   const fs::path path = fs::path(::testing::TempDir()) / "rooms_test_wrong.h";
   std::ofstream(path) << "#pragma once\n\n#include <cuda_runtime.h>\n#include \"core/error.h\"\n"

@@ -18,6 +18,7 @@
 #include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/program.h"
+#include "core/standard_output.h"
 #include "report/terminal.h"
 
 namespace hone {
@@ -174,10 +175,13 @@ std::string plain(const std::string& what, const std::string& fix) { return "err
 int run_command_line(int argc, const char* const* argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // for a file over `ulimit -f`, write() returns an error
+  reserve_standard_descriptors();
   try {
     active_isa();  // a HONE_INSTRUCTION_SET that is wrong ends any verb before it has begun
     const std::vector<const char*> arguments = without_help_verb(argc, argv);
     return run(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const ReaderGone&) {
+    return ReaderGone::kExitCode;
   } catch (const Error& error) {
     return failed(error.what(), error.code());
   } catch (const std::bad_alloc&) {

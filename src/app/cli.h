@@ -21,6 +21,12 @@ CLI::App* add_verb(CLI::App& parent, const char* name, const char* what, const c
 
 /// Adds --threads.
 void add_threads(CLI::App* verb, int& threads);
+/// Adds an option that names what a verb writes; its help shows OUTPUT. Each is tried in tests/writes_test.cpp.
+CLI::Option* add_output(CLI::App* verb, const std::string& name, std::string& path, const std::string& what);
+/// Whether an option is from add_output.
+bool is_output(const CLI::Option& option);
+/// Adds --force.
+void add_force(CLI::App* verb, bool& force, const std::string& what = "replace what is there");
 /// Adds --tier, which limits the GPU kernels of the process.
 void add_tier(CLI::App* verb);
 /// Adds --json, for verbs that print their result.

@@ -44,6 +44,16 @@ void add_threads(CLI::App* verb, int& threads) {
   verb->add_option("--threads", threads, "0: all cores")->capture_default_str();
 }
 
+constexpr const char* kOutputType = "OUTPUT";
+
+CLI::Option* add_output(CLI::App* verb, const std::string& name, std::string& path, const std::string& what) {
+  return verb->add_option(name, path, what)->type_name(kOutputType);
+}
+
+bool is_output(const CLI::Option& option) { return option.get_type_name() == kOutputType; }
+
+void add_force(CLI::App* verb, bool& force, const std::string& what) { verb->add_flag("--force", force, what); }
+
 void add_tier(CLI::App* verb) {
   verb->add_option_function<std::string>(
       "--tier",
@@ -157,8 +167,9 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_flag("--base", request->base, "compare with the model before training");
   verb->add_option("--max-samples", request->max_samples, "only the first samples of the data");
   verb->add_option("--prompts", request->prompts, "file of prompts to answer: .txt, one a line, or .jsonl");
-  verb->add_option("--output", request->output,
-                   "JSON file to write; default with --base: evaluation_results.json in the checkpoint's folder");
+  add_output(verb, "--output", request->output,
+             "JSON file to write; default with --base: evaluation_results.json in the checkpoint's folder");
+  add_force(verb, request->force, "replace the output file, even if it is not an earlier evaluation");
   add_json(verb, request->json);
   add_tier(verb);
   verb->callback([=, &action] {
@@ -187,8 +198,9 @@ void add_prepare(CLI::App& app, Action& action) {
   auto config = add_config(verb);
   verb->add_option("--debug", options->debug, "show so many samples whole")->check(CLI::PositiveNumber);
   verb->add_option("--split-nodes", options->split_nodes, "shuffle the rows and write one file for each node");
-  verb->add_option("--output", options->output,
-                   "with --split-nodes: folder to write; of data sets of type code: folder for all_data.jsonl");
+  add_output(verb, "--output", options->output,
+             "with --split-nodes: folder to write; of data sets of type code: folder for all_data.jsonl");
+  add_force(verb, options->force, "replace files in that folder");
   verb->callback([=, &action] {
     action = [=] {
       options->run = request_of(*config, verb->remaining());
@@ -251,13 +263,13 @@ void add_init(CLI::App& app, Action& action) {
   verb->add_option("--preset", options->preset, "quick, full, memory, conservative, balanced or aggressive");
   verb->add_option("--data", options->data,
                    "data set: a file (JSONL, JSON, CSV, TSV, Parquet, text) or a folder of them");
-  verb->add_option("--output", options->output, "file to write, - for standard output")->capture_default_str();
+  add_output(verb, "--output", options->output, "file to write, - for standard output")->capture_default_str();
   verb->add_option("--new-model", create->config, "config.json of a model to make: MODEL is then where");
   verb->add_option("--tokenizer", create->tokenizer, "with --new-model: folder whose tokenizer files are copied");
   verb->add_option("--dtype", create->dtype, "with --new-model: float32 or bfloat16; default: what the config says");
   verb->add_option("--seed", create->seed, "with --new-model: seed of the weights")->capture_default_str();
   add_threads(verb, create->threads);
-  verb->add_flag("--force", options->force, "replace what is there");
+  add_force(verb, options->force);
   verb->callback([=, &action] {
     action = [=] {
       if (options->model.empty()) {
@@ -283,10 +295,10 @@ void add_convert_config(CLI::App& app, Action& action) {
   auto options = options_of<ConvertOptions>();
   verb->add_option("CONFIG", options->input, "YAML, JSON or shell script; then the tool's own flags");
   verb->add_option("--from", options->from, "the tool; auto goes by the keys")->capture_default_str();
-  verb->add_option("--output", options->output, "file to write, - for standard output")->capture_default_str();
+  add_output(verb, "--output", options->output, "file to write, - for standard output")->capture_default_str();
   verb->add_option("--devices", options->devices, "GPUs the tool ran on: accumulation makes up for them");
   verb->add_flag("--accept-changes", options->accept_changes, "leave out what would change the result, and write");
-  verb->add_flag("--force", options->force, "replace what is there");
+  add_force(verb, options->force);
   verb->callback([=, &action] {
     action = [=] {
       options->flags = verb->remaining();
@@ -325,7 +337,7 @@ void add_merge(CLI::App& app, Action& action) {
   auto options = options_of<MergeOptions>();
   verb->add_option("--model", options->model, "folder of the base model")->required();
   verb->add_option("--adapter", options->adapter, "folder of the adapter")->required();
-  verb->add_option("--output", options->output, "folder to write")->required();
+  add_output(verb, "--output", options->output, "folder to write")->required();
   verb->add_option("--dtype", options->dtype, "of the written weights: float32 or bfloat16; default: the base's");
   add_base_rounding(verb, options->base_weight_dtype, options->base_weight_keep);
   verb->add_flag("--compare-logits", options->compare_logits,
@@ -334,7 +346,7 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_option("--tolerance", options->tolerance,
                    "relative drift of float32 logits that is allowed; asks for --compare-logits");
   add_threads(verb, options->threads);
-  verb->add_flag("--force", options->force, "replace the model in the output folder");
+  add_force(verb, options->force, "replace the model in the output folder");
   verb->callback([=, &action] { action = [=] { return run_merge(*options); }; });
 }
 
@@ -345,7 +357,7 @@ void add_export(CLI::App& app, Action& action) {
                             "  hone export out/run1 released --weights fp8");
   auto options = options_of<ExportOptions>();
   verb->add_option("INPUT", options->input, "folder of a model or an adapter")->required();
-  verb->add_option("OUTPUT", options->output, "folder to write")->required();
+  add_output(verb, "OUTPUT", options->output, "folder to write")->required();
   verb->add_option("--model", options->model, "base of an adapter; default: the one that it names");
   verb->add_option("--format", options->format, "safetensors")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "of the weights: float32 or bfloat16; default: each as it is");
@@ -355,7 +367,7 @@ void add_export(CLI::App& app, Action& action) {
   verb->add_option("--max-shard-size", options->max_shard_size, "of the files, such as 5GB")
       ->transform(CLI::AsSizeValue(true));
   add_threads(verb, options->threads);
-  verb->add_flag("--force", options->force, "replace the model in the output folder");
+  add_force(verb, options->force, "replace the model in the output folder");
   verb->callback([=, &action] { action = [=] { return run_export(*options); }; });
 }
 
@@ -369,7 +381,7 @@ void add_convert(CLI::App& app, Action& action) {
   auto options = options_of<WeightConversionOptions>();
   verb->add_option("INPUT", options->input, "folder of an adapter, or of pytorch_model_fsdp_0, or that folder itself")
       ->required();
-  verb->add_option("OUTPUT", options->output, "folder to write")->required();
+  add_output(verb, "OUTPUT", options->output, "folder to write")->required();
   verb->add_option("--model", options->model,
                    "the base model: its names and layout are written; default: what the adapter names");
   verb->add_option("--to", options->to, "layout of an adapter: split, target_parameters, kt or sglang");
@@ -377,7 +389,7 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option("--lora-alpha", options->lora_alpha, "of an adapter whose adapter_config.json is lost");
   verb->add_option("--max-shard-size", options->max_shard_size, "of the files of a model, such as 5GB")
       ->transform(CLI::AsSizeValue(true));
-  verb->add_flag("--force", options->force, "replace the model in the output folder");
+  add_force(verb, options->force, "replace the model in the output folder");
   verb->callback([=, &action] { action = [=] { return run_convert(*options); }; });
 }
 
@@ -454,7 +466,7 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
                    "data as training reads them (docs/data.md), answers may be missing; .txt: a prompt a line");
   verb->add_option("--column-mapping", options->column_mapping,
                    "with --input: columns with other names, such as '{\"prompt\": \"customer\"}'");
-  verb->add_option("--output", options->output, "with --input: JSONL to write, - for standard output")
+  add_output(verb, "--output", options->output, "with --input: JSONL to write, - for standard output")
       ->capture_default_str();
   verb->add_option("--system", options->system, "system message of chats that have none");
   verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
@@ -473,7 +485,7 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
           "its shard of them with --zero-stage 3")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  verb->add_flag("--force", options->force, "replace the output file");
+  add_force(verb, options->force, "replace the output file");
   verb->callback([=, &action] {
     action = [=] {
       if (*ranks > 1 && !is_launched()) {
@@ -563,7 +575,8 @@ void add_about(CLI::App& app, Action& action) {
   auto quickstart = options_of<QuickstartOptions>();
   CLI::App* show = add_verb(app, "quickstart", "Fine-tune a small model in two acts, in minutes, without a download",
                             "  hone quickstart\n  hone quickstart --output runs/quickstart --seed 7");
-  show->add_option("--output", quickstart->output, "folder for data, model and runs")->capture_default_str();
+  add_output(show, "--output", quickstart->output, "folder for data, model and runs")->capture_default_str();
+  add_force(show, quickstart->force, "replace files of an earlier quickstart that were changed; others stay");
   show->add_option("--device", quickstart->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
   show->add_option("--seed", quickstart->seed, "of data, model and training")->capture_default_str();
   show->add_option("--english-steps", quickstart->budget.english_steps, "optimizer steps of act 1")

@@ -129,6 +129,13 @@ Device device_of(const InferenceOptions& options, const TrainerRanks& ranks) {
 
 }  // namespace
 
+std::vector<std::pair<fs::path, const char*>> inputs_of(const InferenceOptions& given) {
+  const InferenceOptions options = with_base(given);
+  return {{resolve_model_path(options.model), "the model"},
+          {options.adapter, "the adapter"},
+          {options.chat_template, "the chat template"}};
+}
+
 std::vector<std::string> inference_offload_names() { return {"params", "experts"}; }
 
 bool is_adapter_folder(const fs::path& folder) {

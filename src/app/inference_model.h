@@ -1,11 +1,13 @@
 // InferenceModel: a model with tokenizer and chat template for `hone generate` and `hone chat`.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json_value.h"
@@ -64,6 +66,9 @@ std::string base_of_adapter(const std::filesystem::path& folder);
 
 /// Reads a chat template. Throws UserError if the file cannot be read.
 ChatTemplateSource read_chat_template(const std::string& path);
+
+/// The paths that a verb with these options reads, with descriptions (app/output.h).
+std::vector<std::pair<std::filesystem::path, const char*>> inputs_of(const InferenceOptions& options);
 
 class InferenceModel {
  public:

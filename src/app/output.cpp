@@ -1,51 +1,45 @@
 #include "app/output.h"
 
-#include <cstdio>
+#include <unistd.h>
 
-#include "core/durable_file.h"
+#include <exception>
+
 #include "core/error.h"
 #include "core/folder_lock.h"
-#include "core/input_files.h"
+#include "core/standard_output.h"
 #include "session/device_facts.h"
 
 namespace hone {
 
-namespace {
-
-void write(std::FILE* file, std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), file);
-  std::fflush(file);
+void print_text(std::string_view text) {
+  if (const int error = write_to_descriptor(STDOUT_FILENO, text)) throw_output_failure(error);
 }
 
-}  // namespace
+void write_and_print(const std::function<void()>& write, std::string_view text) {
+  std::exception_ptr failure;
+  try {
+    write();
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  print_text(text);
+  if (failure) std::rethrow_exception(failure);
+}
 
-void print_text(std::string_view text) { write(stdout, text); }
-void print_error(std::string_view text) { write(stderr, text); }
+void print_error(std::string_view text) { write_to_descriptor(STDERR_FILENO, text); }
 
 void warn_of_unused_gpu(const std::string& device, Device chosen) {
   if (const std::string reason = why_no_gpu_is_used(device, chosen); !reason.empty()) print_error(reason + "\n");
 }
 
-void require_free_file(const std::filesystem::path& path, bool replace) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    throw UserError("the output is a folder, not a file", path.string(), "name a file in it");
-  }
-  if (replace || !std::filesystem::exists(path, error)) return;
-  throw UserError("the output file exists already", path.string(), "choose another one, or replace it with --force");
+OutputRule output_rule(const Inputs& inputs, bool replace, std::function<bool(std::string_view)> is_earlier) {
+  OutputRule rule{{}, replace, std::move(is_earlier)};
+  for (const auto& [path, what] : inputs) rule.inputs.add(path, what);
+  return rule;
 }
 
-void write_output_file(const std::filesystem::path& path, std::string_view text) {
-  std::error_code error;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  write_durably(path, text);
-}
-
-void require_apart(const std::filesystem::path& output,
-                   const std::vector<std::pair<std::filesystem::path, const char*>>& inputs) {
-  InputFiles read;
-  for (const auto& [path, what] : inputs) read.add(path, what);
-  read.refuse(output);
+void require_apart(const std::filesystem::path& output, const Inputs& inputs) {
+  output_rule(inputs, true).inputs.refuse(output);
 }
 
 void require_free_folder(const std::filesystem::path& path, bool replace) {

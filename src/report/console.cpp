@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 
+#include "core/standard_output.h"
 #include "report/humanise.h"
 
 namespace hone {
@@ -86,13 +86,13 @@ std::string Console::drawn_bar() {
   return progress_bar(*progress_, terminal_.width() - 1, terminal_.color);
 }
 
-void Console::write(std::string_view text) const {
-  while (!text.empty()) {
-    const ssize_t written = ::write(terminal_.fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
+void Console::require_written() const {
+  if (failure_ != 0 && terminal_.fd != STDERR_FILENO) throw_output_failure(failure_);
+}
+
+void Console::write(std::string_view text) {
+  const int error = write_to_descriptor(terminal_.fd, text);
+  if (failure_ == 0) failure_ = error;
 }
 
 }  // namespace hone

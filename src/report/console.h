@@ -1,6 +1,7 @@
 // Writes lines and one progress bar to a terminal or a pipe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -25,8 +26,8 @@ struct Progress {
 std::string progress_bar(const Progress& progress, int width, bool color);
 
 /// Writes lines. On a terminal, keeps a progress bar below them: clears it before each line and draws it again after
-/// it, in one write to avoid flicker. Thread-safe. Ignores errors of the output (a closed terminal, a full disk behind
-/// a redirection), which must not stop a run.
+/// it, in one write to avoid flicker. Thread-safe. Errors of the output (a closed terminal, a full disk behind a
+/// redirection) must not stop a run: they are kept until require_written().
 class Console {
  public:
   explicit Console(Terminal terminal) : terminal_(terminal) {}
@@ -43,6 +44,12 @@ class Console {
   /// Removes the bar from the screen.
   void clear_progress();
 
+  /// Throws OutputLost or ReaderGone if some of the output could not be written, unless it is standard error. For
+  /// commands whose result is what they print.
+  void require_written() const;
+  /// The errno of the first failure; 0 if all was written.
+  int failure() const { return failure_; }
+
   bool color() const { return terminal_.color; }
   bool seen() const { return terminal_.seen; }
   bool interactive() const { return terminal_.interactive; }
@@ -50,12 +57,13 @@ class Console {
 
  private:
   std::string drawn_bar();
-  void write(std::string_view text) const;
+  void write(std::string_view text);
 
   const Terminal terminal_;
   std::mutex mutex_;
   std::optional<Progress> progress_;
   bool on_screen_ = false;
+  std::atomic<int> failure_ = 0;
   std::chrono::steady_clock::time_point last_draw_{};
 };
 

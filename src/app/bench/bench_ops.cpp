@@ -271,6 +271,8 @@ Json all_json(const std::vector<OpsResult>& results, Device device) {
 
 int run_bench_ops(const BenchOpsOptions& options) {
   const SweepAxis axis = axis_of(options);
+  const BenchOutput output{options.json, {}, {options.model, options.compare}, options.force};
+  require_bench_output(output);
   const Json earlier = options.compare.empty() ? Json() : read_results(options.compare);
   std::vector<OpsResult> results;
   std::string failure;
@@ -284,11 +286,9 @@ int run_bench_ops(const BenchOpsOptions& options) {
     if (!failure.empty()) break;
   }
   const bool color = Terminal::of(1).color, sweep = axis != SweepAxis::kNone && failure.empty();
-  if (options.json != "-") {
-    print_text(sweep ? sweep_table(results, axis, color) : ops_table(results.back(), color));
-  }
   const Json json = all_json(results, device);
-  write_bench_json(options.json, json);
+  const std::string table = sweep ? sweep_table(results, axis, color) : ops_table(results.back(), color);
+  write_and_print([&] { write_bench_json(output, json); }, options.json == "-" ? "" : table);
   if (!failure.empty()) throw Error(ExitCode::kDeviceFailed, failure, "", "");
   if (options.compare.empty()) return 0;
   const std::vector<std::string> slower = regressions(json, earlier);

@@ -15,6 +15,7 @@ struct BenchOpsOptions {
   std::string device = "auto";
   std::string dtype = "bfloat16";
   std::string json;     ///< file for the results; "-": JSON alone on standard output
+  bool force = false;   ///< replace that file even if it is not an earlier result
   std::string compare;  ///< results of an earlier run, which none may fall behind by more than kBenchTolerance
 
   // One of these may have several values: the ops are run with each of them.

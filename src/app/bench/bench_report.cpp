@@ -7,10 +7,12 @@
 
 #include "app/output.h"
 #include "core/cpu_features.h"
+#include "core/durable_file.h"
+#include "core/error.h"
 #include "core/json.h"
 #include "core/program.h"
 #include "session/device_facts.h"
-#include "weights/checkpoint.h"
+#include "train/trace_file.h"
 
 namespace hone {
 
@@ -29,13 +31,50 @@ Json bench_facts(const std::string& bench, Device device) {
           {"cores", std::thread::hardware_concurrency()}};
 }
 
-void write_bench_json(const std::string& file, const Json& results) {
-  const std::string text = results.dump(2) + "\n";
-  if (file == "-") {
-    print_text(text);
-  } else if (!file.empty()) {
-    write_text_file(file, text);
+namespace {
+
+/// Earlier results of a benchmark, which its next run replaces.
+bool is_results(std::string_view beginning) {
+  return beginning.starts_with("{\n") && beginning.find("\"bench\": \"") != std::string_view::npos &&
+         beginning.find("\"cores\": ") != std::string_view::npos;
+}
+
+bool is_time_line(std::string_view beginning) { return beginning.starts_with(kTraceBeginning); }
+
+OutputRule bench_rule(const BenchOutput& output, bool (*is_earlier)(std::string_view)) {
+  OutputRule rule{{}, output.force, is_earlier};
+  for (const std::string& path : output.inputs) rule.inputs.add(path, "an input of the benchmark");
+  return rule;
+}
+
+}  // namespace
+
+void require_bench_output(const BenchOutput& output) {
+  if (!output.json.empty() && output.json != "-") require_output(output.json, bench_rule(output, is_results));
+  if (output.profile.empty()) return;
+  if (output.profile == output.json) {
+    throw UserError("results and time line have the same file", "--profile", "give them names of their own");
   }
+  for (const char* ending : {"", kHostEnding})
+    require_output(output.profile + ending, bench_rule(output, is_time_line));
+}
+
+void write_bench_json(const BenchOutput& output, const Json& results) {
+  const std::string text = results.dump(2) + "\n";
+  if (output.json == "-") {
+    print_text(text);
+  } else if (!output.json.empty()) {
+    write_output(output.json, text, bench_rule(output, is_results));
+  }
+}
+
+void write_bench_profile(const BenchOutput& output, const Profile& profile, const char* ending) {
+  const std::filesystem::path path = output.profile + ending;
+  const TemporaryFolder temporary(path);  // removed if the disk is full
+  const std::filesystem::path staged = temporary.path() / "trace.json";
+  TraceFile(staged).add(profile);
+  sync_tree(temporary.path());
+  place_output(staged, path, bench_rule(output, is_time_line));
 }
 
 }  // namespace hone

@@ -37,7 +37,6 @@
 #include "train/recompute.h"
 #include "train/run_options.h"
 #include "train/step_scope.h"
-#include "train/trace_file.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -522,6 +521,9 @@ std::optional<double> seconds_alone(const BenchStepOptions& options, const Train
 
 int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   mode_of(options);
+  const BenchOutput output{
+      options.json, options.profile, {options.model, options.text, options.tokenizer}, options.force};
+  require_bench_output(output);  // on every rank: one that failed alone would leave the others waiting
   const bool together = ranks.size > 1;
   if (together && options.optimizer_in_backward) {
     throw UserError("ranks do not step in backward", "--optimizer-in-backward", "leave it out");
@@ -559,20 +561,21 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     results["collectives"] = profile_json(summary)["collectives"];
   }
   const bool color = Terminal::of(1).color;
-  if (options.json != "-") print_text(heading(results) + tables(results, training, color));
+  std::string profile_text;
   if (!options.profile.empty()) {
     results["profile"] = profile_json(summary);
-    TraceFile(options.profile).add(profile);
-    if (options.json != "-") print_text("\n" + profile_table(summary, color));
+    write_bench_profile(output, profile);
+    profile_text = "\n" + profile_table(summary, color);
     if (profiles.host) {
       const ProfileSummary on_host =
           summarise_profile(*profiles.host, static_cast<double>(kProfiledSteps * options.tokens()));
       results["profile_on_host"] = profile_json(on_host);
-      TraceFile(options.profile + ".host").add(*profiles.host);
-      if (options.json != "-") print_text("\nExperts on the CPU:\n" + profile_table(on_host, color));
+      write_bench_profile(output, *profiles.host, kHostEnding);
+      profile_text += "\nExperts on the CPU:\n" + profile_table(on_host, color);
     }
   }
-  write_bench_json(options.json, results);
+  write_and_print([&] { write_bench_json(output, results); },
+                  options.json == "-" ? "" : heading(results) + tables(results, training, color) + profile_text);
   return 0;
 }
 

@@ -44,6 +44,7 @@ struct BenchStepOptions {
 
   std::string json;     ///< file for the results; "-": JSON alone on standard output
   std::string profile;  ///< file for a time line of three further steps; with experts on the CPU FILE.host for theirs
+  bool force = false;   ///< replace these files even if they are not earlier results
 };
 
 /// Trains on random tokens, or on a text's, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not

@@ -76,6 +76,9 @@ double megabytes(size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 }  // namespace
 
 int run_bench_tokenizer(const BenchTokenizerOptions& options) {
+  BenchOutput output{options.json, {}, options.texts, options.force};
+  output.inputs.push_back(options.tokenizer);
+  require_bench_output(output);
   const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
   ThreadPool pool(options.threads);
   Json results = bench_facts("tokenizer", Device{});
@@ -122,8 +125,7 @@ int run_bench_tokenizer(const BenchTokenizerOptions& options) {
                    fmt::format("{:.1f}", encode), fmt::format("{:.1f}", offsets), fmt::format("{:.1f}", decode),
                    fmt::format("{:.1f}", together)});
   }
-  if (options.json != "-") print_text(table.to_string());
-  write_bench_json(options.json, results);
+  write_and_print([&] { write_bench_json(output, results); }, options.json == "-" ? "" : table.to_string());
   return 0;
 }
 

@@ -14,6 +14,7 @@ struct BenchTokenizerOptions {
   double seconds = 1;              ///< of CPU time for each number
   int threads = 0;                 ///< 0: all cores
   std::string json;                ///< file for the results; "-": JSON alone on standard output
+  bool force = false;              ///< replace that file even if it is not an earlier result
 };
 
 /// Returns the exit code.

@@ -107,10 +107,10 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
   verb->add_option("--text", options->text, "file of text that documents are cut from, instead of random tokens");
   verb->add_option("--tokenizer", options->tokenizer,
                    "with --text: a tokenizer.json, or the folder of one; default: the folder that --model names");
-  verb->add_option("--json", options->json, "file for the results, - for standard output");
-  verb->add_option(
-      "--profile", options->profile,
-      "file for a time line of three more steps (chrome://tracing); with --experts-device cpu also FILE.host");
+  add_output(verb, "--json", options->json, "file for the results, - for standard output");
+  add_output(verb, "--profile", options->profile,
+             "file for a time line of three more steps (chrome://tracing); with --experts-device cpu also FILE.host");
+  add_force(verb, options->force, "replace these files even if they are not earlier results");
   verb->callback([=, &action] { action = [=] { return run_bench_step(*options, launched_ranks()); }; });
   return verb;
 }
@@ -125,7 +125,8 @@ void add_grid(CLI::App& bench, const CLI::App* step, Action& action) {
                "  hone bench grid grid.yaml --compare before/grid.jsonl    exit code 1 if one is 5 % slower");
   auto options = std::make_shared<BenchGridOptions>();
   verb->add_option("FILE", options->file, "YAML or JSON file of scenarios (docs/benchmarks.md)")->required();
-  verb->add_option("--output", options->output, "folder for grid.jsonl and grid.csv; default: FILE's name with -grid");
+  add_output(verb, "--output", options->output, "folder for grid.jsonl and grid.csv; default: FILE's name with -grid");
+  add_force(verb, options->force, "replace a grid.csv that is not of a grid");
   verb->add_flag("--dry-run", options->dry_run, "list the commands; run and write nothing");
   verb->add_option("--only", options->only, "KEY=VALUE,VALUE: only scenarios with one of these values; several times")
       ->expected(1)
@@ -167,7 +168,8 @@ void add_ops(CLI::App& bench, Action& action) {
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
   add_tier(verb);
   add_list("--threads", options->threads, "default: all cores");
-  verb->add_option("--json", options->json, "file for the results, - for standard output");
+  add_output(verb, "--json", options->json, "file for the results, - for standard output");
+  add_force(verb, options->force, "replace that file even if it is not an earlier result");
   verb->add_option("--compare", options->compare, "JSON of an earlier run");
   verb->callback([=, &action] { action = [=] { return run_bench_ops(*options); }; });
 }
@@ -184,7 +186,8 @@ void add_tokenizer(CLI::App& bench, Action& action) {
       ->capture_default_str();
   verb->add_option("--seconds", options->seconds, "for each number")->check(CLI::PositiveNumber)->capture_default_str();
   add_threads(verb, options->threads);
-  verb->add_option("--json", options->json, "file for the results, - for standard output");
+  add_output(verb, "--json", options->json, "file for the results, - for standard output");
+  add_force(verb, options->force, "replace that file even if it is not an earlier result");
   verb->callback([=, &action] { action = [=] { return run_bench_tokenizer(*options); }; });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "app/bench/ops_report.h"
 #include "app/bench_grid/grid_file.h"
@@ -12,7 +13,6 @@
 #include "app/launch/captured_process.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
-#include "core/durable_file.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
 #include "core/folder_lock.h"
@@ -74,8 +74,17 @@ std::vector<size_t> missing(const GridFile& grid, const GridRows& rows, const Re
 
 std::string counted(size_t count) { return fmt::format("{} scenario{}", count, plural(static_cast<int64_t>(count))); }
 
+/// The rule for grid.jsonl and grid.csv, which a grid that goes on adds to.
+OutputRule grid_rule(const BenchGridOptions& options) {
+  return output_rule({{options.file, "the grid"}, {options.compare, "the earlier grid"}}, options.force,
+                     [](std::string_view beginning) {
+                       return beginning.empty() || beginning.starts_with("status,") || beginning.starts_with("{\"");
+                     });
+}
+
 /// Runs scenarios one after another. Returns whether all were; a signal stops it.
-bool run_scenarios(const GridFile& grid, const std::vector<size_t>& numbers, GridRows& rows, const fs::path& csv) {
+bool run_scenarios(const GridFile& grid, const std::vector<size_t>& numbers, GridRows& rows,
+                   const std::function<void()>& write_csv) {
   CaughtSignals signals;
   for (const size_t i : numbers) {
     const GridScenario& scenario = grid.scenarios[i];
@@ -86,7 +95,7 @@ bool run_scenarios(const GridFile& grid, const std::vector<size_t>& numbers, Gri
     if (process.stopped_by != 0) return false;
     const Json row = make_row(scenario, process, grid.limit_s);
     rows.add(row);
-    write_durably(csv, grid_csv(grid, rows));
+    write_csv();
     print_error(fmt::format("    {} ({})\n", row_line(row), human_duration(process.seconds)));
   }
   return true;
@@ -141,13 +150,16 @@ int run_bench_grid(const BenchGridOptions& options, const std::vector<GridKey>& 
     list_commands(grid, GridRows(folder / "grid.jsonl"));
     return 0;
   }
+  const OutputRule rule = grid_rule(options);
+  for (const char* name : {"grid.jsonl", "grid.csv"}) require_output(folder / name, rule);
   fs::create_directories(folder);
   const FolderLock lock(folder);
   GridRows rows(folder / "grid.jsonl");
+  const auto write_csv = [&] { write_output(folder / "grid.csv", grid_csv(grid, rows), rule); };
   const std::vector<size_t> numbers = missing(grid, rows, retry);
   print_error(fmt::format("{}, {} to run\n", counted(grid.scenarios.size()), numbers.size()));
-  const bool whole = run_scenarios(grid, numbers, rows, folder / "grid.csv");
-  write_durably(folder / "grid.csv", grid_csv(grid, rows));
+  const bool whole = run_scenarios(grid, numbers, rows, write_csv);
+  write_csv();
   const Terminal terminal = Terminal::of(1);
   const GridRows* const compared = before ? &*before : nullptr;
   print_text(grid_table(grid, rows, compared, terminal.color, terminal.table_width()));

@@ -16,6 +16,7 @@ struct BenchGridOptions {
   std::vector<std::string> only;    ///< KEY=VALUE,VALUE: only scenarios with them
   std::vector<std::string> retry;   ///< statuses of rows to measure again; failed: all but measured; all
   std::vector<std::string> memory;  ///< what memory is counted by; empty: as the file says
+  bool force = false;               ///< replace a grid.csv that is not of a grid
   std::string compare;              ///< a grid.jsonl whose tokens per second are compared with
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/cli.h"
 #include "app/config/schema.h"
 
 namespace hone {
@@ -12,7 +13,7 @@ std::vector<GridKey> grid_keys(const CLI::App& step) {
   std::vector<GridKey> keys;
   for (const CLI::Option* option : step.get_options()) {
     const std::string& flag = option->get_lnames().front();
-    if (flag == "help" || flag == "json" || flag == "profile") continue;
+    if (flag == "help" || flag == "force" || is_output(*option)) continue;
     const bool is_switch = option->get_items_expected_max() == 0;
     keys.push_back({.name = config_name(flag),
                     .flag = "--" + flag,

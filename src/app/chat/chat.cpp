@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <optional>
 
 #include "app/output.h"
@@ -85,6 +84,13 @@ constexpr const char* kHelp =
     "  /help           this list\n"
     "  /exit           end; so does Ctrl-D\n"
     "  A line that ends in \\ continues in the next line; // at the start means /. Ctrl-C stops an answer.\n";
+
+/// Whether a file begins with a row of JSONL.
+bool begins_with_row(std::string_view beginning) {
+  const size_t end = beginning.find('\n');
+  if (end == std::string_view::npos) return beginning.starts_with('{');  // a long row
+  return Json::parse(beginning.substr(0, end), nullptr, false).is_object();
+}
 
 /// The messages so far.
 class ChatSession {
@@ -215,10 +221,9 @@ class ChatRun {
   void save(const std::string& path) {
     if (path.empty()) throw UserError("the file is not named", "/save", "write /save FILE");
     if (conversation_.empty()) throw UserError("there is no conversation to save", "/save", "ask something first");
-    std::ofstream file(path, std::ios::app);
-    file << Json{{"messages", conversation_.messages()}}.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-    file.flush();
-    if (!file) throw UserError("the file cannot be written", path, "check its folder and permissions");
+    const Json row = {{"messages", conversation_.messages()}};
+    append_output(path, row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
+                  output_rule(inputs_of(options_), false, begins_with_row));
     note(fmt::format("added to {}", path));
   }
 

@@ -232,8 +232,9 @@ std::vector<std::string> dense_modules(const ParameterStore& store, QuantMethod 
   return modules;
 }
 
-/// The error of each tensor: all of them in hone_rounding.json, the largest on the terminal.
-void report_rounding(const std::vector<RoundedTensor>& tensors, const std::string& format, const fs::path& directory) {
+/// Writes the error of each tensor to hone_rounding.json, and returns a line with the largest.
+std::string report_rounding(const std::vector<RoundedTensor>& tensors, const std::string& format,
+                            const fs::path& directory) {
   Json errors = Json::object();
   double sum = 0;
   const RoundedTensor* worst = &tensors.front();
@@ -243,9 +244,9 @@ void report_rounding(const std::vector<RoundedTensor>& tensors, const std::strin
     if (tensor.error > worst->error) worst = &tensor;
   }
   write_text_file(directory / "hone_rounding.json", Json{{"format", format}, {"error", errors}}.dump(1) + "\n");
-  print_text(fmt::format(
+  return fmt::format(
       "{} tensors rounded to {}: {:.2e} of their norm in the mean, at most {:.2e} ({}); hone_rounding.json has each\n",
-      tensors.size(), format, sum / static_cast<double>(tensors.size()), worst->error, worst->name));
+      tensors.size(), format, sum / static_cast<double>(tensors.size()), worst->error, worst->name);
 }
 
 void export_quantised(const ExportOptions& options, const fs::path& directory) {
@@ -257,6 +258,7 @@ void export_quantised(const ExportOptions& options, const fs::path& directory) {
   }
   model.set_trainable(TrainableOptions::nothing());
   ThreadPool pool(options.threads);
+  std::string said;
   write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
     copy_model_files(directory, temporary);
     const Json config = quantized_config(model.config().json(), method, dense_modules(model.store(), method));
@@ -264,9 +266,9 @@ void export_quantised(const ExportOptions& options, const fs::path& directory) {
     const auto rounded = save_quantised(temporary, model.store(), model.checkpoint(), model.map(), method, pool,
                                         {.max_shard_size = options.max_shard_size, .checksums = &checksums});
     model.map_of(Checkpoint::open(temporary));  // throws if it is incomplete
-    report_rounding(rounded, options.weights, temporary);
+    said = report_rounding(rounded, options.weights, temporary);
   });
-  print_text(fmt::format("{}: written\n", options.output));
+  print_text(said + fmt::format("{}: written\n", options.output));
 }
 
 void export_model(const ExportOptions& options) {
@@ -313,7 +315,9 @@ int run_export(const ExportOptions& options) {
   merge.base_weight_dtype = options.base_weight_dtype;
   merge.base_weight_keep = options.base_weight_keep;
   if (options.weights.empty()) return run_merge(merge);
+  require_apart(options.output, {{options.input, "the adapter"}, {resolve_model_path(merge.model), "the base model"}});
   require_free_folder(options.output, options.force);
+  remove_leftovers_beside(options.output);  // of a killed export, before as much is written again
   const TemporaryFolder temporary((fs::absolute(options.output) / "").parent_path());
   const fs::path merged = temporary.path() / "merged";
   merge.output = merged.string();

@@ -180,9 +180,7 @@ int run_convert_config(const ConvertOptions& options) {
   if (options.output == "-") {
     print_text(written(true));
   } else {
-    require_apart(options.output, {{options.input, "the configuration"}});
-    require_free_file(options.output, options.force);
-    write_text_file(options.output, written(true));
+    write_output(options.output, written(true), output_rule({{options.input, "the configuration"}}, options.force));
     print_text(fmt::format("{0} is written\n  hone validate {0}\n  hone train {0} --dry-run\n", options.output));
   }
   return 0;

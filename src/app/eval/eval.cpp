@@ -23,6 +23,7 @@
 #include "report/table.h"
 #include "train/evaluation_run.h"
 #include "train/saved_chat.h"
+#include "weights/model_folder.h"
 
 namespace hone {
 
@@ -160,6 +161,18 @@ Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
   return kwargs;
 }
 
+/// The file that is written; "" if there is none.
+std::string output_of(const EvalRequest& request) {
+  if (!request.output.empty() || !request.base || request.checkpoint.empty()) return request.output;
+  return (fs::path(request.checkpoint) / "evaluation_results.json").string();
+}
+
+/// Whether a file begins like one that `hone eval` has written.
+bool is_evaluation(std::string_view beginning) {
+  return beginning.starts_with("{\n") && beginning.find("\"eval_loss\": ") != std::string_view::npos &&
+         beginning.find("\"num_supervised_tokens\": ") != std::string_view::npos;
+}
+
 class Evaluation {
  public:
   Evaluation(const EvalRequest& request, Logger& logger, LaunchedRanks& launched)
@@ -169,7 +182,7 @@ class Evaluation {
     RunConfig config = read(with(checkpoint_overrides(request_.checkpoint)));
     launched_.set_timeout(static_cast<double>(config.machine.ddp_timeout));
     config.data.chat_template_kwargs = chat_settings(config, request_.checkpoint);
-    if (ranks_.rank == 0) refuse_output_over_data(config);
+    if (ranks_.rank == 0) check_output(config);
     const bool adapted = !config.model.adapter_name_or_path.empty();
     if (request_.base && !adapted && request_.checkpoint.empty()) {
       throw UserError("there is nothing to compare the base with", "--base",
@@ -199,17 +212,41 @@ class Evaluation {
     });
   }
 
+  /// Writes the output file if there is one.
+  void write(const std::string& json) const {
+    if (output_.empty()) return;
+    write_output(output_, json, rule_);
+    logger_.info("results: {}", output_);
+  }
+
  private:
   RunConfig read(const RunRequest& request) const {
     return read_evaluation(request, {ranks_.size, ranks_.ranks_of_host}, logger_);
   }
 
-  /// Refuses an output that would replace data. It may be in the model's folder.
-  void refuse_output_over_data(const RunConfig& config) const {
-    if (request_.output.empty()) return;
+  /// Refuses an output that would replace a file. It may be in the model's folder.
+  void check_output(const RunConfig& config) {
+    output_ = output_of(request_);
+    if (output_.empty()) return;
+    rule_ = output_rule({{request_.run.config, "the configuration"},
+                         {request_.prompts, "the prompts"},
+                         {config.data.chat_template_file, "the chat template"}},
+                        request_.force, is_evaluation);
     for (const auto* sets : {&config.data.datasets, &config.data.eval_datasets}) {
-      for (const DatasetConfig& set : *sets) require_apart(request_.output, {{set.path, "the data set"}});
+      for (const DatasetConfig& set : *sets) rule_.inputs.add(set.path, "the data set");
     }
+    std::vector<std::string> folders = {config.model.model_name_or_path, config.model.adapter_name_or_path,
+                                        config.model.tokenizer_name_or_path, request_.checkpoint};
+    if (request_.base) {
+      const RanksOfRun ranks{ranks_.size, ranks_.ranks_of_host};
+      folders.push_back(load_config(request_.run.config, request_.run.overrides, ranks).run.model.model_name_or_path);
+    }
+    for (const std::string& folder : folders) {
+      if (folder.empty()) continue;
+      const fs::path path = resolve_model_path(folder);
+      for (const std::string& name : hone_files_in(path)) rule_.inputs.add(path / name, "the model");
+    }
+    require_output(output_, rule_);
   }
 
   RunRequest with(const std::vector<std::string>& overrides) const {
@@ -234,6 +271,8 @@ class Evaluation {
   LaunchedRanks& launched_;
   TrainerRanks ranks_;
   Report report_;
+  std::string output_;  // "": none
+  OutputRule rule_;
 };
 
 Json loss_json(const LossResult& result) {
@@ -318,19 +357,13 @@ int eval_launched(const EvalRequest& request, LaunchedRanks& launched) {
   Console console(first && request.json ? Terminal::of(2) : terminal_of(launched.for_trainer()));
   Logger logger(console, request.run.log_level.value_or(LogLevel::kInfo));
   if (launched.size() > 1) logger.info("{}", launched.describe());
-  const Report report = Evaluation(request, logger, launched).run();
+  Evaluation evaluation(request, logger, launched);
+  const Report report = evaluation.run();
   const int code = report.finite() ? 0 : static_cast<int>(ExitCode::kNumbersLost);
   if (!first) return code;
   const std::string json = report_json(request, report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  print_text(request.json ? json : report_text(report, console.color()));
-  std::string output = request.output;
-  if (output.empty() && report.base && !request.checkpoint.empty()) {
-    output = (fs::path(request.checkpoint) / "evaluation_results.json").string();
-  }
-  if (!output.empty()) {
-    write_output_file(output, json);
-    logger.info("results: {}", output);
-  }
+  write_and_print([&] { evaluation.write(json); }, request.json ? json : report_text(report, console.color()));
+  console.require_written();
   return code;
 }
 

@@ -16,6 +16,7 @@ struct EvalRequest {
   std::optional<int64_t> max_samples;  ///< only the first ones of the data
   std::string prompts;                 ///< file of prompts to answer (.txt: one per line, .jsonl); "" = none
   std::string output;                  ///< JSON file to write; "" = evaluation_results.json of a compared checkpoint
+  bool force = false;                  ///< replace the output file
   bool json = false;
 };
 

@@ -19,6 +19,12 @@ namespace hone {
 
 namespace {
 
+OutputRule answers_rule(const GenerateOptions& options) {
+  Inputs inputs = inputs_of(options);
+  inputs.emplace_back(options.input, "the input");
+  return output_rule(inputs, options.force);
+}
+
 void check(const GenerateOptions& options, const TrainerRanks& ranks) {
   if (options.prompt.empty() == options.input.empty()) {
     throw UserError(options.prompt.empty() ? "the prompt is missing" : "both a prompt and a file of prompts are given",
@@ -26,11 +32,7 @@ void check(const GenerateOptions& options, const TrainerRanks& ranks) {
   }
   if (options.batch_size < 1) throw UserError("the batch has no room", "--batch-size", "give at least 1");
   if (!options.input.empty() && options.output != "-") {
-    require_apart(options.output, {{options.input, "the input"},
-                                   {options.model, "the model"},
-                                   {options.adapter, "the adapter"},
-                                   {options.chat_template, "the chat template"}});
-    if (ranks.rank == 0) require_free_file(options.output, options.force);
+    if (ranks.rank == 0) require_output(options.output, answers_rule(options));
   }
 }
 
@@ -84,7 +86,12 @@ class Generation {
     if (options_.output == "-") {
       print_text(lines);
     } else {
-      write_output_file(options_.output, lines);
+      try {
+        write_output(options_.output, lines, answers_rule(options_));
+      } catch (const UserError&) {
+        print_text(lines);  // hours of work are not lost with a full disk
+        throw;
+      }
     }
     summarise(sequences);
   }

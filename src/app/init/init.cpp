@@ -230,9 +230,8 @@ int run_init(const InitOptions& stated) {
     print_text(text);
     return 0;
   }
-  require_apart(options.output, {{source.directory, "the model"}, {options.data, "the data set"}});
-  require_free_file(options.output, options.force);
-  write_text_file(options.output, text);
+  write_output(options.output, text,
+               output_rule({{source.directory, "the model"}, {options.data, "the data set"}}, options.force));
   const GroupCount total = total_of(count_groups(model.store(), model.decoder().config().moe));
   print_text(fmt::format("{0}: {1} fine-tuning of {2} ({3} parameters)\n", options.output, options.method,
                          options.model, human_count(static_cast<double>(total.parameters))));
@@ -292,7 +291,7 @@ void require_memory(const ParameterStore& store, const HfConfig& config) {
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
                            "generation_config.json"}) {
-    if (fs::exists(from / name)) fs::copy_file(from / name, to / name);
+    if (fs::exists(from / name)) copy_durably(from / name, to / name);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "app/cli.h"
 #include "app/launch/rank_processes.h"
 #include "app/output.h"
 #include "core/cuda_device.h"
@@ -176,7 +177,7 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
   verb->add_option("--master", options->ssh.master, "name or address of the first host for the others")->group(hosts);
   const char* const cluster = "With SLURM";
   verb->add_flag("--slurm", options->slurm, "write a batch script")->group(cluster);
-  verb->add_option("--script", slurm.file, "its file")->capture_default_str()->group(cluster);
+  add_output(verb, "--script", slurm.file, "its file")->capture_default_str()->group(cluster);
   verb->add_flag("--force", options->replace, "replace a script that is there")->group(cluster);
   verb->add_option("--nodes", slurm.nodes, "nodes of the run")->capture_default_str()->group(cluster);
   verb->add_option("--gpus", slurm.gpus_per_node, "of a node; default: one for each rank")
@@ -190,7 +191,9 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
   verb->add_option("--job-name", slurm.job_name)->capture_default_str()->group(cluster);
   const char* const both = "With either";
   verb->add_flag("--dry-run", options->dry_run, "print the script; write and start nothing")->group(both);
-  verb->add_option("--logs", plan.logs, "folder for the ranks' output")->capture_default_str()->group(both);
+  add_output(verb, "--logs", plan.logs, "folder for the ranks' output; DIR-2 and so on if it has logs of a launch")
+      ->capture_default_str()
+      ->group(both);
   verb->add_option("--port", plan.port, "at which rank 0 listens")->capture_default_str()->group(both);
   verb->add_option("--env", plan.environment, "NAME=VALUE for all ranks; several times")
       ->expected(1)
@@ -205,7 +208,7 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
   verb->add_option("--shards", plan.independent.shards, "folder of hone prepare --split-nodes")
       ->capture_default_str()
       ->group(models);
-  verb->add_option("--models", plan.independent.output_dir, "model i goes to its folder node_i")
+  add_output(verb, "--models", plan.independent.output_dir, "model i goes to its folder node_i")
       ->capture_default_str()
       ->group(models);
   return options;

@@ -11,9 +11,9 @@
 #include <filesystem>
 
 #include "app/output.h"
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "session/device_facts.h"
-#include "weights/checkpoint.h"
 
 namespace hone {
 
@@ -147,6 +147,7 @@ std::string slurm_script(const LaunchPlan& plan, const SlurmOptions& options) {
   sbatch.add("account", options.account);
   // %a is the index in the array; SLURM does not make folders.
   sbatch.add("output", plan.logs + (models > 0 ? "/node_%a.log" : "/slurm_%j.log"));
+  sbatch.add("open-mode", "append");  // a job that is requeued keeps what it wrote before
   std::string script = "#!/bin/bash\n" + sbatch.text + "# Written by hone launch --slurm.\n";
   if (models > 0) {
     for (const std::string& line : independence_warning(models)) script += "# " + line + "\n";
@@ -158,7 +159,7 @@ std::string slurm_script(const LaunchPlan& plan, const SlurmOptions& options) {
   script += fmt::format("set -eu\ncd {}\n", shell_word(plan.directory));
   for (const std::string& variable : plan.environment) script += "export " + shell_word(variable) + "\n";
   script += "# What the ranks of this job know and nobody else does.\n" + secret_lines() + "export HONE_RUN_SECRET\n";
-  std::string srun = "srun --kill-on-bad-exit=1";
+  std::string srun = "srun --kill-on-bad-exit=1 --open-mode=append";  // after the logs of the job before
   // Since SLURM 22.05 a step does not inherit it from its job.
   if (options.cpus_per_rank > 0) srun += fmt::format(" --cpus-per-task={}", options.cpus_per_rank);
   if (models == 0) {
@@ -258,6 +259,15 @@ std::string same_everywhere(const LaunchPlan& plan) {
 
 // The script holds the write end of a pipe that every ssh reads until the script ends. The pipe first carries the run's
 // secret, which is in a variable that is not exported, and in no command line.
+constexpr const char* kKeep = R"sh(
+keep() {  # a log of an earlier run of this script gets a number
+  local file=$logs/$1 number=1
+  [ -e "$file" ] || [ -L "$file" ] || return 0
+  while [ -e "$file.$number" ] || [ -L "$file.$number" ]; do number=$((number + 1)); done
+  mv -n "$file" "$file.$number"
+}
+)sh";
+
 constexpr const char* kBegin = R"sh(
 export -n HONE_RUN_SECRET
 mkdir -p "$logs" || exit 1
@@ -295,6 +305,7 @@ start() {  # host, log, variables and command
   local host=$1 log=$2
   (
     exec 9>&-
+    keep "$log"
     $ssh "$host" "exec sh -c $(quoted "$(on_host "$3")")" \
       < <(printf '%s\n' "$HONE_RUN_SECRET"; exec cat "$state/alive") > "$logs/$log" 2>&1
     code=$?
@@ -363,7 +374,7 @@ std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts) {
   // Quoted twice: for this script and for the hosts' shells.
   script += fmt::format("ssh={}\ndirectory={}\nenvironment={}\nlogs={}\n", shell_word(hosts.ssh),
                         shell_word(shell_word(plan.directory)), shell_word(environment), shell_word(plan.logs));
-  script += secret_lines() + kBegin + kOnHost + "\n";
+  script += kKeep + secret_lines() + kBegin + kOnHost + "\n";
   for (const Remote& remote : remotes_of(plan, hosts)) {
     const std::string variables = shell_words(remote.variables);
     const std::string line = variables + (variables.empty() ? "" : " ") + remote.command;
@@ -376,23 +387,43 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_script(const fs::path& path, const std::string& script) {
-  write_text_file(path, script);
+void write_script(const fs::path& path, const std::string& script, const OutputRule& rule) {
+  write_output(path, script, rule);
   fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec, fs::perm_options::add);
+}
+
+constexpr const char* kScriptName = "launch.sh";
+
+/// The folder for the logs, or the first of FOLDER-2, FOLDER-3, … in which no file of an earlier launch would be
+/// written over: after a failure its logs are wanted.
+std::string free_log_folder(const LaunchPlan& plan, const SshHosts& hosts) {
+  std::vector<std::string> names = {kScriptName};
+  for (const Remote& remote : remotes_of(plan, hosts)) names.push_back(remote.log);
+  std::string logs = plan.logs;
+  while (logs.size() > 1 && logs.ends_with('/')) logs.pop_back();
+  const auto is_used = [&](const std::string& folder) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return is_name_taken(fs::path(folder) / name); });
+  };
+  std::string free = logs;
+  for (int number = 2; is_used(free); ++number) free = fmt::format("{}-{}", logs, number);
+  return free;
 }
 
 }  // namespace
 
-int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, bool dry_run) {
-  check_launch_plan(plan);
+int run_launch_hosts(const LaunchPlan& stated, const SshHosts& hosts, bool dry_run) {
+  check_launch_plan(stated);
+  check_hosts(hosts);
+  LaunchPlan plan = stated;
+  if (!dry_run) plan.logs = free_log_folder(stated, hosts);
   const std::string script = ssh_script(plan, hosts);
   if (dry_run) {
     print_text(script);
     return 0;
   }
-  const fs::path path = fs::path(plan.logs) / "launch.sh";
-  fs::create_directories(plan.logs);
-  write_script(path, script);
+  const fs::path path = fs::path(plan.logs) / kScriptName;
+  write_script(path, script, {});
   print_text(ssh_explanation(plan, hosts) + fmt::format("The script that starts them: {}\n", path.string()));
   execlp("bash", "bash", path.c_str(), static_cast<char*>(nullptr));
   throw UserError(fmt::format("bash cannot be started: {}", std::strerror(errno)), path.string(),
@@ -406,8 +437,7 @@ int run_launch_slurm(const LaunchPlan& plan, const SlurmOptions& options, bool d
     print_text(script);
     return 0;
   }
-  require_free_file(options.file, replace);
-  write_script(options.file, script);
+  write_script(options.file, script, {{}, replace});
   print_text(fmt::format("wrote {}\n", options.file) + slurm_explanation(plan, options));
   return 0;
 }

@@ -100,7 +100,7 @@ std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts);
 std::string ssh_explanation(const LaunchPlan& plan, const SshHosts& hosts);
 
 /// Writes LOGS/launch.sh, prints the hosts of the ranks, and replaces this process by the script; with `dry_run` only
-/// prints the script.
+/// prints the script. If LOGS has files of an earlier launch, the folder is LOGS-2, LOGS-3 and so on.
 int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, bool dry_run);
 
 /// Writes options.file and prints how to submit it; with `dry_run` only prints the script. Replaces an existing file

@@ -199,11 +199,11 @@ TEST(SlurmScript, RunsOneModelOnAllNodes) {
   options.partition = "gpu";
   options.cpus_per_rank = 16;
   const std::string script = slurm_script(plan(), options);
-  for (const char* line :
-       {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=4\n", "#SBATCH --gpus-per-node=4\n", "#SBATCH --mem=500G\n",
-        "#SBATCH --time=48:00:00\n", "#SBATCH --partition=gpu\n", "#SBATCH --output=logs/slurm_%j.log\n",
-        "cd /data/runs\n",
-        "srun --kill-on-bad-exit=1 --cpus-per-task=16 --output=logs/rank_%t.log /opt/hone train 'my run.yaml'\n"}) {
+  for (const char* line : {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=4\n", "#SBATCH --gpus-per-node=4\n",
+                           "#SBATCH --mem=500G\n", "#SBATCH --time=48:00:00\n", "#SBATCH --partition=gpu\n",
+                           "#SBATCH --output=logs/slurm_%j.log\n", "#SBATCH --open-mode=append\n", "cd /data/runs\n",
+                           "srun --kill-on-bad-exit=1 --open-mode=append --cpus-per-task=16 --output=logs/rank_%t.log "
+                           "/opt/hone train 'my run.yaml'\n"}) {
     EXPECT_THAT(script, HasSubstr(line));
   }
   EXPECT_THAT(script, Not(HasSubstr("--array")));

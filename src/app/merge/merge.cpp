@@ -198,17 +198,17 @@ class LogitComparison {
     merge_in_memory(model, options.tolerance.value_or(merge_tolerance(config_)));
   }
 
-  /// Loads the written model and compares its logits.
-  void check_written(const fs::path& directory) {
+  /// Loads the written model, compares its logits, and returns a line about that.
+  std::string check_written(const fs::path& directory) {
     LoadedModel written(directory, DType::kF32);
     const DType coarsest = coarsest_dtype(written.checkpoint());
     written.set_trainable(TrainableOptions::nothing());
     written.load(stream_.device(), pool_, 0, true);
     const double drift = relative_difference(probe_->logits(written), merged_);
     const double bound = rounding_tolerance(config_, coarsest);
-    print_text(fmt::format("written in {} and read again they differ by {:.1e} (bound {:.1e})\n", name_of(coarsest),
-                           drift, bound));
     if (!(drift <= bound)) drifted("written and read again", drift, bound);
+    return fmt::format("written in {} and read again they differ by {:.1e} (bound {:.1e})\n", name_of(coarsest), drift,
+                       bound);
   }
 
  private:
@@ -267,9 +267,11 @@ class MergeRun {
     load_adapter_values(options_.adapter, model.store(), model.checkpoint(), model.map(), pool_);
     write_directory(options_.output, [&](const fs::path& temporary, FileChecksums& checksums) {
       write(model, temporary, checksums);
-      if (logits) logits->check_written(temporary);
+      if (logits) said_ += logits->check_written(temporary);
     });
-    print_text(fmt::format("{}: written\n", options_.output));
+    if (options_.written) options_.written();
+    // Printed at last: a model is not lost with the reader of what is said about it.
+    print_text(said_ + fmt::format("{}: written\n", options_.output));
   }
 
  private:
@@ -294,33 +296,34 @@ class MergeRun {
         directory, model.store(), model.checkpoint(), model.map(), pool_,
         {.max_shard_size = options_.max_shard_size, .dtype = dtype_, .checksums = &checksums, .rounding = rounding});
     if (report.rounded > 0) {
-      print_text(fmt::format("{} tensors of the base rounded to {}, which moves them by {:.2e} of their norm\n",
-                             report.rounded, options_.base_weight_dtype, report.base_change));
+      said_ += fmt::format("{} tensors of the base rounded to {}, which moves them by {:.2e} of their norm\n",
+                           report.rounded, options_.base_weight_dtype, report.base_change);
     }
     const Checkpoint written = Checkpoint::open(directory);
     model.map_of(written);  // throws if it is incomplete
     show(report, coarsest_dtype(written));
   }
 
-  static void show(const MergeReport& report, DType coarsest) {
-    print_text(fmt::format("{} of {} tensors merged in float32{}; {} in {} file{}\n", report.merged, report.tensors,
-                           report.replaced > 0 ? fmt::format(", {} as the adapter has them", report.replaced) : "",
-                           human_bytes(static_cast<double>(report.bytes)), report.files, report.files == 1 ? "" : "s"));
-    print_text(
-        fmt::format("checked: the bytes of all {} tensors as written (CRC-32C); W + scale · B A in {} of {} rows, "
-                    "{:.1f} % of each tensor or more\n",
-                    report.tensors, report.sampled_rows, report.rows, std::floor(1000 * report.least_share) / 10));
+  void show(const MergeReport& report, DType coarsest) {
+    said_ += fmt::format("{} of {} tensors merged in float32{}; {} in {} file{}\n", report.merged, report.tensors,
+                         report.replaced > 0 ? fmt::format(", {} as the adapter has them", report.replaced) : "",
+                         human_bytes(static_cast<double>(report.bytes)), report.files, report.files == 1 ? "" : "s");
+    said_ += fmt::format(
+        "checked: the bytes of all {} tensors as written (CRC-32C); W + scale · B A in {} of {} rows, "
+        "{:.1f} % of each tensor or more\n",
+        report.tensors, report.sampled_rows, report.rows, std::floor(1000 * report.least_share) / 10);
     if (report.lost <= 0.5) return;
-    print_text(
-        fmt::format("warning: rounding to {} moves weights by {:.0f} % of what the adapter does, and loses much of "
-                    "what it learnt; --dtype float32 keeps it\n",
-                    name_of(coarsest), 100 * report.lost));
+    said_ += fmt::format(
+        "warning: rounding to {} moves weights by {:.0f} % of what the adapter does, and loses much of "
+        "what it learnt; --dtype float32 keeps it\n",
+        name_of(coarsest), 100 * report.lost);
   }
 
   MergeOptions options_;
   std::optional<DType> dtype_;
   fs::path base_;
   ThreadPool pool_;
+  std::string said_;  // about the written model
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -54,9 +55,10 @@ struct MergeOptions {
   bool compare_logits = false;      ///< of base + adapter with the result; needs memory for a model in float32
   std::optional<double> tolerance;  ///< relative, of float32 logits; implies compare_logits. Unset: merge_tolerance()
   int64_t max_shard_size = 5'000'000'000;
-  int threads = 0;              ///< 0: all cores
-  bool force = false;           ///< replace the model in `output`
-  bool output_is_free = false;  ///< the caller has checked `output` before a long run
+  int threads = 0;                     ///< 0: all cores
+  bool force = false;                  ///< replace the model in `output`
+  bool output_is_free = false;         ///< the caller has checked `output` before a long run
+  std::function<void()> written = {};  ///< called when the model is complete, before it is reported on
 };
 
 /// The dtype for writing weights; nullopt for "". `verb` is for the UserError.

@@ -8,6 +8,7 @@
 #include "app/config/resolve.h"
 #include "app/config/resolved_yaml.h"
 #include "app/merge/merge.h"
+#include "app/quickstart/made_files.h"
 #include "app/quickstart/story.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -26,24 +27,6 @@ namespace fs = std::filesystem;
 constexpr double kEnglishBar = 0.95, kGermanBar = 0.85, kEnglishKeptBar = 0.90;
 constexpr size_t kShownAnswers = 4;
 constexpr int64_t kLoadSamples = 400;
-/// The first file written to the folder, so that a stopped quickstart can be replaced, too.
-constexpr const char* kMarker = ".hone-quickstart";
-
-/// Removes an earlier quickstart. Throws for other contents.
-void clear_output(const fs::path& folder) {
-  std::error_code error;
-  if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error))) {
-    if (!fs::exists(folder / kMarker, error)) {
-      throw UserError("the output exists and is not a quickstart's", folder.string(),
-                      "name another folder with --output, or remove this one");
-    }
-    fs::remove_all(folder, error);
-  }
-  fs::create_directories(folder / "data", error);
-  if (error) throw UserError(fmt::format("the output folder cannot be made: {}", error.message()), folder.string());
-  write_text_file(folder / kMarker, "made by hone quickstart; the next one replaces this folder\n");
-}
-
 /// The command that runs this program from the current folder: "build/hone".
 std::string program_name() {
   std::error_code error;
@@ -61,12 +44,12 @@ class Quickstart {
   explicit Quickstart(const QuickstartOptions& options)
       : options_(options),
         folder_(options.output),
+        made_(folder_, options.force),
         console_(Terminal::of(1)),
         story_(console_),
         stream_(choose_device(options.device, "--device"), pool_) {}
 
   int run() {
-    clear_output(folder_);
     introduce();
     make_files();
     if (const ExitCode code = english(); code != ExitCode::kOk) return static_cast<int>(code);
@@ -74,8 +57,10 @@ class Quickstart {
     merge();
     show_experts();
     show_new_wordings();
-    write_report();
-    return conclude();
+    made_.make("report.json", [&] { write_report(); });
+    const int code = conclude();
+    console_.require_written();
+    return code;
   }
 
  private:
@@ -101,31 +86,51 @@ class Quickstart {
     const QuickstartBudget& budget = options_.budget;
     const std::vector<Example> english_train =
         draw(Language::kEnglish, Phrasing::kTaught, false, budget.english_examples);
-    const fs::path data = folder_ / "data";
-    write_chat_data(english_train, data / "english_train.jsonl");
     const std::vector<Example> german_train = draw(Language::kGerman, Phrasing::kTaught, false, budget.german_examples);
-    write_chat_data(german_train, data / "german_train.jsonl");
     tests_.english = draw(Language::kEnglish, Phrasing::kTaught, true, budget.test_examples);
     tests_.german = draw(Language::kGerman, Phrasing::kTaught, true, budget.test_examples);
     tests_.english_new = draw(Language::kEnglish, Phrasing::kNew, true, budget.new_examples);
     tests_.german_new = draw(Language::kGerman, Phrasing::kNew, true, budget.new_examples);
-    write_chat_data(tests_.english, data / "english_test.jsonl");
-    write_chat_data(tests_.german, data / "german_test.jsonl");
-    write_chat_data(tests_.english_new, data / "english_new_wordings.jsonl");
-    write_chat_data(tests_.german_new, data / "german_new_wordings.jsonl");
+    const auto write_data = [&](const char* name, const std::vector<Example>& examples) {
+      const fs::path file = fs::path("data") / name;
+      made_.make(file.generic_string(), [&] { write_chat_data(examples, folder_ / file); });
+    };
+    require_own_folder("data");
+    write_data("english_train.jsonl", english_train);
+    write_data("german_train.jsonl", german_train);
+    write_data("english_test.jsonl", tests_.english);
+    write_data("german_test.jsonl", tests_.german);
+    write_data("english_new_wordings.jsonl", tests_.english_new);
+    write_data("german_new_wordings.jsonl", tests_.german_new);
     std::vector<std::string> texts;
     for (const auto* examples : {&english_train, &german_train}) {
       for (const Example& example : *examples) texts.push_back(example.question + "\n" + example.answer);
     }
-    write_tiny_model(folder_ / "model", texts, options_.seed, pool_);
-    write_text_file(folder_ / "act1.yaml", english_yaml(folder_, budget, settings()));
-    write_text_file(folder_ / "act2.yaml", german_yaml(folder_, budget, settings()));
+    made_.make("model", [&] { write_tiny_model(folder_ / "model", texts, options_.seed, pool_); });
+    made_.make("act1.yaml", [&] { write_text_file(folder_ / "act1.yaml", english_yaml(folder_, budget, settings())); });
+    made_.make("act2.yaml", [&] { write_text_file(folder_ / "act2.yaml", german_yaml(folder_, budget, settings())); });
+  }
+
+  /// Creates a folder of the output, which must not be a link to another one.
+  void require_own_folder(const char* name) const {
+    std::error_code error;
+    if (fs::is_symlink(fs::symlink_status(folder_ / name, error))) {
+      throw UserError("the quickstart does not write through links", (folder_ / name).string(), "remove the link");
+    }
+    fs::create_directories(folder_ / name, error);
+    if (error) throw UserError("the folder cannot be made: " + error.message(), (folder_ / name).string());
   }
 
   RunSettings settings() const { return {options_.seed, options_.device}; }
 
-  /// Trains as `hone train FILE` does.
-  ExitCode train(const char* file, double& seconds) {
+  /// Trains as `hone train FOLDER/ACT.yaml` does.
+  ExitCode train(const std::string& act, double& seconds) {
+    ExitCode code = ExitCode::kOk;
+    made_.make(act, [&] { code = train_file(act + ".yaml", seconds); });
+    return code;
+  }
+
+  ExitCode train_file(const std::string& file, double& seconds) {
     const auto begin = std::chrono::steady_clock::now();
     Logger logger(console_, LogLevel::kWarning);
     const RunConfig run = load_config((folder_ / file).string(), {}).run;
@@ -141,7 +146,7 @@ class Quickstart {
         fmt::format("{} train {}\n\nThe data, a sample of which the marked part gets loss, and the memory it takes:",
                     program_name(), (folder_ / "act1.yaml").generic_string()));
     const Answers before = ask({folder_ / "model"}, tests_.english, stream_);
-    if (const ExitCode code = train("act1.yaml", english_seconds_); code != ExitCode::kOk) return code;
+    if (const ExitCode code = train("act1", english_seconds_); code != ExitCode::kOk) return code;
     const Answers after = ask({folder_ / "act1"}, tests_.english, stream_);
     story_.loss_curve(folder_ / "act1");
     show_answers(tests_.english, before, after);
@@ -158,7 +163,7 @@ class Quickstart {
                     program_name(), (folder_ / "act2.yaml").generic_string()));
     const ModelPath base{folder_ / "act1"}, adapted{folder_ / "act1", folder_ / "act2"};
     const Answers before = ask(base, tests_.german, stream_);
-    if (const ExitCode code = train("act2.yaml", german_seconds_); code != ExitCode::kOk) return code;
+    if (const ExitCode code = train("act2", german_seconds_); code != ExitCode::kOk) return code;
     const Answers after = ask(adapted, tests_.german, stream_);
     story_.loss_curve(folder_ / "act2");
     show_answers(tests_.german, before, after);
@@ -179,7 +184,7 @@ class Quickstart {
     options.adapter = adapter;
     options.output = output;
     options.force = true;
-    run_merge(options);
+    made_.make("merged", [&] { run_merge(options); });
   }
 
   void show_answers(const std::vector<Example>& examples, const Answers& before, const Answers& after) {
@@ -248,6 +253,7 @@ class Quickstart {
 
   QuickstartOptions options_;
   fs::path folder_;
+  MadeFiles made_;
   Console console_;
   Story story_;
   ThreadPool pool_;

@@ -7,6 +7,7 @@
 #include "app/config/resolve.h"
 #include "app/quickstart/act_config.h"
 #include "app/quickstart/corpus.h"
+#include "app/quickstart/made_files.h"
 #include "app/quickstart/quickstart.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -80,9 +81,6 @@ TEST(Quickstart, ConfigurationsAreReadWithoutRemark) {
 TEST(Quickstart, WritesReportModelAdapterAndMergedModelAndSaysThatTheBarsWereMissed) {
   const TestFolder folder;
   const QuickstartOptions options{.output = folder / "quickstart", .seed = 5, .budget = kSmall};
-  fs::create_directories(options.output);
-  write_text(options.output + "/.hone-quickstart", "");
-  write_text(options.output + "/stale.txt", "of an earlier one");
   EXPECT_EQ(run_quickstart(options), static_cast<int>(ExitCode::kCheckFailed));
   const Json report = Json::parse(read_text(options.output + "/report.json"));
   for (const char* key : {"exact_match_before", "exact_match_after"}) {
@@ -98,7 +96,86 @@ TEST(Quickstart, WritesReportModelAdapterAndMergedModelAndSaysThatTheBarsWereMis
                            "act2/adapter_model.safetensors", "merged/model.safetensors", "merged/tokenizer.json"}) {
     EXPECT_TRUE(fs::exists(fs::path(options.output) / file)) << file;
   }
-  EXPECT_FALSE(fs::exists(options.output + "/stale.txt"));
+  // What was written can be written again, and nothing else.
+  EXPECT_NO_THROW(MadeFiles(options.output, false));
+  write_text(options.output + "/act1.yaml", read_text(options.output + "/act1.yaml") + "max_steps: 9\n");
+  EXPECT_THROW(MadeFiles(options.output, false), UserError);
+}
+
+TEST(MadeFiles, AreWrittenAgainAndOthersAreRefused) {
+  const TestFolder folder;
+  const std::string output = folder / "quickstart";
+  const auto write = [&](const std::string& name, const std::string& text) {
+    fs::create_directories(fs::path(output + "/" + name).parent_path());
+    write_text(output + "/" + name, text);
+  };
+  const auto make = [&](bool force = false) {
+    MadeFiles made(output, force);
+    made.make("data/a.jsonl", [&] { write("data/a.jsonl", "a"); });
+    made.make("act1", [&] { write("act1/model.safetensors", "weights"); });
+  };
+  make();
+  make();
+  const auto refusal = [&] {
+    try {
+      make();
+    } catch (const UserError& error) {
+      return error.message();
+    }
+    return std::string();
+  };
+  for (const char* name : {"my-run/model.safetensors", "data/my.jsonl", "act1/notes.txt"}) {
+    write(name, "mine");
+    EXPECT_NE(refusal().find(name), std::string::npos) << refusal();
+    make(true);
+    EXPECT_EQ(read_text(output + "/" + name), "mine");
+    EXPECT_NE(refusal(), "") << "not taken for its own after --force";
+    fs::remove(output + "/" + name);
+  }
+  write("data/a.jsonl", "b");
+  EXPECT_NE(refusal().find("data/a.jsonl"), std::string::npos);
+  EXPECT_EQ(read_text(output + "/data/a.jsonl"), "b");
+  make(true);
+  EXPECT_EQ(refusal(), "");
+  const MadeFiles running(output, false);
+  EXPECT_NE(refusal(), "") << "two at once";
+}
+
+TEST(MadeFiles, WhatAKilledPartLeavesIsItsOwn) {
+  const TestFolder folder;
+  const std::string output = folder / "quickstart";
+  EXPECT_THROW(MadeFiles(output, false)
+                   .make("act1",
+                         [&] {
+                           fs::create_directories(output + "/act1");
+                           write_text(output + "/act1/metrics.jsonl", "1");
+                           throw UserError("killed");
+                         }),
+               UserError);
+  EXPECT_NO_THROW(MadeFiles(output, false));
+}
+
+TEST(MadeFiles, LinksAreNotFollowed) {
+  const TestFolder folder;
+  const std::string output = folder / "quickstart";
+  {
+    MadeFiles(output, false).make("act1", [] {});
+  }
+  fs::create_directories(folder / "elsewhere");
+  fs::create_directory_symlink(folder / "elsewhere", output + "/act1");
+  EXPECT_THROW(MadeFiles(output, false), UserError);
+  EXPECT_THROW(MadeFiles(output, true).make("act1", [] { FAIL() << "written through a link"; }), UserError);
+}
+
+TEST(MadeFiles, AFolderOfAnEarlierVersionHasNoList) {
+  const TestFolder folder;
+  fs::create_directories(folder / "old");
+  write_text(folder / "old/.hone-quickstart", "made by hone quickstart; the next one replaces this folder\n");
+  EXPECT_NO_THROW(MadeFiles(folder / "old", false)) << "nothing is in it";
+  write_text(folder / "old/.hone-quickstart", "made by hone quickstart; the next one replaces this folder\n");
+  write_text(folder / "old/act1.yaml", "mine");
+  EXPECT_THROW(MadeFiles(folder / "old", false), UserError);
+  EXPECT_EQ(read_text(folder / "old/act1.yaml"), "mine");
 }
 
 TEST(Quickstart, RefusesAFolderThatIsNotItsOwn) {

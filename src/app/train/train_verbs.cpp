@@ -93,10 +93,12 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
   }
   require_free_folder(options.output, options.force);
   options.output_is_free = true;
+  options.written = [adapter = options.adapter, output = options.output] { record_merge(adapter, output); };
   return options;
 }
 
-/// Trains, or runs one step if `tries` is set.
+/// Trains, or runs one step if `tries` is set. A standard output that fails is an error at the end: it does not stop a
+/// run, whose results are in files.
 int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launched) {
   const TrainerRanks ranks = launched.for_trainer();
   Console console(terminal_of(ranks));
@@ -114,15 +116,15 @@ int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launche
     RunContext context(config.run.machine, logger, {resolved_yaml, resolved_pairs, defaults, read}, ranks);
     if (tries) {
       dry_run(config.run, context);
+      console.require_written();
       return 0;
     }
-    if (const ExitCode code = train(config.run, context); code != ExitCode::kOk || !merge)
-      return static_cast<int>(code);
+    const ExitCode code = train(config.run, context);
+    if (code != ExitCode::kOk) return static_cast<int>(code);
   }  // free the model before the merge loads another
-  if (ranks.rank > 0) return 0;
-  const int code = run_merge(*merge);
-  record_merge(merge->adapter, merge->output);
-  return code;
+  if (merge && ranks.rank == 0) run_merge(*merge);
+  console.require_written();
+  return 0;
 }
 
 }  // namespace
@@ -144,6 +146,7 @@ int run_validate(const RunRequest& request) {
   RunContext context(run.machine, logger);
   validate(run, context);
   logger.info("valid: nothing was written; `hone train` runs it");
+  console.require_written();
   return 0;
 }
 
@@ -151,6 +154,15 @@ namespace {
 
 /// The fixed seed of shards, so that all nodes get the same division.
 constexpr uint64_t kShardSeed = 42;
+
+/// The rule for files of prepare --output, apart from data sets.
+OutputRule prepared_rule(const PrepareOptions& options, const RunConfig& run) {
+  return output_rule({{options.run.config, "the configuration"},
+                      {run.model.model_name_or_path, "the model"},
+                      {run.model.tokenizer_name_or_path, "the tokenizer"},
+                      {run.data.tokenized_cache, "the token cache"}},
+                     options.force);
+}
 
 int split_over_nodes(const PrepareOptions& options, const ResolvedConfig& config, Logger& logger) {
   if (options.output.empty()) {
@@ -162,7 +174,8 @@ int split_over_nodes(const PrepareOptions& options, const ResolvedConfig& config
                             ? static_cast<uint64_t>(config.run.machine.data_seed)
                             : kShardSeed;
   const NodeShards shards =
-      write_node_shards(dataset_entries(config.run.data.datasets), {*options.split_nodes, options.output, seed});
+      write_node_shards(dataset_entries(config.run.data.datasets),
+                        {*options.split_nodes, options.output, seed, prepared_rule(options, config.run)});
   for (const std::filesystem::path& file : shards.files) logger.info("wrote {}", file.string());
   logger.info("{} samples, {} for each of {} nodes{}; statistics in {}", with_commas(shards.total_samples),
               with_commas(shards.samples_per_node), *options.split_nodes,
@@ -183,7 +196,9 @@ int write_code(const PrepareOptions& options, const RunConfig& run, const std::f
   const Tokenizer loaded = Tokenizer::load(tokenizer);
   const SampleEncoder encoder(&loaded, {}, loaded.vocab_size());
   const auto count = [&](std::string_view text) { return encoder.count_tokens(text); };
-  const CodeFile written = write_code_file(dataset_entries(run.data.datasets), count, options.output);
+  OutputRule rule = prepared_rule(options, run);
+  rule.inputs.add(tokenizer, "the tokenizer");
+  const CodeFile written = write_code_file(dataset_entries(run.data.datasets), count, options.output, rule);
   for (const std::string& line : written.statistics) logger.info("{}", line);
   logger.info("wrote {}: {} samples, of which each is text, its type, file and line", written.path.string(),
               with_commas(written.samples));
@@ -192,9 +207,9 @@ int write_code(const PrepareOptions& options, const RunConfig& run, const std::f
 
 }  // namespace
 
-int run_prepare(const PrepareOptions& options) {
-  Console console(Terminal::of(1));
-  Logger logger(console, options.run.log_level.value_or(LogLevel::kDebug));
+namespace {
+
+int prepare_data(const PrepareOptions& options, Logger& logger) {
   ResolvedConfig config = load_config(options.run.config, options.run.overrides);
   for (const std::string& note : config.notes) logger.info("{}", note);
   if (options.split_nodes) return split_over_nodes(options, config, logger);
@@ -216,6 +231,16 @@ int run_prepare(const PrepareOptions& options) {
     logger.info("nothing was written; tokenized_cache: FOLDER keeps the tokens for the runs that follow");
   }
   return 0;
+}
+
+}  // namespace
+
+int run_prepare(const PrepareOptions& options) {
+  Console console(Terminal::of(1));
+  Logger logger(console, options.run.log_level.value_or(LogLevel::kDebug));
+  const int code = prepare_data(options, logger);
+  console.require_written();
+  return code;
 }
 
 }  // namespace hone

@@ -32,6 +32,7 @@ struct PrepareOptions {
   std::optional<int64_t> debug;        ///< number of samples to print completely
   std::optional<int64_t> split_nodes;  ///< only write one file per node
   std::string output;                  ///< the output path, for split_nodes and data sets of type code
+  bool force = false;                  ///< replace files in it
 };
 
 /// Tokenises the data sets of a configuration (into tokenized_cache, if stated), and prints the report and the proof

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "app/output.h"
 #include "app/verify/verify.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -69,7 +69,7 @@ int run_verify(const VerifyOptions& options, const TrainerRanks& ranks) {
   const VerifyReport report = verify_case(options, ranks);
   const std::string text = options.json ? report_json(report).dump(2) + "\n" : report_table(report);
   // The other ranks print only if one of their rows does not hold.
-  if (ranks.rank == 0 || !report.ok()) std::fwrite(text.data(), 1, text.size(), stdout);
+  if (ranks.rank == 0 || !report.ok()) print_text(text);
   return static_cast<int>(report.ok() ? ExitCode::kOk : ExitCode::kCheckFailed);
 }
 
