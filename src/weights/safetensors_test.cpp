@@ -433,6 +433,16 @@ TEST(ModelFolder, OthersFoldersAndFilesStay) {
   EXPECT_EQ(TestRoot::names_in(root.path()), (Names{"a", "a.old", "a.tmp"}));
 }
 
+TEST(ModelFolder, WhatAKilledProgramLeftBesideAFolderIsRemovedWhereTheFolderExistsToo) {
+  const TestRoot root;
+  write_directory(root / "a", model("one", 0));
+  root.write("a.hone-00000001.tmp/.hone-temporary");
+  root.write("a.hone-00000001.tmp/merged/model.safetensors");
+  root.write("b.hone-00000002.tmp/.hone-temporary");
+  write_directory(root / "a", model("two", 0));
+  EXPECT_EQ(TestRoot::names_in(root.path()), (Names{"a", "b.hone-00000002.tmp"}));
+}
+
 TEST(ModelFolder, WhatTheOldManifestNamesGoesWithTheOldModel) {
   const TestRoot root;
   write_directory(root / "a", [](const fs::path& temporary, FileChecksums&) {
