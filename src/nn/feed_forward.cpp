@@ -202,8 +202,13 @@ RoutedTokens MixtureOfExperts::route(Tape& tape, Var x, const Forward& forward) 
                       .scalars = forward.step.scalars};
   }
   if (!forward.forced_expert_ids.empty()) options.forced_ids = forward.forced_expert_ids[index];
-  const RoutedTokens routed =
-      router(tape, x, {.weight = router_, .bias = router_bias_, .selection_bias = selection_bias_}, options);
+  RouterWeights weights{.weight = router_, .bias = router_bias_, .selection_bias = selection_bias_};
+  if (const AttachedAdapter* adapter = adapter_of(*router_)) {
+    // Logits in x's dtype, as transformers has them; the product with the identity is exact.
+    x = adapter->forward(tape, x, *router_, nullptr, forward.dropout_context());
+    weights.weight = adapter->identity();
+  }
+  const RoutedTokens routed = router(tape, x, weights, options);
   if (!forward.recorded_expert_ids.empty()) {
     copy(tape.context(), tape.data(routed.ids), forward.recorded_expert_ids[index]);
   }

@@ -80,6 +80,8 @@ class MixtureOfExperts : public FeedForward {
   ModuleSummary summary() const override;
 
  private:
+  /// The experts of each token. A router with an adapter computes logits as any linear weight does, and then chooses by
+  /// them.
   RoutedTokens route(Tape& tape, Var x, const Forward& forward) const;
   /// The same as operator() from the routed tokens on, with experts on the host.
   Var on_host(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,

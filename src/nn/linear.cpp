@@ -11,15 +11,10 @@ Linear::Linear(ParameterStore& store, const std::string& module, int64_t out, in
   if (bias) bias_ = &store.add({module + ".bias", {out}, ParameterKind::kBias, layer, {}}, dtype);
 }
 
-namespace {
-
-/// The adapter of a dense weight, or null.
 const AttachedAdapter* adapter_of(const Parameter& weight) {
   HONE_ASSERT(weight.adapters().size() <= 1, weight.name());
   return weight.adapters().empty() ? nullptr : weight.adapters().front().get();
 }
-
-}  // namespace
 
 Var Linear::operator()(Tape& tape, Var x, const Forward& forward) const {
   const LoraDropoutContext rows = forward.dropout_context();

@@ -27,6 +27,8 @@ class Linear {
   Parameter* bias_ = nullptr;
 };
 
+/// The adapter of a dense weight, or null.
+const AttachedAdapter* adapter_of(const Parameter& weight);
 /// A and B of a dense weight's adapter; null without an adapter.
 const Adapter* factors_of(const Parameter& weight);
 

@@ -1,6 +1,9 @@
 #include "params/adapter.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "params/random_weights.h"
 
 namespace hone {
 
@@ -14,6 +17,23 @@ Parameter& AdapterSite::add(const std::string& suffix, const Shape& shape) const
                                DType::kF32);
   added.set_group(adapted.group());
   return added;
+}
+
+AttachedAdapter::AttachedAdapter(const AdapterSite& site) : kind_(site.kind), place_(site.place), scale_(site.scale) {
+  if (site.adapted.kind() != ParameterKind::kRouter) return;
+  const int64_t experts = site.adapted.shape()[0];
+  identity_ = &site.add(".lora_identity", {experts, experts});
+  identity_->set_trainable(false);
+}
+
+Weight* AttachedAdapter::identity() const { return identity_; }
+
+void AttachedAdapter::initialise_identity(const Context& context) const {
+  if (identity_ == nullptr || context.dry()) return;
+  const int64_t experts = identity_->shape()[0];
+  std::vector<float> values(static_cast<size_t>(experts * experts));
+  for (int64_t e = 0; e < experts; ++e) values[static_cast<size_t>(e * experts + e)] = 1;
+  fill_stored(context, *identity_, [&](const Tensor& to) { context.stream().upload(to, values); });
 }
 
 void AttachedAdapter::merge_row(std::span<float>, int64_t) const { HONE_ASSERT(!merges_rows()); }

@@ -66,7 +66,7 @@ struct LowRank {
 
 class AttachedAdapter {
  public:
-  explicit AttachedAdapter(const AdapterSite& site) : kind_(site.kind), place_(site.place), scale_(site.scale) {}
+  explicit AttachedAdapter(const AdapterSite& site);
   virtual ~AttachedAdapter() = default;
   AttachedAdapter(const AttachedAdapter&) = delete;
   AttachedAdapter& operator=(const AttachedAdapter&) = delete;
@@ -86,6 +86,12 @@ class AttachedAdapter {
   /// what `rows` points to, must outlive the tape.
   virtual Var forward(Tape& tape, Var x, Weight& weight, Weight* bias, const LoraDropoutContext& rows) const = 0;
 
+  /// Of a router [E, H]: the identity [E, E], frozen and in no file; null for other weights. The router's op, which
+  /// multiplies with a weight itself, then chooses by logits that forward() has made.
+  Weight* identity() const;
+  /// Queues its values.
+  void initialise_identity(const Context& context) const;
+
   /// The low-rank factors that it adds to the weight, all that ops of experts and of the head support; null: none.
   virtual const LowRank* low_rank() const { return nullptr; }
 
@@ -102,6 +108,7 @@ class AttachedAdapter {
   const AdapterKind& kind_;
   AdapterPlace place_;
   AdapterScale scale_;
+  Parameter* identity_ = nullptr;
 };
 
 /// Adds scaling · B A into the weights in float32, in place, finishes rows as their adapters say, and detaches every

@@ -19,6 +19,7 @@ constexpr AdapterKind kKinds[] = {
      .chosen = &LoraOptions::use_dora,
      .adapts_experts = false,
      .adapts_head = false,
+     .adapts_router = false,
      .for_servers = false,
      .reads_whole_rows = "takes norms of whole rows of weights",
      .attach = attach<DoraAdapter>,

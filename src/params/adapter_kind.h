@@ -16,6 +16,7 @@ struct AdapterKind {
   bool LoraOptions::*chosen = nullptr;  ///< the option that the key sets
   bool adapts_experts = true;           ///< routed experts, whose op (ops/moe_experts) supports low-rank factors only
   bool adapts_head = true;              ///< the head, as above (ops/linear_cross_entropy)
+  bool adapts_router = true;            ///< as PEFT's target_parameters, which are for low-rank factors only
   bool for_servers = true;              ///< the layouts kt and sglang can hold its tensors
   std::string_view reads_whole_rows =
       {};  ///< its use of whole rows of stored weights, for a message (ZeRO-3 shards them); or ""

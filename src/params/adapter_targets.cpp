@@ -29,6 +29,14 @@ bool is_linear(const Parameter& p) {
   }
 }
 
+/// The weight of a router, not its bias.
+bool is_router(const Parameter& p) { return p.kind() == ParameterKind::kRouter && p.shape().rank() == 2; }
+
+/// Whether a pattern is a name or the end of one, not a glob or an expression.
+bool is_plain(const Pattern& pattern) {
+  return !pattern.text().starts_with("re:") && pattern.text().find_first_of("*?[") == std::string::npos;
+}
+
 void select_whole_experts(Parameter& p, const LoraOptions& options, AdapterTargets& targets) {
   if (options.expert_lora == ExpertLora::kShared) {
     targets.fused_experts.insert(&p);
@@ -89,7 +97,8 @@ bool names_match(const Parameter& p, const Pattern& pattern) {
 bool select_named(Parameter& p, const Pattern& pattern, const std::string& key, const LoraOptions& options,
                   AdapterTargets& targets) {
   if (is_experts(p)) return select_expert_parts(p, pattern, key, options, targets);
-  if (!is_linear(p) || !names_match(p, pattern)) return false;
+  // A router is adapted where it is named, not where an expression for many modules happens to match it.
+  if (!(is_linear(p) || (is_router(p) && is_plain(pattern))) || !names_match(p, pattern)) return false;
   targets.linear.insert(&p);
   return true;
 }
@@ -135,7 +144,7 @@ void select_modules(ParameterStore& store, const LoraOptions& options, const std
         return true;
       }
       const bool selected = select_named(p, pattern, key, options, targets);
-      // A router, for example, never has an adapter.
+      // A norm, for example, never has an adapter.
       return selected || (key == kExcludeKey && names_match(p, pattern));
     });
   }
@@ -190,6 +199,10 @@ AdapterTargets select_targets(ParameterStore& store, const LoraOptions& options)
   for (const std::string& target : options.target_parameters) {
     const Pattern pattern(target);
     each(store, options, target, "lora_target_parameters", [&](Parameter& p) {
+      if (is_router(p) && names_match(p, pattern)) {
+        targets.linear.insert(&p);
+        return true;
+      }
       if (!is_experts(p) || !pattern.matches(p.name())) return false;
       targets.expert_parts.erase(&p);
       targets.fused_experts.insert(&p);

@@ -65,16 +65,17 @@ class Attaching {
 
 /// The ops of experts and of the head support low-rank factors only.
 void check_kind(const AdapterKind& kind, const AdapterTargets& targets) {
-  const bool experts = targets.experts() && !kind.adapts_experts;
-  const bool head =
-      !kind.adapts_head && std::any_of(targets.linear.begin(), targets.linear.end(),
-                                       [](const Parameter* p) { return p->kind() == ParameterKind::kHead; });
-  if (!experts && !head) return;
-  throw UserError(
-      fmt::format("{} of {} is known, not in this version", kind.name, experts ? "routed experts" : "the head"),
-      std::string(kind.key),
-      fmt::format("take {} out of lora_target_modules, or leave {} out", experts ? "the experts" : "the head",
-                  kind.key));
+  const auto any = [&](ParameterKind of) {
+    return std::any_of(targets.linear.begin(), targets.linear.end(),
+                       [of](const Parameter* p) { return p->kind() == of; });
+  };
+  const char* what = targets.experts() && !kind.adapts_experts            ? "routed experts"
+                     : any(ParameterKind::kHead) && !kind.adapts_head     ? "the head"
+                     : any(ParameterKind::kRouter) && !kind.adapts_router ? "routers"
+                                                                          : nullptr;
+  if (what == nullptr) return;
+  throw UserError(fmt::format("{} of {} is known, not in this version", kind.name, what), std::string(kind.key),
+                  fmt::format("take {} out of lora_target_modules, or leave {} out", what, kind.key));
 }
 
 }  // namespace
@@ -118,7 +119,10 @@ void attach_lora(ParameterStore& store, const LoraOptions& options) {
 void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed, LoraInit init) {
   ContextOf context_of(context);
   for (const Parameter& p : store.all()) {
-    for (const auto& attached : p.adapters()) attached->initialise(context_of(p), p, seed, init);
+    for (const auto& attached : p.adapters()) {
+      attached->initialise(context_of(p), p, seed, init);
+      attached->initialise_identity(context_of(p));
+    }
   }
   context_of.finish();
 }

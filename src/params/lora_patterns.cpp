@@ -50,6 +50,8 @@ AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part
     // Files may hold the weight in parts, which have names of their own.
     const bool part_of_it = is_experts(adapted) && has_expert_files(adapted) && name != adapted.name();
     if (!part_of_it) names.whole.push_back(without_weight(name));
+    // PEFT adapts routers as parameters, whose names have the end.
+    if (adapted.kind() == ParameterKind::kRouter) names.whole.push_back(name);
   }
   if (!part_begin) return names;
   const int64_t experts = adapted.shape()[0], per_expert = adapted.shape()[1] * adapted.shape()[2];

@@ -111,13 +111,21 @@ std::string module_of(const Parameter& p) {
 
 std::string leaf_of(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
+/// The last `count` parts of a name.
+std::string last_parts(const std::string& name, int count) {
+  size_t dot = name.size();
+  for (int i = 0; i < count && dot != std::string::npos && dot > 0; ++i) dot = name.rfind('.', dot - 1);
+  return dot == std::string::npos ? name : name.substr(dot + 1);
+}
+
 /// An adapter with its names in the config.
 struct Named {
-  std::string leaf;   ///< "q_proj", "experts.gate_up_proj", "w1"
+  std::string leaf;   ///< "q_proj", "experts.gate_up_proj", "mlp.gate.weight", "w1"
   std::string whole;  ///< the module; for an expert, a regular expression for all experts
   const Parameter* adapted;
   AdapterScale scale;
-  bool fused = false;  ///< PEFT's target_parameters
+  bool parameter = false;              ///< one of PEFT's target_parameters
+  std::vector<std::string> each = {};  ///< the modules of every expert
 };
 
 /// Adds the modules of an expert adapter: two if a shared gate_up is written as gate and up.
@@ -129,7 +137,11 @@ void add_split_experts(const Parameter& p, const AdapterPlace& place, const Adap
     std::string first = keys.module(0, part.out_begin);
     if (first.starts_with(kAdapterKeyPrefix)) first.erase(0, std::string_view(kAdapterKeyPrefix).size());
     const size_t leaf = first.rfind('.'), number = first.rfind('.', leaf - 1);
-    all.push_back({first.substr(leaf + 1), first.substr(0, number) + "\\.\\d+" + first.substr(leaf), &p, scale});
+    Named named{first.substr(leaf + 1), first.substr(0, number) + "\\.\\d+" + first.substr(leaf), &p, scale};
+    for (int64_t e = 0; e < p.shape()[0]; ++e) {
+      named.each.push_back(fmt::format("{}.{}{}", first.substr(0, number), e, first.substr(leaf)));
+    }
+    all.push_back(std::move(named));
   }
 }
 
@@ -139,7 +151,10 @@ std::vector<Named> named_adapters(const ParameterStore& store, const AdapterFile
   for (const Parameter& p : store.all()) {
     for (const auto& attached : p.adapters()) {
       const AdapterScale scale = files.scale(p, *attached);
-      if (!is_experts(p)) {
+      if (p.kind() == ParameterKind::kRouter) {
+        // transformers 5 has no module for a router's product.
+        all.push_back({last_parts(p.name(), 3), p.name(), &p, scale, true});
+      } else if (!is_experts(p)) {
         all.push_back({attached->place().target, module_of(p), &p, scale});
       } else if (files.fuses(*attached)) {
         all.push_back({"experts." + leaf_of(p.name()), p.name(), &p, scale, true});
@@ -178,17 +193,18 @@ struct Coverage {
 Coverage coverage_of(const ParameterStore& store, const std::vector<Named>& adapters) {
   Coverage coverage;
   std::set<std::string> leaves;
-  std::set<ParameterKind> experts;
+  std::set<ParameterKind> kinds;  // of experts and routers
   for (const Named& named : adapters) {
     coverage.adapted_layers.insert(named.adapted->layer());
-    if (is_experts(*named.adapted))
-      experts.insert(named.adapted->kind());
+    if (named.parameter || !named.each.empty())
+      kinds.insert(named.adapted->kind());
     else
       leaves.insert(named.leaf);
   }
   for (const Parameter& p : store.all()) {
-    const bool meant = is_experts(p) ? experts.contains(p.kind())
-                                     : p.kind() != ParameterKind::kLora && leaves.contains(leaf_of(module_of(p)));
+    const bool by_kind = is_experts(p) || (p.kind() == ParameterKind::kRouter && p.shape().rank() == 2);
+    const bool meant =
+        by_kind ? kinds.contains(p.kind()) : p.kind() != ParameterKind::kLora && leaves.contains(leaf_of(module_of(p)));
     if (!meant || !p.adapters().empty()) continue;
     (coverage.adapted_layers.contains(p.layer()) ? coverage.whole_layers : coverage.every_layer) = false;
   }
@@ -197,16 +213,43 @@ Coverage coverage_of(const ParameterStore& store, const std::vector<Named>& adap
 
 Json null_if_empty(const std::set<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); }
 
-void set_targets(const ParameterStore& store, const std::vector<Named>& adapters, Json& config) {
+/// Leaves of experts' projections that are also those of dense weights without an adapter (of a shared expert), and of
+/// dense weights that are also those of experts without one.
+std::set<std::string> ambiguous_leaves(const ParameterStore& store, const std::vector<Named>& adapters) {
+  std::set<std::string> of_experts, of_others, ambiguous;
+  for (const Named& named : adapters) (named.each.empty() ? of_others : of_experts).insert(named.leaf);
+  for (const Parameter& p : store.all()) {
+    if (!p.adapters().empty() || p.kind() == ParameterKind::kLora) continue;
+    if (!is_experts(p)) {
+      if (of_experts.contains(leaf_of(module_of(p)))) ambiguous.insert(leaf_of(module_of(p)));
+      continue;
+    }
+    const ExpertKeys files(p, ExpertNaming::kFile);
+    for (const ExpertPart& part : parts_of(p)) {
+      for (const std::string& leaf : {part.name, files.leaf(part.out_begin)}) {
+        if (of_others.contains(leaf)) ambiguous.insert(leaf);
+      }
+    }
+  }
+  return ambiguous;
+}
+
+/// `for_servers`: they know modules by the last parts of their names alone.
+void set_targets(const ParameterStore& store, const std::vector<Named>& adapters, bool for_servers, Json& config) {
   const Coverage coverage = coverage_of(store, adapters);
   const bool all = coverage.every_layer && coverage.whole_layers, layers = coverage.in_some_layers();
+  const std::set<std::string> ambiguous = for_servers ? std::set<std::string>() : ambiguous_leaves(store, adapters);
   std::set<std::string> modules, parameters;
   for (const Named& named : adapters) {
-    const bool experts = is_experts(*named.adapted);
-    if (named.fused) {
+    const bool by_leaf = all || layers;
+    if (named.parameter) {
       parameters.insert(all ? named.leaf : named.whole);  // PEFT applies these to every layer
+    } else if (named.each.empty()) {
+      modules.insert(!by_leaf ? named.whole : ambiguous.contains(named.leaf) ? last_parts(named.whole, 2) : named.leaf);
+    } else if (for_servers || (by_leaf && !ambiguous.contains(named.leaf))) {
+      modules.insert(named.leaf);
     } else {
-      modules.insert(all || layers || experts ? named.leaf : named.whole);
+      for (const std::string& module : named.each) modules.insert(by_leaf ? last_parts(module, 3) : module);
     }
   }
   config["target_modules"] = modules;
@@ -255,13 +298,14 @@ Json adapter_config(const ParameterStore& store, const AdapterFiles& files, cons
   config["rank_pattern"] =
       pattern_of(adapters, static_cast<double>(r), [](const Named& n) { return static_cast<double>(n.scale.rank); });
   config["alpha_pattern"] = pattern_of(adapters, alpha, [](const Named& n) { return n.scale.alpha; });
-  config["lora_dropout"] = lora.dropout;
   for (const AdapterKind& kind : adapter_kinds()) kind.describe(lora, config);
   config["init_lora_weights"] = init_of(lora.init);
   config["bias"] = "none";
   config["fan_in_fan_out"] = false;
   config["inference_mode"] = true;
-  set_targets(store, adapters, config);
+  set_targets(store, adapters, is_for_servers(files.layout()), config);
+  // PEFT has no dropout of target_parameters, and refuses to load one.
+  config["lora_dropout"] = config["target_parameters"].is_null() ? lora.dropout : 0.0;
   config["modules_to_save"] = null_if_empty(saved_whole(store));
   if (!lora.exclude_modules.empty()) config["exclude_modules"] = excluded_as_peft(store, lora.exclude_modules);
   if (is_for_servers(files.layout()) && lora.use_rslora) {

@@ -336,6 +336,10 @@ void require_layout(const ParameterStore& store, AdapterLayout layout) {
   for (const Parameter& p : store.all()) {
     for (const auto& attached : p.adapters()) {
       scales.insert({attached->scale().rank, attached->scale().alpha});
+      if (p.kind() == ParameterKind::kRouter) {
+        throw UserError("the adapter adapts the router too, which the layouts kt and sglang do not support",
+                        "adapter_layout", "use split or target_parameters, or merge the adapter");
+      }
       if (attached->kind().for_servers) continue;
       throw UserError(
           fmt::format("the adapter is a {}, which the layouts kt and sglang do not support", attached->kind().name),
