@@ -64,6 +64,60 @@ TEST(Lora, AnAdapterOfPeftGoesOnAndKeepsItsPatterns) {
   }
 }
 
+/// PEFT's all-linear adapts attention, experts and routers of a model of transformers 5.
+TEST(Lora, AnAdapterOfPeftWithRoutersHasItsLossMergesAndGoesOn) {
+  const Folder folder;
+  const fs::path fixture = test_run().fixtures / "peft_router";
+  const Json expected = Json::parse(read_file(fixture / "expected.json"));
+  const std::string model = (test_run().fixtures / "goldens/qwen3_moe/model").string(),
+                    data = (fixture / "data.jsonl").string(), adapter = (fixture / "adapter").string();
+  EXPECT_NEAR(eval_loss(model, data, adapter), expected["adapter_loss"].get<double>(), 1e-5);
+  const std::string merged = (folder / "merged").string();
+  const Outcome merge = run_hone(
+      {"merge", "--model", model, "--adapter", adapter, "--output", merged, "--dtype", "float32", "--compare-logits"});
+  ASSERT_EQ(merge.code, 0) << merge.err;
+  EXPECT_NEAR(eval_loss(merged, data, ""), expected["adapter_loss"].get<double>(), 1e-5);
+  const auto train = [&](const std::string& out, const std::string& rate) {
+    const Outcome outcome = run_hone(train_arguments(
+        model, data, folder / out, {"adapter_name_or_path=" + adapter, "max_steps=2", rate, "dtype=float32"}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  };
+  train("same", "learning_rate=0");
+  train("trained", "learning_rate=1e-2");
+  EXPECT_NEAR(eval_loss(model, data, (folder / "same").string()), expected["adapter_loss"].get<double>(), 1e-5);
+  const SafetensorsFile before(fs::path(adapter) / "adapter_model.safetensors"),
+      same(folder / "same/adapter_model.safetensors"), trained(folder / "trained/adapter_model.safetensors");
+  const std::string key = "base_model.model.model.layers.1.mlp.gate.lora_B.weight";
+  EXPECT_EQ(before.read_floats(key), same.read_floats(key));
+  EXPECT_NE(before.read_floats(key), trained.read_floats(key));
+  EXPECT_LT(eval_loss(model, data, (folder / "trained").string()), expected["adapter_loss"].get<double>());
+}
+
+TEST(Lora, SettingsStatedBesideAnAdapterToContinueAreItsOwn) {
+  const Folder folder;
+  const fs::path fixture = test_run().fixtures / "peft_router";
+  const std::string model = (test_run().fixtures / "goldens/qwen3_moe/model").string();
+  const auto train = [&](std::vector<std::string> options) {
+    options.insert(options.end(), {"adapter_name_or_path=" + (fixture / "adapter").string(), "max_steps=1"});
+    return run_hone(train_arguments(model, (fixture / "data.jsonl").string(), folder / "out", options));
+  };
+  const Outcome other = train({"lora_r=8", "lora_alpha=32"});
+  EXPECT_EQ(other.code, 2) << other.out;
+  for (const char* said : {"lora_r is 8, and the adapter to continue has 4", "lora_alpha is 32", "has 8"}) {
+    EXPECT_NE(other.err.find(said), std::string::npos) << other.err;
+  }
+  for (const auto& [option, key] : {std::pair("use_rslora=true", "use_rslora"),
+                                    {"lora_dropout=0.1", "lora_dropout"},
+                                    {"lora_target_modules=[attention]", "lora_target_modules"},
+                                    {"lora_rank_pattern={\"q_proj\": 2}", "lora_rank_pattern"}}) {
+    const Outcome outcome = train({option});
+    EXPECT_EQ(outcome.code, 2) << option << outcome.out;
+    EXPECT_NE(outcome.err.find(key), std::string::npos) << outcome.err;
+  }
+  const Outcome equal = train({"lora_r=4", "lora_alpha=8", "lora_dropout=0"});
+  EXPECT_EQ(equal.code, 0) << equal.err;
+}
+
 /// A python with torch, transformers and peft, or "".
 std::string python_with_peft() {
   const bool found = std::system("python3 -c 'import torch, transformers, peft' > /dev/null 2>&1") == 0;

@@ -366,6 +366,7 @@ Generator& InferenceModel::load(GeneratorOptions options, const std::function<vo
   hold_base_as(nothing, options_.base_weight_dtype);
   nothing.ranks = rank_share(run_, device_, ranks_.rank);
   model_.set_trainable(nothing);
+  for (const std::string& warning : model_.adapter_warnings()) tell("warning: " + warning);
   choose_experts_place(options, tell);
   require_memory(options);
   model_.load(device_, pool_, 0, true);

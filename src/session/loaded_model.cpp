@@ -13,7 +13,10 @@
 #include "core/file_bytes.h"
 #include "core/json.h"
 #include "params/adapter_kind.h"
+#include "params/adapter_targets.h"
+#include "params/expert_parts.h"
 #include "params/frozen_weights.h"
+#include "params/lora_patterns.h"
 #include "weights/model_folder.h"
 #include "weights/quantization.h"
 #include "weights/stored_tensor.h"
@@ -214,11 +217,82 @@ void check_expert_layers(const ParameterStore& store, const RankShare& share) {
 
 }  // namespace
 
-std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options) {
+namespace {
+
+/// The weights and the parts of experts' weights that options select.
+std::set<std::pair<const Parameter*, int64_t>> selected_parts(ParameterStore& store, const LoraOptions& options) {
+  const AdapterTargets targets = select_targets(store, options);
+  std::set<std::pair<const Parameter*, int64_t>> parts;
+  for (const Parameter* p : targets.linear) parts.insert({p, 0});
+  for (const Parameter* p : targets.fused_experts) {
+    for (const ExpertPart& part : parts_of(*p)) parts.insert({p, part.out_begin});
+  }
+  for (const auto& [p, begins] : targets.expert_parts) {
+    for (const int64_t begin : begins) parts.insert({p, begin});
+  }
+  return parts;
+}
+
+/// What is stated beside a continued adapter is what the adapter has.
+void check_stated(ParameterStore& store, const StatedLora& stated, const LoraOptions& lora,
+                  const std::filesystem::path& adapter) {
+  std::vector<std::string> keys, differences;
+  const auto differs = [&](const std::string& key, const std::string& difference) {
+    keys.push_back(key);
+    differences.push_back(key + difference);
+  };
+  const auto compare = [&](const char* key, const auto& value, const auto& own) {
+    if (value && *value != own) differs(key, fmt::format(" is {}, and the adapter to continue has {}", *value, own));
+  };
+  compare("lora_r", stated.r, lora.r);
+  compare("lora_alpha", stated.alpha, lora.alpha);
+  compare("lora_dropout", stated.dropout, lora.dropout);
+  const auto is_stated = [](bool value) { return value ? std::optional(true) : std::nullopt; };
+  compare("use_rslora", is_stated(stated.others.use_rslora), lora.use_rslora);
+  compare("use_dora", is_stated(stated.others.use_dora), lora.use_dora);
+  const auto own_parts = selected_parts(store, lora);
+  const auto compare_patterns = [&](const char* key, const std::vector<LoraPattern>& value, double usual,
+                                    const std::vector<LoraPattern>& own, double own_usual) {
+    if (value.empty()) return;
+    LoraPatterns here(value, key), there(own, key);
+    for (const auto& [p, begin] : own_parts) {
+      const bool shared = std::find(lora.target_parameters.begin(), lora.target_parameters.end(), p->name()) !=
+                          lora.target_parameters.end();
+      const AdapterNames names = adapter_names(*p, is_experts(*p) && !shared ? std::optional(begin) : std::nullopt);
+      const double a = here.find(names).value_or(usual), b = there.find(names).value_or(own_usual);
+      if (a == b) continue;
+      return differs(key, fmt::format(" gives '{}' {}, and the adapter to continue has {}", p->name(), a, b));
+    }
+  };
+  const auto r = static_cast<double>(lora.r);
+  compare_patterns("lora_rank_pattern", stated.others.rank_pattern, r, lora.rank_pattern, r);
+  compare_patterns("lora_alpha_pattern", stated.others.alpha_pattern, lora.alpha, lora.alpha_pattern, lora.alpha);
+  if (stated.selects()) {
+    LoraOptions with = stated.others;
+    if (with.target_modules.empty() && with.target_parameters.empty()) {
+      with.target_modules = lora.target_modules;
+      with.target_parameters = lora.target_parameters;
+    }
+    if (selected_parts(store, with) != own_parts) {
+      differs("lora_target_modules", " and the like select other modules than the adapter to continue has");
+    }
+  }
+  if (differences.empty()) return;
+  throw UserError(fmt::format("{}", fmt::join(differences, "; ")), adapter.string(),
+                  fmt::format("leave {} out, the adapter has its own; or merge the adapter and train a new one",
+                              fmt::join(keys, ", ")));
+}
+
+}  // namespace
+
+std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options,
+                                         std::vector<std::string>* warnings) {
   std::optional<LoraOptions> lora = options.lora;
   std::set<ParameterKind> whole = whole_kinds(store, options);
   if (!options.adapter.empty()) {
     AdapterDescription description = describe_adapter(options.adapter, store);
+    if (options.stated.any()) check_stated(store, options.stated, description.lora, options.adapter);
+    if (warnings) *warnings = std::move(description.warnings);
     lora = description.lora;
     whole.merge(description.whole);
   }
@@ -283,7 +357,8 @@ void LoadedModel::set_trainable(const TrainableOptions& options) {
   if (options.base_as_stored) {
     with_formats.base_format = [this](const Parameter& p) { return format_as_stored(p); };
   }
-  lora_ = hone::set_trainable(store_, with_formats);
+  lora_ = hone::set_trainable(store_, with_formats, &adapter_warnings_);
+  if (!adapter_.empty() && !map_.layouts.empty()) check_copies(adapter_, store_, checkpoint_, map_);
 }
 
 void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,

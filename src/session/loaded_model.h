@@ -15,11 +15,28 @@
 
 namespace hone {
 
+/// What a configuration states about adapters beside an adapter to continue, which has its own.
+struct StatedLora {
+  std::optional<int64_t> r;
+  std::optional<double> alpha, dropout;
+  LoraOptions others;  ///< targets, patterns and kinds; those that are empty or false say nothing
+
+  bool any() const {
+    return r || alpha || dropout || others.use_rslora || others.use_dora || !others.rank_pattern.empty() ||
+           !others.alpha_pattern.empty() || selects();
+  }
+  bool selects() const {
+    return !others.target_modules.empty() || !others.target_parameters.empty() || !others.exclude_modules.empty() ||
+           !others.layers.empty();
+  }
+};
+
 /// What is trained.
 struct TrainableOptions {
   bool train_base = true;             ///< full fine-tuning; false: LoRA, or nothing
   std::optional<LoraOptions> lora;    ///< a new adapter
   std::filesystem::path adapter;      ///< an adapter folder to continue (empty: none)
+  StatedLora stated;                  ///< UserError with both values where the adapter's differ
   bool train_router = true;           ///< under LoRA: the router is trained too and saved whole
   bool train_embedding = false;       ///< under LoRA, as the router; full fine-tuning trains both
   bool train_head = false;            ///< a head that is tied to the embedding is the embedding
@@ -45,8 +62,9 @@ struct TrainableOptions {
 };
 
 /// Applies what is trained: freezing, and adapters with the rank of a continued adapter's file. Before allocation.
-/// Returns the adapters' options in force; empty without adapters.
-std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options);
+/// Returns the adapters' options in force; empty without adapters. `warnings` receives those of a continued adapter.
+std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options,
+                                         std::vector<std::string>* warnings = nullptr);
 
 /// base_weight_dtype: the packed format of this name; null for "dtype" and "auto". UserError for other names.
 const PackedFormat* parse_base_format(const std::string& name, const std::string& key);
@@ -82,7 +100,8 @@ class LoadedModel {
   LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype,
               const WeightFormat& experts = dense_format());
 
-  /// As above, of this model; before load().
+  /// As above, of this model; before load(). Also a UserError if the adapter's file has a copy of a weight that differs
+  /// from this model's.
   void set_trainable(const TrainableOptions& options);
   /// Allocates parameters (with optimizer state unless `inference`), reads the weights, initialises or reads adapters.
   void load(Device device, ThreadPool& pool, uint64_t seed, bool inference = false,
@@ -100,6 +119,8 @@ class LoadedModel {
   }
   /// The adapter options in force; empty without adapters.
   const std::optional<LoraOptions>& lora() const { return lora_; }
+  /// What the adapter's configuration says and is not done; for the user.
+  const std::vector<std::string>& adapter_warnings() const { return adapter_warnings_; }
 
  private:
   std::filesystem::path directory_;
@@ -114,6 +135,7 @@ class LoadedModel {
 
   std::optional<LoraOptions> lora_;
   std::filesystem::path adapter_;
+  std::vector<std::string> adapter_warnings_;
 };
 
 /// The folder of a model: a path, or a Hugging Face id ("Qwen/Qwen3-30B-A3B") looked up in the local cache

@@ -103,6 +103,7 @@ DescribedModel describe_model(RunConfig config, RunContext& context, RunUse use)
   const TrainableOptions trainable = trainable_options(config, context.device(), context.ranks.rank, use);
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
   model->set_trainable(trainable);
+  for (const std::string& warning : model->adapter_warnings()) context.logger.warning("{}", warning);
   const DecoderConfig& decoder = model->decoder().config();
   if (!config.data.max_length) {
     config.data.max_length = default_max_length(decoder);

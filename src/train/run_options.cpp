@@ -180,6 +180,9 @@ TrainableOptions trainable_options(const RunConfig& config, Device device, int r
   options.train_base = !lora && trains;
   options.adapter = config.model.adapter_name_or_path;
   if (lora && options.adapter.empty()) options.lora = lora_options(config.lora);
+  if (lora && use == RunUse::kTraining) {
+    options.stated = {config.lora.r, config.lora.alpha, config.lora.dropout, lora_options(config.lora)};
+  }
   options.train_router = trains && !config.model.freeze_router;
   options.train_embedding = lora && saves_whole(config, "embed_tokens");
   options.train_head = lora && saves_whole(config, "lm_head");

@@ -6,19 +6,27 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
 #include "params/adapter_kind.h"
+#include "params/expert_parts.h"
 #include "weights/adapter_config.h"
+#include "weights/adapter_coverage.h"
+#include "weights/adapter_folder.h"
+#include "weights/adapter_keys.h"
 #include "weights/adapter_layout.h"
+#include "weights/checkpoint.h"
 #include "weights/kt_manifest.h"
-#include "weights/model_folder.h"
 #include "weights/safetensors.h"
+#include "weights/stored_tensor.h"
+#include "weights/tensor_dims.h"
 
 namespace hone {
 
@@ -36,75 +44,46 @@ Json read_adapter_config(const std::filesystem::path& path) {
   return std::move(*json);
 }
 
-void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
-  const auto allowed = [&](const char* key, const Json& neutral) {
-    if (!config.contains(key) || config[key].is_null() || config[key] == neutral) return;
-    throw UserError(fmt::format("the adapter uses {}: {}, which is not supported", key, config[key].dump()),
-                    path.string());
-  };
-  allowed("peft_type", "LORA");
-  allowed("bias", "none");
-  allowed("lora_bias", false);
-  allowed("fan_in_fan_out", false);
-  allowed("layer_replication", Json(nullptr));
+/// A number of the configuration, PEFT's default if it has none.
+double number_of(const Json& config, const char* key, double fallback) {
+  return config.contains(key) && config[key].is_number() ? config[key].get<double>() : fallback;
 }
 
-/// The tensors of an adapter folder by PEFT's keys, independent of the program that wrote them.
-class AdapterFolder {
- public:
-  explicit AdapterFolder(const std::filesystem::path& directory, FileLedger* ledger = nullptr)
-      : main_(finished(directory) / "adapter_model.safetensors") {
-    main_.record_reads(ledger);
-    if (std::filesystem::exists(directory / kKtFile)) kt_.emplace(directory / kKtFile).record_reads(ledger);
-    for (const SafetensorsEntry& entry : main_.entries()) {
-      by_key_[key_of(entry.name)] = &entry;
-    }
-  }
-
-  const SafetensorsFile& main() const { return main_; }
-  /// KTransformers' tensors of all experts of a layer; null if there is no such file.
-  const SafetensorsFile* kt() const { return kt_ ? &*kt_ : nullptr; }
-  const std::map<std::string, const SafetensorsEntry*>& by_key() const { return by_key_; }
-  const SafetensorsEntry* find(const std::string& key) const {
-    const auto found = by_key_.find(key);
-    return found == by_key_.end() ? nullptr : found->second;
-  }
-  const SafetensorsEntry& at(const std::string& key) const {
-    if (const SafetensorsEntry* entry = find(key)) return *entry;
-    throw UserError("the file has no tensor '" + key + "'", main_.path().string());
-  }
-
-  /// Rows of the largest A: an upper bound of the rank, which is lower if experts share an A.
-  int64_t largest_rank() const {
-    int64_t rows = 1;
-    const auto see = [&](const SafetensorsFile& file) {
-      for (const SafetensorsEntry& entry : file.entries()) {
-        const bool a = entry.name.ends_with(kLoraA) || entry.name.ends_with("_lora_a");
-        if (a && entry.shape.size() >= 2) rows = std::max(rows, entry.shape[entry.shape.size() - 2]);
-      }
-    };
-    see(main_);
-    if (kt_) see(*kt_);
-    return rows;
-  }
-
- private:
-  static const std::filesystem::path& finished(const std::filesystem::path& directory) {
-    require_finished(directory);
-    return directory;
-  }
-
-  /// PEFT's key. Files for servers have no prefix, and the modules that KTransformers replaced are in an orig_module.
-  static std::string key_of(std::string name) {
-    constexpr std::string_view kReplaced = ".orig_module";
-    for (size_t at = 0; (at = name.find(kReplaced, at)) != std::string::npos;) name.erase(at, kReplaced.size());
-    return name.starts_with(kAdapterKeyPrefix) ? name : kAdapterKeyPrefix + name;
-  }
-
-  SafetensorsFile main_;
-  std::optional<SafetensorsFile> kt_;
-  std::map<std::string, const SafetensorsEntry*> by_key_;
+/// Tensors of adapters that are not a LoRA of a module's weight, by the end of their keys.
+struct ForeignTensor {
+  std::string_view end, what;
 };
+
+constexpr ForeignTensor kForeignTensors[] = {
+    {".lora_embedding_A", "a LoRA of an embedding, which is known, not in this version"},
+    {".lora_embedding_B", "a LoRA of an embedding, which is known, not in this version"},
+    {".trainable_tokens_delta", "the rows of some tokens (trainable_token_indices), which is not supported"},
+    {".trainable_tokens_original", "the rows of some tokens (trainable_token_indices), which is not supported"},
+    {".lora_A.bias", "a bias of an adapter (lora_bias), which is not supported"},
+    {".lora_B.bias", "a bias of an adapter (lora_bias), which is not supported"},
+};
+
+void refuse_foreign(const std::string& key, const SafetensorsEntry& entry, const AdapterWeights& file) {
+  for (const ForeignTensor& foreign : kForeignTensors) {
+    if (!key.ends_with(foreign.end)) continue;
+    throw UserError(fmt::format("'{}' is {}", entry.name, foreign.what), file.path().string(),
+                    "merge the adapter with PEFT (merge_and_unload, then save_pretrained), and use the model that this "
+                    "gives; lora_modules_to_save trains embed_tokens and lm_head in full");
+  }
+}
+
+/// An embedding or a head of another number of rows belongs to a model of another vocabulary.
+void check_vocabulary(const SafetensorsEntry& entry, const Parameter& p, const AdapterWeights& file) {
+  const bool of_vocabulary = p.kind() == ParameterKind::kEmbedding || p.kind() == ParameterKind::kHead;
+  if (!of_vocabulary || entry.shape.size() != 2 || entry.shape[0] == p.shape()[0]) return;
+  throw UserError(
+      fmt::format("'{}' has rows for a vocabulary of {} tokens, and this model's has {}", entry.name, entry.shape[0],
+                  p.shape()[0]),
+      file.path().string(),
+      fmt::format("the embedding was resized for the adapter: use the base model of {} rows with its tokenizer, which "
+                  "transformers makes with resize_token_embeddings",
+                  entry.shape[0]));
+}
 
 /// PEFT 0.19 changed the orientation of target_parameters; older files look the same but have another meaning.
 void refuse_old_target_parameters(const Json& config, const std::filesystem::path& path) {
@@ -159,6 +138,8 @@ struct ExpertNames {
   std::string own_prefix, own_leaf;    // "….mlp.experts.", ".gate_proj"
   std::string serving_prefix;          // "model.layers.3.mlp.experts."
   std::string kt_keys[2];              // "layers.3.experts.gate_lora_a", …_b
+  const Parameter* weight = nullptr;   // of all experts
+  int64_t out_begin = 0;
 
   std::string glob() const { return file_prefix + "*" + file_leaf; }
   static bool is_expert(const std::string& module, const std::string& prefix, const std::string& leaf) {
@@ -187,18 +168,19 @@ std::vector<ExpertNames> expert_names(const ParameterStore& store) {
                        experts_module(p) + ".",
                        "." + part.name,
                        fmt::format("model.layers.{}.mlp.experts.", p.layer()),
-                       {kt_key(p, part.name, true), kt_key(p, part.name, false)}});
+                       {kt_key(p, part.name, true), kt_key(p, part.name, false)},
+                       &p,
+                       part.out_begin});
     }
   }
   return names;
 }
 
-/// If `module` is a projection of one expert: the glob that selects it in all experts of the layer in attach_lora.
-std::optional<std::string> expert_part_glob(const std::vector<ExpertNames>& experts, const std::string& module) {
-  for (const ExpertNames& names : experts) {
-    if (names.have(module)) return names.glob();
-  }
-  return std::nullopt;
+/// The projection of experts to which a module belongs; null if it is not an expert's.
+const ExpertNames* expert_part(const std::vector<ExpertNames>& experts, const std::string& module) {
+  const auto found =
+      std::find_if(experts.begin(), experts.end(), [&](const ExpertNames& names) { return names.have(module); });
+  return found == experts.end() ? nullptr : &*found;
 }
 
 /// Adds the globs of the expert parts that a KTransformers file adapts.
@@ -230,91 +212,149 @@ const Parameter* shared_target(const ParameterStore& store, const std::string& m
   return nullptr;
 }
 
+/// The ranks and scalings.
+void read_scales(const Json& config, const std::filesystem::path& path, LoraOptions& lora) {
+  const double rank = config.contains("r") && !config["r"].is_null() ? number_of(config, "r", 0) : 8;
+  lora.rank_pattern = read_patterns(config, "rank_pattern", path);
+  lora.alpha_pattern = read_patterns(config, "alpha_pattern", path);
+  const auto usable = [](double r) { return r >= 1 && r <= kLargestRank && r == std::floor(r); };
+  if (!usable(rank) || !std::all_of(lora.rank_pattern.begin(), lora.rank_pattern.end(),
+                                    [&](const LoraPattern& pattern) { return usable(pattern.value); })) {
+    throw UserError("the adapter has no usable rank r", path.string());
+  }
+  lora.r = static_cast<int64_t>(rank);
+  lora.alpha = number_of(config, "lora_alpha", 8);
+  lora.dropout = number_of(config, "lora_dropout", 0);
+  // As the float32 that ops multiply with: 0.99999999 is 1 there.
+  const auto dropout = static_cast<float>(lora.dropout);
+  if (!(dropout >= 0 && dropout < 1)) {
+    throw UserError(fmt::format("lora_dropout: {} of the adapter is not in [0, 1)", lora.dropout), path.string(),
+                    "correct the file");
+  }
+  const auto fits = [](double alpha) { return std::abs(alpha) <= std::numeric_limits<float>::max(); };
+  if (!fits(lora.alpha) || !std::all_of(lora.alpha_pattern.begin(), lora.alpha_pattern.end(),
+                                        [&](const LoraPattern& pattern) { return fits(pattern.value); })) {
+    throw UserError("lora_alpha of the adapter is out of range", path.string());
+  }
+}
+
+/// Reads which modules the tensors of an adapter's files adapt, and what they hold in full.
+class AdaptedReader {
+ public:
+  AdaptedReader(const Json& config, const std::filesystem::path& path, const AdapterFolder& files,
+                const ParameterStore& store)
+      : config_(config),
+        path_(path),
+        files_(files),
+        store_(store),
+        experts_(expert_names(store)),
+        whole_(kinds_of_whole(store)) {}
+
+  void read(AdapterDescription& description) {
+    for (const auto& [name, entry] : files_.copies()) {
+      if (const Parameter* p = find_by_name(store_, name)) check_vocabulary(*entry, *p, files_.main());
+    }
+    for (const auto& [key, entry] : files_.by_key()) {
+      const std::string name = key.substr(std::string_view(kAdapterKeyPrefix).size());
+      if (const auto found = whole_.find(name); found != whole_.end()) {
+        if (const Parameter* p = find_by_name(store_, name)) check_vocabulary(*entry, *p, files_.main());
+        description.whole.insert(found->second);
+        adapted_.whole.insert(name);
+        continue;
+      }
+      refuse_foreign(name, *entry, files_.main());
+      if (name.ends_with(kLoraA)) read_module(name.substr(0, name.size() - kLoraA.size()), *entry);
+    }
+    if (files_.kt()) {
+      if (files_.kt()->entries().empty()) {
+        throw UserError("the file has no tensors", files_.kt()->path().string(),
+                        "copy the adapter again, or remove the file if no expert has an adapter");
+      }
+      add_kt_parts(experts_, *files_.kt(), modules_);
+      adapted_.kt_experts = true;
+    }
+    description.lora.target_modules.assign(modules_.begin(), modules_.end());
+    description.lora.target_parameters.assign(parameters_.begin(), parameters_.end());
+    if (modules_.empty() && parameters_.empty()) {
+      throw UserError("the adapter file holds no LoRA tensors", files_.main().path().string(),
+                      "PEFT's keys are like base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
+    }
+  }
+
+  const AdaptedWeights& adapted() const { return adapted_; }
+
+ private:
+  void read_module(const std::string& module, const SafetensorsEntry& a) {
+    const std::string b_key = std::string(kAdapterKeyPrefix) + module + ".lora_B.weight";
+    if (const Parameter* p = find_by_name(store_, module + ".weight")) {
+      if (const SafetensorsEntry* b = files_.find(b_key)) check_vocabulary(*b, *p, files_.main());
+      modules_.insert(module);
+      adapted_.parts.insert({p, 0});
+    } else if (const ExpertNames* names = expert_part(experts_, module)) {
+      modules_.insert(names->glob());
+      adapted_.parts.insert({names->weight, names->out_begin});
+    } else if (const Parameter* fused = shared_target(store_, module, a, files_.at(b_key))) {
+      refuse_old_target_parameters(config_, path_);
+      parameters_.insert(fused->name());
+      for (const ExpertPart& part : parts_of(*fused)) adapted_.parts.insert({fused, part.out_begin});
+    } else {
+      throw UserError("the adapter adapts '" + module + "', which this model does not have",
+                      files_.main().path().string(), "use the base model that the adapter was trained on");
+    }
+  }
+
+  const Json& config_;
+  const std::filesystem::path& path_;
+  const AdapterFolder& files_;
+  const ParameterStore& store_;
+  std::vector<ExpertNames> experts_;
+  std::map<std::string, ParameterKind> whole_;
+  std::set<std::string> modules_, parameters_;
+  AdaptedWeights adapted_;
+};
+
 }  // namespace
 
 AdapterDescription describe_adapter(const std::filesystem::path& directory, const ParameterStore& store) {
   const std::filesystem::path config_path = directory / "adapter_config.json";
   const Json config = read_adapter_config(config_path);
-  refuse_unsupported(config, config_path);
-  check_kt_manifest(directory);
-  const AdapterFolder files(directory);
-  const SafetensorsFile& file = files.main();
-  const auto number = [&](const char* key, double fallback) {
-    return config.contains(key) && config[key].is_number() ? config[key].get<double>() : fallback;
-  };
   AdapterDescription description;
+  description.warnings = check_adapter_keys(config, config_path);
+  check_kt_manifest(directory);
+  const AdapterFolder files(directory, store);
   LoraOptions& lora = description.lora;
-  const double rank = number("r", 0);
-  lora.rank_pattern = read_patterns(config, "rank_pattern", config_path);
-  lora.alpha_pattern = read_patterns(config, "alpha_pattern", config_path);
   lora.of_files = true;
-  const auto usable = [](double r) { return r >= 1 && r <= kLargestRank && r == std::floor(r); };
-  if (!usable(rank) || !std::all_of(lora.rank_pattern.begin(), lora.rank_pattern.end(),
-                                    [&](const LoraPattern& pattern) { return usable(pattern.value); })) {
-    throw UserError("the adapter has no usable rank r", config_path.string());
-  }
-  lora.r = static_cast<int64_t>(rank);
+  read_scales(config, config_path, lora);
   lora.largest_rank = files.largest_rank();
-  lora.alpha = number("lora_alpha", 8);
-  lora.dropout = number("lora_dropout", 0);
-  if (!(lora.dropout >= 0 && lora.dropout < 1)) {
-    throw UserError(fmt::format("lora_dropout: {} of the adapter is not in [0, 1)", lora.dropout), config_path.string(),
-                    "correct the file");
-  }
-  if (!std::isfinite(lora.alpha)) throw UserError("lora_alpha of the adapter is out of range", config_path.string());
   for (const AdapterKind& kind : adapter_kinds()) kind.read(config, lora);
   lora.exclude_modules = excluded_of_peft(config, config_path);
-  const std::vector<ExpertNames> experts = expert_names(store);
-  std::set<std::string> modules, parameters;
-  const std::map<std::string, ParameterKind> whole = kinds_of_whole(store);
-  for (const auto& [key, entry] : files.by_key()) {
-    const std::string name = key.substr(std::string_view(kAdapterKeyPrefix).size());
-    if (const auto found = whole.find(name); found != whole.end()) {
-      description.whole.insert(found->second);
-      continue;
-    }
-    if (!name.ends_with(kLoraA)) continue;
-    const std::string module = name.substr(0, name.size() - kLoraA.size());
-    if (find_by_name(store, module + ".weight")) {
-      modules.insert(module);
-    } else if (const auto glob = expert_part_glob(experts, module)) {
-      modules.insert(*glob);
-    } else if (const Parameter* p = shared_target(
-                   store, module, *entry, files.at(std::string(kAdapterKeyPrefix) + module + ".lora_B.weight"))) {
-      refuse_old_target_parameters(config, config_path);
-      parameters.insert(p->name());
-    } else {
-      throw UserError("the adapter adapts '" + module + "', which this model does not have", file.path().string(),
-                      "use the base model that the adapter was trained on");
-    }
-  }
-  if (files.kt()) add_kt_parts(experts, *files.kt(), modules);
-  lora.target_modules.assign(modules.begin(), modules.end());
-  lora.target_parameters.assign(parameters.begin(), parameters.end());
-  if (modules.empty() && parameters.empty()) {
-    throw UserError("the adapter file holds no LoRA tensors", file.path().string());
-  }
+  AdaptedReader reader(config, config_path, files, store);
+  reader.read(description);
+  const std::vector<std::string> warnings = compare_targets(config, config_path, store, reader.adapted());
+  description.warnings.insert(description.warnings.end(), warnings.begin(), warnings.end());
   return description;
 }
 
 namespace {
 
 /// Tied weights must have equal values.
-void check_tied(const SafetensorsFile& file, const ParameterStore& store, const AdapterTensor& tensor,
+void check_tied(const AdapterFolder& files, const ParameterStore& store, const AdapterTensor& tensor,
                 const std::vector<float>& values) {
   for (const std::string& name : whole_names(store, tensor.parameter())) {
     const std::string key = kAdapterKeyPrefix + name;
-    if (key == tensor.key || (file.find(key) && file.read_floats(key) == values)) continue;
+    const SafetensorsEntry* other = files.find(key);
+    if (key == tensor.key || (other && files.main().read_floats(*other) == values)) continue;
     throw UserError(fmt::format("the adapter trains '{}' apart from '{}', which the model ties", tensor.key, key),
-                    file.path().string(), "set tie_word_embeddings: false in a copy of the model, which then has both");
+                    files.main().path().string(),
+                    "set tie_word_embeddings: false in a copy of the model, which then has both");
   }
 }
 
-[[noreturn]] void wrong_shape(const SafetensorsFile& file, const SafetensorsEntry& entry,
+[[noreturn]] void wrong_shape(const std::filesystem::path& file, const SafetensorsEntry& entry,
                               const std::vector<int64_t>& expected) {
   throw UserError(fmt::format("'{}' has the shape {}, the model and rank need [{}]", entry.name, entry.shape_text(),
                               fmt::join(expected, ", ")),
-                  file.path().string(), "check lora_r and the base model");
+                  file.string(), "check r and rank_pattern in adapter_config.json, and the base model");
 }
 
 /// Reads one expert's matrix from KTransformers' tensor of all experts; false if the file does not have it.
@@ -322,7 +362,7 @@ bool load_from_kt(const SafetensorsFile* file, const AdapterTensor& tensor, std:
   const SafetensorsEntry* entry = file && !tensor.kt_key.empty() ? file->find(tensor.kt_key) : nullptr;
   if (entry == nullptr) return false;
   const std::vector<int64_t> expected = {tensor.parameter().shape()[0], tensor.dims[0], tensor.dims[1]};
-  if (entry->shape != expected) wrong_shape(*file, *entry, expected);
+  if (entry->shape != expected) wrong_shape(file->path(), *entry, expected);
   std::vector<float> values(static_cast<size_t>(tensor.numel()));
   file->read_floats(*entry, tensor.blocks.front().in_parameter.begin, values.data(), tensor.numel());
   scatter(tensor, values);
@@ -331,7 +371,7 @@ bool load_from_kt(const SafetensorsFile* file, const AdapterTensor& tensor, std:
 }
 
 /// Reads those elements of a run of a parameter's elements that this rank keeps.
-void load_run(const SafetensorsFile& file, const SafetensorsEntry& entry, const AdapterTensor& tensor) {
+void load_run(const AdapterWeights& file, const SafetensorsEntry& entry, const AdapterTensor& tensor) {
   Parameter& parameter = tensor.parameter();
   const int64_t begin = tensor.blocks.front().in_parameter.begin;
   const Slice here = parameter.stored().slice.intersect({begin, tensor.numel()});
@@ -341,19 +381,55 @@ void load_run(const SafetensorsFile& file, const SafetensorsEntry& entry, const 
   write_values(parameter, here.begin, values.data(), here.count);
 }
 
-void refuse_unused(const SafetensorsFile& file, const std::set<std::string>& used) {
-  for (const SafetensorsEntry& entry : file.entries()) {
+void refuse_unused(const std::filesystem::path& file, const std::vector<SafetensorsEntry>& entries,
+                   const std::set<std::string>& used) {
+  for (const SafetensorsEntry& entry : entries) {
     if (!used.contains(entry.name)) {
-      throw UserError("the adapter's tensor '" + entry.name + "' has no place in the model", file.path().string());
+      throw UserError("'" + entry.name + "' of the adapter has no place in the model", file.string(),
+                      "it is neither a LoRA of a linear weight or expert, nor a router, norm, embedding or head");
     }
   }
 }
 
 }  // namespace
 
+void check_copies(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint& base,
+                  const CheckpointMap& map) {
+  const AdapterFolder files(directory, store);
+  ReadScratch scratch;
+  for (const auto& [name, entry] : files.copies()) {
+    const Parameter* p = find_by_name(store, name);
+    const auto layout = p ? map.layouts.find(p) : map.layouts.end();
+    if (layout == map.layouts.end() || layout->second.size() != 1) {
+      throw UserError(fmt::format("'{}' is a copy of a weight that this model does not have", entry->name),
+                      files.main().path().string(), "use the base model that the adapter was trained on");
+    }
+    std::vector<std::string> missing;
+    const std::optional<StoredTensor> stored = StoredTensor::find(base, layout->second.front(), missing);
+    if (!stored || entry->shape != dims_of(p->shape())) wrong_shape(files.main().path(), *entry, dims_of(p->shape()));
+    const std::vector<float> copy = files.main().read_floats(*entry);
+    std::vector<float> own(copy.size());
+    stored->read(scratch, 0, static_cast<int64_t>(own.size()), DType::kF32, reinterpret_cast<std::byte*>(own.data()));
+    // A program may have held the model in 16 bits and saved the copy in 32.
+    const auto equal = [&](const auto& rounded) {
+      return std::equal(own.begin(), own.end(), copy.begin(), [&](float a, float b) { return rounded(a) == b; });
+    };
+    if (equal([](float value) { return value; }) ||
+        equal([](float value) { return static_cast<float>(BFloat16(value)); }) ||
+        equal([](float value) { return static_cast<float>(Float16(value)); })) {
+      continue;
+    }
+    throw UserError(
+        fmt::format("'{}' is a copy of the base model's '{}', and differs from this model's", entry->name, name),
+        files.main().path().string(),
+        "use the base model that the adapter was trained on; if it was trained in full, have PEFT save it as "
+        "one of modules_to_save");
+  }
+}
+
 void load_adapter(const std::filesystem::path& directory, ParameterStore& store, FileLedger* ledger) {
-  const AdapterFolder files(directory, ledger);
-  const SafetensorsFile& file = files.main();
+  const AdapterFolder files(directory, store, ledger);
+  const AdapterWeights& file = files.main();
   std::set<std::string> used;  // names of used tensors in their files
   const std::vector<AdapterTensor> as_files = adapter_tensors(store, ExpertNaming::kFile),
                                    canonical = adapter_tensors(store, ExpertNaming::kCanonical),
@@ -370,18 +446,19 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
       if (tensor.whole) continue;
       throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
     }
-    if (entry->shape != tensor.dims) wrong_shape(file, *entry, tensor.dims);
+    if (entry->shape != tensor.dims) wrong_shape(file.path(), *entry, tensor.dims);
     used.insert(entry->name);
     if (tensor.is_run() && !tensor.whole) {
       load_run(file, *entry, tensor);
       continue;
     }
-    const std::vector<float> values = file.read_floats(entry->name);
-    if (tensor.whole) check_tied(file, store, tensor, values);
+    const std::vector<float> values = file.read_floats(*entry);
+    if (tensor.whole) check_tied(files, store, tensor, values);
     scatter(tensor, values);
   }
-  refuse_unused(file, used);
-  if (files.kt()) refuse_unused(*files.kt(), used);
+  for (const auto& [name, copy] : files.copies()) used.insert(copy->name);  // check_copies() compares them
+  refuse_unused(file.path(), file.entries(), used);
+  if (files.kt()) refuse_unused(files.kt()->path(), files.kt()->entries(), used);
 }
 
 }  // namespace hone

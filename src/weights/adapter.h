@@ -10,12 +10,17 @@
 
 #include <filesystem>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "params/lora.h"
 #include "weights/manifest.h"
 #include "weights/tensor_pieces.h"
 
 namespace hone {
+
+class Checkpoint;
+struct CheckpointMap;
 
 /// Layout of expert adapters in files.
 enum class AdapterLayout {
@@ -30,19 +35,26 @@ enum class AdapterLayout {
 struct AdapterDescription {
   LoraOptions lora;
   std::set<ParameterKind> whole;
+  std::vector<std::string> warnings;  ///< what the configuration says and is not done
 };
 
 /// Whether adapters may contain full weights of this kind, as PEFT's modules_to_save: routers, the embedding, the head,
 /// norms. A tied embedding is written under both names; on reading both may be present if they are equal.
 bool can_be_saved_whole(ParameterKind kind);
 
-/// Reads adapter_config.json and the keys of adapter_model.safetensors. UserError for an unsupported setting (bias, …)
-/// or a module that the model does not have.
+/// Reads adapter_config.json (weights/adapter_keys.h) and the keys of the weights (weights/adapter_folder.h). UserError
+/// for a setting with which the adapter is more than W + scaling · B A, a module that the model does not have, and
+/// targets that are not those of the tensors (weights/adapter_coverage.h).
 AdapterDescription describe_adapter(const std::filesystem::path& directory, const ParameterStore& store);
 
 /// Reads the adapter's values into the LoRA parameters created by attach_lora (and routers that are saved in full).
 /// UserError if a tensor of the file is not used exactly once, or if a LoRA parameter has no tensor.
 void load_adapter(const std::filesystem::path& directory, ParameterStore& store, FileLedger* ledger = nullptr);
+
+/// UserError if the adapter's files have a copy of a weight (PEFT adds one where an embedding or the head has an
+/// adapter) that is not the base model's, rounded to the copy's dtype.
+void check_copies(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint& base,
+                  const CheckpointMap& map);
 
 struct AdapterSaveOptions {
   LoraOptions lora;

@@ -86,6 +86,29 @@ void check_file(const fs::path& manifest, const std::string& name, const Json& r
   if (digest != stated) mismatch(manifest, fmt::format("{} has the SHA-256 {}, not {}", name, digest, stated));
 }
 
+/// The manifest lists the tensors of kKtFile too.
+void check_kt_tensors(const fs::path& manifest, const Json& record) {
+  const Json tensors = record.value("tensors", Json()), count = record.value("tensor_count", Json());
+  if (tensors.is_null() && count.is_null()) return;
+  const SafetensorsFile file(manifest.parent_path() / kKtFile);
+  if (!count.is_null() && count != file.entries().size()) {
+    damaged(manifest, fmt::format("{} has {} tensors, not {}", kKtFile, file.entries().size(), count.dump()));
+  }
+  if (tensors.is_null()) return;
+  if (!tensors.is_object()) damaged(manifest, fmt::format("it does not list the tensors of {}", kKtFile));
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const Json stated = tensors.value(entry.name, Json());
+    if (!stated.is_object()) damaged(manifest, fmt::format("it does not list '{}' of {}", entry.name, kKtFile));
+    if (stated.value("shape", Json()) != Json(entry.shape)) {
+      damaged(manifest, fmt::format("'{}' has the shape {}, not {}", entry.name, entry.shape_text(),
+                                    stated.value("shape", Json()).dump()));
+    }
+  }
+  for (const auto& [name, stated] : tensors.items()) {
+    if (file.find(name) == nullptr) damaged(manifest, fmt::format("{} has no tensor '{}'", kKtFile, name));
+  }
+}
+
 }  // namespace
 
 void write_kt_manifest(const fs::path& folder) {
@@ -123,6 +146,7 @@ void check_kt_manifest(const fs::path& folder) {
     if (!artifacts.contains(name)) mismatch(path, fmt::format("it does not list {}", name));
   }
   for (const auto& [name, record] : artifacts.items()) check_file(path, name, record);
+  check_kt_tensors(path, artifacts[kKtFile]);
 }
 
 }  // namespace hone

@@ -15,7 +15,8 @@ inline constexpr const char* kKtManifestName = "kt_adapter_manifest.json";
 /// fused_expert_lora.safetensors.
 void write_kt_manifest(const std::filesystem::path& folder);
 
-/// UserError with the first file of the folder's manifest that is missing, or has another size or digest. A folder
+/// UserError with the first file of the folder's manifest that is missing, or has another size or digest, and with the
+/// first tensor of fused_expert_lora.safetensors that is not as the manifest lists it. A folder
 /// without a manifest is right: earlier versions of KTransformers wrote none.
 void check_kt_manifest(const std::filesystem::path& folder);
 

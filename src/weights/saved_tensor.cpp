@@ -15,8 +15,12 @@ namespace hone {
 
 namespace {
 
-constexpr uint64_t kMostDirectoryBytes = uint64_t{1} << 20;  // a tensor's archive has about seven files
-constexpr uint64_t kMostPickleBytes = uint64_t{1} << 16;
+/// Limits of an archive. A tensor's has about seven files; that of a dictionary has one for each tensor.
+struct ArchiveLimits {
+  uint64_t directory_bytes, pickle_bytes;
+};
+constexpr ArchiveLimits kOneTensor = {uint64_t{1} << 20, uint64_t{1} << 16};
+constexpr ArchiveLimits kManyTensors = {uint64_t{64} << 20, uint64_t{64} << 20};
 constexpr int64_t kMostElements = int64_t{1} << 48;
 
 /// A stored (uncompressed) file of an archive.
@@ -28,7 +32,8 @@ struct ArchiveFile {
 /// The archive's central directory, at its end.
 class Archive {
  public:
-  Archive(const FileBytes& file, uint64_t offset, uint64_t length) : file_(file), offset_(offset), length_(length) {
+  Archive(const FileBytes& file, uint64_t offset, uint64_t length, const ArchiveLimits& limits)
+      : file_(file), offset_(offset), length_(length), limits_(limits) {
     if (offset > file.size() || length > file.size() - offset) {
       broken(fmt::format("it should end at byte {}, the file has {}", offset + length, file.size()));
     }
@@ -50,9 +55,14 @@ class Archive {
     if (entry.bytes > most) broken(fmt::format("'{}' has {} bytes", name, entry.bytes));
     return file_.read(entry.begin, entry.bytes);
   }
+  /// The pickle beside the elements.
+  Pickle pickle(const std::set<std::string>& allowed) const {
+    if (find("byteorder") != nullptr && text("byteorder", 16) != "little") broken("its numbers are not little-endian");
+    return Pickle::parse(text("data.pkl", limits_.pickle_bytes), allowed, where());
+  }
+  std::string where() const { return fmt::format("{}, byte {}", file_.path().string(), offset_); }
   [[noreturn]] void broken(const std::string& what) const {
-    throw UserError("broken tensor archive: " + what, fmt::format("{}, byte {}", file_.path().string(), offset_),
-                    "the file is damaged or incomplete: copy it again");
+    throw UserError("broken tensor archive: " + what, where(), "the file is damaged or incomplete: copy it again");
   }
 
  private:
@@ -87,7 +97,7 @@ class Archive {
       size = number<uint64_t>(large, 40);
       begin = number<uint64_t>(large, 48);
     }
-    if (size > kMostDirectoryBytes) broken(fmt::format("its directory has {} bytes", size));
+    if (size > limits_.directory_bytes) broken(fmt::format("its directory has {} bytes", size));
     const std::string directory = bytes(begin, size);
     size_t at = 0;
     for (uint64_t i = 0; i < entries; ++i) at = read_entry(directory, at);
@@ -136,6 +146,7 @@ class Archive {
 
   const FileBytes& file_;
   uint64_t offset_, length_;
+  ArchiveLimits limits_;
   std::map<std::string, ArchiveFile> files_;
 };
 
@@ -203,15 +214,12 @@ bool SavedTensor::contiguous() const {
   return true;
 }
 
-SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t length) {
+namespace {
+
+/// The tensor that a value of the archive's pickle describes.
+SavedTensor tensor_of(const Archive& archive, const PickleValue& value, const std::string& name) {
   using Kind = PickleValue::Kind;
-  const Archive archive(file, offset, length);
-  if (const ArchiveFile* order = archive.find("byteorder"); order && archive.text("byteorder", 16) != "little") {
-    archive.broken("its numbers are not little-endian");
-  }
-  const std::string where = fmt::format("{}, byte {}", file.path().string(), offset);
-  const Pickle pickle = Pickle::parse(archive.text("data.pkl", kMostPickleBytes), tensor_names(), where);
-  const PickleValue* call = &pickle.root();
+  const PickleValue* call = &value;
   // A parameter is a tensor and a flag whether it is trained.
   if (call->is_object("torch._utils._rebuild_parameter") && !call->arguments->items.empty()) {
     call = call->arguments->items.front();
@@ -219,7 +227,7 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   const bool tensor_call = call->is_object("torch._utils._rebuild_tensor_v2") && call->arguments->items.size() >= 4;
   const std::vector<const PickleValue*>& arguments = tensor_call ? call->arguments->items : call->items;
   if (!tensor_call || !arguments[0]->is(Kind::kPersistent) || !arguments[1]->is(Kind::kInteger)) {
-    archive.broken("it does not contain exactly one tensor");
+    archive.broken(name.empty() ? "it does not contain exactly one tensor" : fmt::format("'{}' is not a tensor", name));
   }
   const PickleValue& storage = *arguments[0]->items.front();
   if (!storage.is(Kind::kTuple) || storage.items.size() < 5 || !storage.items[1]->is(Kind::kGlobal) ||
@@ -229,7 +237,7 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   const auto known = std::find_if(kStorages.begin(), kStorages.end(),
                                   [&](const auto& pair) { return pair.first == storage.items[1]->text; });
   if (known == kStorages.end()) {
-    throw UserError(fmt::format("tensors of the type {} are not supported", storage.items[1]->text), where,
+    throw UserError(fmt::format("tensors of the type {} are not supported", storage.items[1]->text), archive.where(),
                     "save weights in float32, bfloat16 or float16");
   }
   SavedTensor tensor;
@@ -247,6 +255,46 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   }
   tensor.begin = data.begin + static_cast<uint64_t>(first) * size_of(tensor.dtype);
   return tensor;
+}
+
+template <class T>
+void widen(const std::byte* elements, float* destination, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, elements + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    destination[i] = static_cast<float>(value);
+  }
+}
+
+}  // namespace
+
+SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t length) {
+  const Archive archive(file, offset, length, kOneTensor);
+  const Pickle pickle = archive.pickle(tensor_names());
+  return tensor_of(archive, pickle.root(), "");
+}
+
+bool is_saved_archive(const FileBytes& file) { return file.size() >= 4 && file.read(0, 4) == "PK\x03\x04"; }
+
+std::vector<std::pair<std::string, SavedTensor>> find_saved_tensors(const FileBytes& file) {
+  using Kind = PickleValue::Kind;
+  constexpr size_t kLongestName = 4096;
+  const Archive archive(file, 0, file.size(), kManyTensors);
+  const Pickle pickle = archive.pickle(tensor_names());
+  const PickleValue& root = pickle.root();
+  const bool ordered = root.is_object("collections.OrderedDict") && root.state != nullptr;
+  const PickleValue& items = ordered ? *root.state : root;
+  if (!items.is(Kind::kDictionary)) archive.broken("it does not contain a dictionary of tensors");
+  std::vector<std::pair<std::string, SavedTensor>> tensors;
+  std::set<std::string> names;
+  for (size_t i = 0; i + 1 < items.items.size(); i += 2) {
+    const PickleValue& key = *items.items[i];
+    if (!key.is(Kind::kText) || key.text.size() > kLongestName) archive.broken("the name of a tensor is not a text");
+    const std::string name(key.text);
+    if (!names.insert(name).second) archive.broken(fmt::format("'{}' is there twice", name));
+    tensors.emplace_back(name, tensor_of(archive, *items.items[i + 1], name));
+  }
+  return tensors;
 }
 
 std::vector<std::byte> read_saved_tensor(const FileBytes& file, const SavedTensor& tensor) {
@@ -270,6 +318,31 @@ std::vector<std::byte> read_saved_tensor(const FileBytes& file, const SavedTenso
     for (size_t d = index.size(); d-- > 0 && ++index[d] == tensor.shape[d];) index[d] = 0;
   }
   return result;
+}
+
+void read_saved_floats(const FileBytes& file, const SavedTensor& tensor, int64_t first, float* destination,
+                       int64_t count) {
+  const size_t element = size_of(tensor.dtype);
+  std::vector<std::byte> elements;
+  const std::byte* from = nullptr;
+  if (tensor.contiguous()) {
+    elements.resize(static_cast<size_t>(count) * element);
+    file.read(tensor.begin + static_cast<uint64_t>(first) * element, elements.data(), elements.size());
+    from = elements.data();
+  } else {
+    elements = read_saved_tensor(file, tensor);
+    from = elements.data() + static_cast<size_t>(first) * element;
+  }
+  switch (tensor.dtype) {
+    case DType::kBF16:
+      return widen<BFloat16>(from, destination, count);
+    case DType::kF16:
+      return widen<Float16>(from, destination, count);
+    case DType::kF64:
+      return widen<double>(from, destination, count);
+    default:
+      return widen<float>(from, destination, count);
+  }
 }
 
 }  // namespace hone

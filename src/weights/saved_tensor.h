@@ -1,10 +1,11 @@
-// Reads a tensor written by torch.save: an uncompressed zip archive with a pickle of dtype, sizes and strides, and a
-// file with the elements. Executes nothing. Format: PyTorch's torch/serialization.py and caffe2/serialize; the zip
+// Reads tensors written by torch.save: an uncompressed zip archive with a pickle of dtypes, sizes and strides, and
+// files with the elements. Executes nothing. Format: PyTorch's torch/serialization.py and caffe2/serialize; the zip
 // format is PKWARE's APPNOTE.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
@@ -27,7 +28,17 @@ struct SavedTensor {
 /// elements outside of the archive.
 SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t length);
 
+/// Whether the file begins as such an archive does. Before PyTorch 1.6, torch.save wrote others.
+bool is_saved_archive(const FileBytes& file);
+
+/// The tensors of a dictionary of names and tensors (pytorch_model.bin, adapter_model.bin), in its order. UserError as
+/// above, and for a name that is there twice.
+std::vector<std::pair<std::string, SavedTensor>> find_saved_tensors(const FileBytes& file);
+
 /// Reads its elements in row-major order.
 std::vector<std::byte> read_saved_tensor(const FileBytes& file, const SavedTensor& tensor);
+/// Elements [first, first + count) of these as float32.
+void read_saved_floats(const FileBytes& file, const SavedTensor& tensor, int64_t first, float* destination,
+                       int64_t count);
 
 }  // namespace hone

@@ -99,7 +99,9 @@ void add_lora(GroupBuilder group) {
       .field(kLora, &Lora::exclude_modules)
       .alias("exclude_modules", modules_of_peft())
       .alias("exclude", modules_of_peft());
-  group.key("lora_target_parameters", "Fused expert tensors that get an adapter, as PEFT's target_parameters.")
+  group
+      .key("lora_target_parameters",
+           "Fused expert tensors and routers (gate.weight) that get an adapter, as PEFT's target_parameters.")
       .field(kLora, &Lora::target_parameters)
       .alias({"target_parameters"});
   group.key("lora_modules_to_save", "Modules trained whole beside the adapters and saved with them.")

@@ -137,6 +137,7 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
   if (base.empty()) base = base_of_adapter(options.input);
   LoadedModel model(resolve_model_path(base), DType::kF32);
   model.set_trainable(TrainableOptions::nothing(options.input));
+  for (const std::string& warning : model.adapter_warnings()) print_text(fmt::format("warning: {}\n", warning));
   require_expert_names(model.store(), layout);
   model.store().allocate_trainable_values(Device{});  // the base model's weights are not read
   load_adapter(options.input, model.store());

@@ -236,7 +236,8 @@ class Translator {
     };
     if (names("all-linear") && !names("all-experts")) {
       result_.look.push_back(
-          {chosen.said, chosen.where, "experts are not adapted here; transformers 4 did: add all-experts"});
+          {chosen.said, chosen.where,
+           "experts and routers are not adapted here; PEFT 0.21 does, and any with transformers 4: add all-experts"});
     }
   }
 
@@ -304,14 +305,17 @@ class Translator {
   void add_defaults() {
     ConfigNode defaults = with_base(tool_, &Tool::defaults);
     if (defaults.members.empty()) return;
+    std::set<std::string> of_lora;
     if (uses_lora(defaults)) {
       for (const auto& [name, value] : with_base(tool_, &Tool::lora_defaults).members) {
         defaults.put(name, value);
+        of_lora.insert(name);
       }
     }
     const bool evaluates = states("val_split") || states("eval_datasets");
     for (const auto& [name, value] : defaults.members) {
       if (is_decided(name) || (name == "val_split" && evaluates)) continue;
+      if (of_lora.contains(name) && states("adapter_name_or_path")) continue;  // the adapter has its own
       const KeySpec& key = key_spec(name);
       const std::optional<Json> parsed = parse_value(key, value, name);
       const bool as_here = parsed && parsed->is_null() && key.default_value.is_null();

@@ -264,6 +264,7 @@ class MergeRun {
     if (options_.compare_logits || options_.tolerance) logits.emplace(options_, base_, pool_);
     LoadedModel model(base_, DType::kF32);
     model.set_trainable(TrainableOptions::nothing(options_.adapter));
+    for (const std::string& warning : model.adapter_warnings()) print_text(fmt::format("warning: {}\n", warning));
     load_adapter_values(options_.adapter, model.store(), model.checkpoint(), model.map(), pool_);
     write_directory(options_.output, [&](const fs::path& temporary, FileChecksums& checksums) {
       write(model, temporary, checksums);
