@@ -175,6 +175,28 @@ TEST(Lora, SharedExpertAdaptersHaveOneAForTheFusedWeight) {
   EXPECT_EQ(lora_shapes(parameters), expected);
 }
 
+/// The router's op takes the logits of its adapter through an identity, which is no part of the adapter.
+TEST(Lora, ARouterIsAdaptedWhereItIsNamed) {
+  const std::map<std::string, Shape> router = {{kLayer + "mlp.gate.lora_A.weight", {2, 4}},
+                                               {kLayer + "mlp.gate.lora_B.weight", {3, 2}},
+                                               {kLayer + "mlp.gate.lora_identity", {3, 3}}};
+  EXPECT_EQ(lora_shapes(options_for({"mlp.gate"})), router);
+  EXPECT_EQ(lora_shapes(options_for({"block_sparse_moe.gate"})), router);
+  LoraOptions parameters = options_for({});
+  parameters.target_parameters = {"gate.weight"};
+  EXPECT_EQ(lora_shapes(parameters), router);
+  for (const char* many : {"*.gate", "re:mlp\\.gate$"}) {
+    EXPECT_THAT(testing::user_error([&] { lora_shapes(options_for({many})); }), HasSubstr("matches no linear weight"));
+  }
+  LoraOptions dora = options_for({"mlp.gate"});
+  dora.use_dora = true;
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(dora); }), HasSubstr("DoRA of routers"));
+  ParameterStore store;
+  testing::add_model(store, {});
+  attach_lora(store, parameters);
+  EXPECT_FALSE(store.find(kLayer + "mlp.gate.lora_identity")->trainable());
+}
+
 TEST(Lora, TargetsThatSelectNothingOrAPartAreRefused) {
   const auto error = [](const LoraOptions& options) { return testing::user_error([&] { lora_shapes(options); }); };
   EXPECT_THAT(error(options_for({"q_porj"})), HasSubstr("Did you mean 'q_proj'"));
