@@ -23,6 +23,8 @@
 #include "report/text_mask.h"
 #include "session/loaded_model.h"
 #include "text/tokenizer.h"
+#include "weights/adapter_folder.h"
+#include "weights/adapter_keys.h"
 
 namespace hone {
 
@@ -193,15 +195,15 @@ void print_patterns(Page& page, const ParameterStore& store) {
   print_text("  Words for groups of them: attention, all-linear, all-experts. The end of a name works too: q_proj.\n");
 }
 
-Table tensor_table(const std::vector<const SafetensorsFile*>& files) {
-  Table table({{"tensor"}, {"dtype"}, {"shape"}, {"size", Align::kRight}, {"file"}});
-  for (const SafetensorsFile* file : files) {
-    for (const SafetensorsEntry& entry : file->entries()) {
-      table.add_row({one_line(entry.name), std::string(entry.dtype_name()), entry.shape_text(),
-                     human_bytes(static_cast<double>(entry.bytes)), file->path().filename().string()});
-    }
+Table tensor_table() { return Table({{"tensor"}, {"dtype"}, {"shape"}, {"size", Align::kRight}, {"file"}}); }
+
+/// `file`: a SafetensorsFile, or the weights of an adapter.
+template <class File>
+void add_tensors(const File& file, Table& table) {
+  for (const SafetensorsEntry& entry : file.entries()) {
+    table.add_row({one_line(entry.name), std::string(entry.dtype_name()), entry.shape_text(),
+                   human_bytes(static_cast<double>(entry.bytes)), file.path().filename().string()});
   }
-  return table;
 }
 
 void print_tensors(Page& page, const Checkpoint& checkpoint) {
@@ -210,7 +212,9 @@ void print_tensors(Page& page, const Checkpoint& checkpoint) {
   std::vector<const SafetensorsFile*> ordered(files.begin(), files.end());
   std::sort(ordered.begin(), ordered.end(), [](const auto* a, const auto* b) { return a->path() < b->path(); });
   page.title("tensors");
-  page.table(tensor_table(ordered));
+  Table table = tensor_table();
+  for (const SafetensorsFile* file : ordered) add_tensors(*file, table);
+  page.table(table);
 }
 
 void inspect_model(Page& page, const std::string& path, bool tensors) {
@@ -241,7 +245,7 @@ void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
   const fs::path config_path = directory / "adapter_config.json";
   const Json config = read_json(config_path);
   if (!config.is_object()) throw UserError("adapter_config.json is not a JSON object", config_path.string());
-  const SafetensorsFile file(directory / "adapter_model.safetensors");
+  const AdapterWeights file(directory);
   page.title(fmt::format("{} adapter  ({})", field_text(config, "peft_type"), directory.string()));
   page.fact("base model", field_text(config, "base_model_name_or_path"));
   std::vector<std::string> keys = {"r", "lora_alpha", "lora_dropout", "use_rslora"};
@@ -251,6 +255,11 @@ void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
   keys.insert(keys.end(),
               {"target_modules", "target_parameters", "exclude_modules", "modules_to_save", "peft_version"});
   for (const std::string& key : keys) page.fact(key, field_text(config, key.c_str()));
+  try {
+    for (const std::string& warning : check_adapter_keys(config, config_path)) page.fact("warning", warning);
+  } catch (const UserError& error) {
+    page.fact("cannot be used here", error.message());
+  }
   std::map<std::string, GroupCount> groups;
   std::map<std::string_view, uint64_t> bytes;
   int64_t parameters = 0;
@@ -271,7 +280,9 @@ void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
   page.table(table);
   if (!tensors) return;
   page.title("tensors");
-  page.table(tensor_table({&file}));
+  Table all = tensor_table();
+  add_tensors(file, all);
+  page.table(all);
 }
 
 }  // namespace
