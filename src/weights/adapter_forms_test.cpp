@@ -306,9 +306,9 @@ TEST_F(AdapterForms, WhatIsNoLoraOfAWeightIsNamed) {
                                   {"embed_tokens.token_adapter.trainable_tokens_delta", "the rows of some tokens"},
                                   {"layers.0.self_attn.q_proj.lora_B.bias", "a bias of an adapter"}}) {
     write(lora_on({"attention"}));
-    rewrite([&, end = end](const std::string& name) {
+    rewrite([&, tail = end](const std::string& name) {
       return name == std::string(kLayer) + "self_attn.o_proj.lora_A.weight"
-                 ? std::string("base_model.model.model.") + end
+                 ? std::string("base_model.model.model.") + tail
                  : name;
     });
     EXPECT_THAT(error(), HasSubstr(what)) << end;

@@ -194,8 +194,8 @@ std::vector<std::string> check_adapter_keys(const Json& config, const std::files
                     path.string(), std::string(kMergeWithPeft));
   }
   for (const auto& [name, value] : config.items()) {
-    const auto key = std::find_if(std::begin(kKeys), std::end(kKeys),
-                                  [&, &name = name](const AdapterKey& one) { return one.name == name; });
+    const auto key =
+        std::find_if(std::begin(kKeys), std::end(kKeys), [&n = name](const AdapterKey& one) { return one.name == n; });
     if (key != std::end(kKeys)) {
       check_key(*key, value, path);
     } else if (!says_nothing(value)) {

@@ -33,7 +33,7 @@ TEST(AdapterKeys, EveryKeyOfPeftIsInTheTable) {
   ASSERT_GT(keys.size(), 40u);
   for (const auto& [name, value] : keys.items()) {
     const bool known = std::any_of(adapter_keys().begin(), adapter_keys().end(),
-                                   [&, &name = name](const AdapterKey& key) { return key.name == name; });
+                                   [&n = name](const AdapterKey& key) { return key.name == n; });
     EXPECT_TRUE(known) << name;
   }
   for (const AdapterKey& key : adapter_keys()) EXPECT_TRUE(keys.contains(std::string(key.name))) << key.name;
