@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -250,6 +251,74 @@ TEST_F(TrainerRanksTest, AnyNumberGoesOnFromACheckpoint) {
   train(4, "uninterrupted parts", stage(3));
   EXPECT_TRUE(read_file(folder_ / "parts by four/model.safetensors") ==
               read_file(folder_ / "uninterrupted parts/model.safetensors"));
+}
+
+TEST_F(TrainerRanksTest, DamageIsPassedOverByAllInTheSameStart) {
+  using Harm = void (*)(std::fstream&);
+  const Harm header = [](std::fstream& file) {  // as a power cut leaves it: the size is right
+    file.seekp(0);
+    file << std::string(256, '\0');
+  };
+  const Harm bit = [](std::fstream& file) {
+    file.seekg(-3, std::ios::end);
+    const int byte = file.get();
+    file.seekp(-3, std::ios::end);
+    file.put(static_cast<char>(byte ^ 1));
+  };
+  const std::string weights = "model.safetensors", state = "training_state.safetensors";
+  int runs = 0;
+  const auto expect_passed_over = [&](const std::string& from, int count, const std::string& file, Harm harm,
+                                      const std::vector<std::string>& how) {
+    const std::string name = "damaged " + std::to_string(++runs);
+    SCOPED_TRACE(from + " " + file + (harm == header ? " header" : " bit"));
+    fs::copy(folder_ / from, folder_ / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    {
+      std::fstream bytes(folder_ / name / "checkpoint-8" / file, std::ios::in | std::ios::out | std::ios::binary);
+      harm(bytes);
+    }
+    train(count, name, how);
+    const std::vector<std::string> names = names_in(folder_ / name);
+    EXPECT_THAT(names, ::testing::IsSupersetOf({"checkpoint-4", "checkpoint-8", "checkpoint-8.damaged"}));
+    EXPECT_TRUE(read_file(folder_ / name / weights) == read_file(folder_ / from / weights)) << count << " ranks";
+  };
+  const auto and_resume = [](std::vector<std::string> how) {
+    how.push_back("resume=auto");
+    return how;
+  };
+  const std::vector<std::vector<std::string>> kinds = {
+      {"zero_stage=0"}, stage(1), stage(2), stage(3), {"expert_parallel_size=2"}};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const std::string from = "kind " + std::to_string(i);
+    train(2, from, kinds[i]);
+    expect_passed_over(from, 2, state, header, and_resume(kinds[i]));
+    expect_passed_over(from, 2, i % 2 == 0 ? weights : state, bit, and_resume(kinds[i]));
+    expect_passed_over(from, 2, weights, i % 2 == 0 ? header : bit, and_resume(kinds[i]));
+  }
+}
+
+TEST_F(TrainerRanksTest, DamageIsPassedOverByAnotherNumberOfThem) {
+  train(2, "saved", stage(3));
+  for (const int count : {1, 4}) {
+    const std::string name = "by " + std::to_string(count);
+    fs::copy(folder_ / "saved", folder_ / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    std::fstream(folder_ / name / "checkpoint-8/training_state.safetensors",
+                 std::ios::in | std::ios::out | std::ios::binary)
+        << std::string(256, '\0');
+    train(count, name, stage(count == 1 ? 0 : 3, {"resume=auto"}));
+    EXPECT_THAT(names_in(folder_ / name), ::testing::Contains("checkpoint-8.damaged"));
+    EXPECT_LT(change_error(name, "saved", "model.safetensors"), 2e-2) << name;
+  }
+}
+
+TEST_F(TrainerRanksTest, WhatDoesNotFitAnIntactCheckpointIsAnErrorOfAll) {
+  train(2, "saved", stage(1, {"max_steps=4"}));
+  try {
+    train(2, "saved", stage(1, {"resume=auto", "data_seed=5"}));
+    ADD_FAILURE() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("data_seed is 5, was 42"));
+  }
+  EXPECT_THAT(names_in(folder_ / "saved"), ::testing::Contains("checkpoint-4"));
 }
 
 TEST_F(TrainerRanksTest, ExpertsMayBeSpreadOverThem) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <exception>
 #include <set>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "core/json.h"
 #include "core/numa.h"
 #include "core/untrusted_json.h"
+#include "dist/control.h"
 #include "params/frozen_weights.h"
 #include "train/checkpoint_folder.h"
 #include "train/data_identity.h"
@@ -20,6 +23,18 @@
 namespace hone {
 
 namespace {
+
+/// A run that is another one than the checkpoint's, whose files need not be checked to say so.
+class OtherRun : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// Whether an error in reading a checkpoint may come from damaged files.
+bool may_be_damage(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return dynamic_cast<const OtherRun*>(&error) == nullptr && (!known || known->code() != ExitCode::kDeviceFailed);
+}
 
 /// Resumes a run from a checkpoint.
 class Resume {
@@ -43,24 +58,13 @@ class Resume {
   }
 
  private:
-  /// Returns what is damaged; "" on success.
+  /// Collective. Returns what is damaged, the same on all ranks; "" on success.
   std::string try_from(const std::filesystem::path& checkpoint) {
     FileLedger ledger;
     const RunState before = run_.state;
-    try {
-      context_.stream.synchronize();
-      read_saved_weights(checkpoint, run_.model(), context_.pool, &ledger);
-      read_position(checkpoint, ledger);
-    } catch (const UserError&) {
-      // Errors from damaged files are misleading; errors from intact files are for the user.
-      if (run_.group().communicator()) throw;
-      const std::optional<Manifest> manifest = Manifest::read(checkpoint);
-      const std::string problem = manifest ? manifest->contents_problem(checkpoint, {}) : "";
-      if (problem.empty()) throw;
-      run_.state = before;
-      return problem;
-    }
-    if (const std::string problem = damage_of(checkpoint, ledger); !problem.empty()) {
+    std::string problem = read(checkpoint, ledger);
+    if (problem.empty()) problem = damage_of(checkpoint, ledger);
+    if (!problem.empty()) {
       run_.state = before;
       return problem;
     }
@@ -76,6 +80,34 @@ class Resume {
     run_.logger().info("resumed from {} at step {}{}", checkpoint.string(), state.step,
                        run_.config().checkpoint.resume_only_model ? ", with a new optimizer" : "");
     return "";
+  }
+
+  /// Collective: returns when every rank has read the checkpoint or failed to, so that the first rank may rename it.
+  /// Returns what is damaged; "" on success. Throws if a rank cannot use a checkpoint whose files are intact.
+  std::string read(const std::filesystem::path& checkpoint, FileLedger& ledger) {
+    RankGroup& group = run_.group();
+    std::exception_ptr error;
+    std::string reason;
+    bool unclear = false;
+    try {
+      context_.stream.synchronize();
+      read_saved_weights(checkpoint, run_.model(), context_.pool, &ledger);
+      read_position(checkpoint, ledger);
+    } catch (const std::exception& failure) {
+      error = std::current_exception();
+      reason = reason_of(failure);
+      if (reason.empty()) reason = "an error without a message";
+      unclear = may_be_damage(failure);
+    }
+    const std::vector<std::string> reasons = group.exchange(reason);
+    const auto failed = std::find_if(reasons.begin(), reasons.end(), [](const std::string& r) { return !r.empty(); });
+    if (failed == reasons.end()) return "";
+    // Errors from damaged files are misleading; errors from intact files are for the user. One rank tells them apart.
+    const bool checks = unclear && context_.ranks.rank == failed - reasons.begin();
+    const std::string damage = group.first_stated(checks ? contents_problem(checkpoint, {}) : "");
+    if (!damage.empty()) return damage;
+    if (error) std::rethrow_exception(error);
+    throw_broken(group.communicator()->control(), fmt::format("rank {}: {}", failed - reasons.begin(), *failed));
   }
 
   /// Reads everything but the weights.
@@ -99,7 +131,7 @@ class Resume {
     const bool anew = run_.config().checkpoint.ignore_data_skip;
     const std::string difference = identity_difference(state.data, now);
     if (!difference.empty() && !anew) {
-      throw UserError(
+      throw OtherRun(
           "the data differ from those of the stopped run, so it cannot be resumed: " + difference, checkpoint.string(),
           "restore its data and options; or ignore_data_skip: true keeps weights and optimizer and starts from "
           "the beginning of the data; or start a new run from these weights");
@@ -115,30 +147,39 @@ class Resume {
     state.data = now;
   }
 
-  /// Collective: each rank has read its own part of sharded weights and optimizer state, and all of the rest.
+  /// What of a checkpoint differs from its manifest, beside what `ledger` says of the parts that were read; "" without
+  /// a manifest. A file that cannot be read differs.
+  static std::string contents_problem(const std::filesystem::path& checkpoint, const FileLedger& ledger,
+                                      const std::set<std::string>& skip = {}) {
+    try {
+      const std::optional<Manifest> manifest = Manifest::read(checkpoint);
+      return manifest ? manifest->contents_problem(checkpoint, ledger, skip) : "";
+    } catch (const UserError& error) {
+      return reason_of(error);
+    } catch (const std::filesystem::filesystem_error& error) {
+      return error.code().message();
+    }
+  }
+
+  /// Collective: each rank has read its own part of sharded weights and optimizer state, and all of the rest. Files
+  /// change only after it: the first rank alone reads what no other has read.
   std::string damage_of(const std::filesystem::path& checkpoint, FileLedger& ledger) {
-    const std::optional<Manifest> manifest = Manifest::read(checkpoint);
-    if (!manifest) {
-      if (context_.writes()) {
-        run_.logger().warning("{} has no {}: its files cannot be checked for damage", checkpoint.string(),
-                              kManifestName);
-      }
-      return "";
+    RankGroup& group = run_.group();
+    std::error_code ignored;
+    if (context_.writes() && !std::filesystem::exists(checkpoint / kManifestName, ignored)) {
+      run_.logger().warning("{} has no {}: its files cannot be checked for damage", checkpoint.string(), kManifestName);
     }
     const bool shared = !run_.store().state_is_whole();
-    std::string problem;
+    std::string own;
     if (run_.store().values_are_whole()) {
-      problem = manifest->contents_problem(
-          checkpoint, ledger, shared ? std::set<std::string>{"training_state.safetensors"} : std::set<std::string>{});
+      own = contents_problem(checkpoint, ledger,
+                             shared ? std::set<std::string>{"training_state.safetensors"} : std::set<std::string>{});
     }
-    if (!run_.group().communicator()) return problem;
-    for (const std::string& other : run_.group().exchange(problem)) {
-      if (problem.empty()) problem = other;
-    }
-    if (!shared || !problem.empty()) return problem;
+    const std::string problem = group.first_stated(own);
+    if (!problem.empty() || !shared) return problem;
     FileLedger all;
-    for (const std::string& pieces : run_.group().exchange(ledger.pieces().dump())) all.merge(parse_json(pieces));
-    return manifest->contents_problem(checkpoint, all);
+    for (const std::string& pieces : group.exchange(ledger.pieces().dump())) all.merge(parse_json(pieces));
+    return group.first_stated(context_.writes() ? contents_problem(checkpoint, all) : "");
   }
 
   LoadedRun& run_;

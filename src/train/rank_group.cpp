@@ -64,6 +64,10 @@ std::vector<std::string> RankGroup::exchange(const std::string& mine) {
   return communicator_ ? communicator_->control().exchange(mine) : std::vector<std::string>{mine};
 }
 
+std::string RankGroup::first_stated(const std::string& mine) {
+  return communicator_ ? communicator_->control().first_stated(mine) : mine;
+}
+
 std::optional<std::filesystem::path> RankGroup::from_first(const std::optional<std::filesystem::path>& path) {
   if (!communicator_) return path;
   const std::string text = communicator_->control().broadcast(path ? path->string() : "", 0);

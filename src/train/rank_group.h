@@ -52,6 +52,8 @@ class RankGroup {
   bool on_any(bool mine);
   /// Returns the texts of all ranks.
   std::vector<std::string> exchange(const std::string& mine);
+  /// Returns the first text, by rank, that is not empty; "" if all are.
+  std::string first_stated(const std::string& mine);
   /// Returns the path of the first rank.
   std::optional<std::filesystem::path> from_first(const std::optional<std::filesystem::path>& path);
   /// The limit of the rank with the least memory, which determines recomputation and whether the run fits.
