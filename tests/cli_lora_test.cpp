@@ -163,6 +163,49 @@ TEST(Lora, ARunOfPatternsAndModulesSavedWholeResumesToTheSameBits) {
   }
 }
 
+TEST(Lora, AResumedRunHasTheBaseAndTheScalingThatItWasStoppedWith) {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(40));
+  const auto train = [&](std::vector<std::string> options) {
+    const std::vector<std::string> adapter = {"lora_r=4", "lora_target_modules=[attention]", "save_steps=2"};
+    options.insert(options.begin(), adapter.begin(), adapter.end());
+    return run_hone(train_arguments(model, data, folder / "out", options));
+  };
+  ASSERT_EQ(train({"max_steps=2"}).code, 0);
+  Json other = Json::parse(read_file(fs::path(model) / "config.json"));
+  other["rms_norm_eps"] = 1e-5;
+  fs::copy(model, folder / "other");
+  folder.write("other/config.json", other.dump());
+  for (const auto& [option, text] :
+       {std::pair{"model_name_or_path=" + (folder / "other").string(), "rms_norm_eps is 1e-05, was 1e-06"},
+        {std::string("lora_alpha=99"), "lora_alpha is 99.0, was 8.0"},
+        {std::string("use_rslora=true"), "use_rslora is true, was false"},
+        {std::string("base_weight_dtype=nf4"), "the packed format of model.layers.*"},
+        {std::string("finetuning_type=full"), "finetuning_type is full, was lora"}}) {
+    std::vector<std::string> options = {"max_steps=4", "resume=auto", option};
+    if (option == "finetuning_type=full") options.insert(options.end(), {"lora_r=null", "lora_target_modules=null"});
+    const Outcome refused = train(options);
+    EXPECT_EQ(refused.code, 2) << option;
+    EXPECT_TRUE(contains(refused.err, text)) << option << refused.err;
+    EXPECT_TRUE(contains(refused.err, "restore ")) << refused.err;
+  }
+  EXPECT_TRUE(fs::exists(folder / "out/checkpoint-2")) << "nothing is damaged";
+  // The same base at another path, and another dropout, which is of the training.
+  fs::rename(model, folder / "moved");
+  const Outcome moved =
+      train({"max_steps=4", "resume=auto", "model_name_or_path=" + (folder / "moved").string(), "lora_dropout=0.1"});
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  // A checkpoint of an earlier version says nothing of its base.
+  const fs::path checkpoint = folder / "out/checkpoint-4";
+  Json state = Json::parse(read_file(checkpoint / "training_state.json"));
+  state.erase("model");
+  folder.write("out/checkpoint-4/training_state.json", state.dump());
+  fs::remove(checkpoint / "hone_manifest.json");
+  const Outcome old = train({"max_steps=6", "resume=auto", "model_name_or_path=" + (folder / "moved").string()});
+  EXPECT_EQ(old.code, 0) << old.err;
+  EXPECT_TRUE(contains(old.out + old.err, "checkpoint-4 does not say which base its adapter belongs to")) << old.err;
+}
+
 TEST(Lora, WhatIsTrainedWholeMergesWithTheAdapter) {
   const Folder folder;
   const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(20));

@@ -17,6 +17,7 @@
 #include "params/frozen_weights.h"
 #include "train/checkpoint_folder.h"
 #include "train/data_identity.h"
+#include "train/model_identity.h"
 #include "train/run_options.h"
 #include "train/wall_clock.h"
 
@@ -91,6 +92,7 @@ class Resume {
     bool unclear = false;
     try {
       context_.stream.synchronize();
+      check_same_model(checkpoint);
       read_saved_weights(checkpoint, run_.model(), context_.pool, &ledger);
       read_position(checkpoint, ledger);
     } catch (const std::exception& failure) {
@@ -113,7 +115,7 @@ class Resume {
   /// Reads everything but the weights.
   void read_position(const std::filesystem::path& checkpoint, FileLedger& ledger) {
     const RunConfig::Checkpoint& options = run_.config().checkpoint;
-    const Json now = run_.state.data;  // identity of this run's data
+    const Json now = run_.state.data, model = run_.state.model;  // identities of this run's data and model
     if (!options.resume_only_model) {
       run_.state = load_training_state(checkpoint, run_.store(), &ledger);
     } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
@@ -123,7 +125,33 @@ class Resume {
     }
     if (options.ignore_data_skip) run_.state.first_data_step = run_.state.step;
     run_.state.evaluation_due &= run_.evaluates();
+    run_.state.model = model;
     check_same_data(checkpoint, now);
+  }
+
+  /// An adapter goes on beside the base, and with the scaling, that it was trained with.
+  void check_same_model(const std::filesystem::path& checkpoint) {
+    const std::optional<RunState> stored = read_run_state(checkpoint);
+    if (!stored) return;  // weights alone
+    const Json& now = run_.state.model;
+    if (stored->model.is_null()) {
+      if (!run_.model().lora()) return;
+      run_.logger().warning(
+          "{} does not say which base its adapter belongs to, as checkpoints of earlier versions: model_name_or_path, "
+          "base_weight_dtype, lora_alpha and use_rslora have to be those of the stopped run",
+          checkpoint.filename().string());
+      return;
+    }
+    const ModelDifference difference = model_difference(stored->model, now);
+    if (!difference.named.empty()) run_.logger().info("changed since the stopped run: {}", difference.named);
+    if (difference.refused.empty()) return;
+    throw OtherRun("the model differs from that of the stopped run, so it cannot be resumed: " + difference.refused,
+                   checkpoint.string(),
+                   run_.model().lora() ? "restore " + difference.keys +
+                                             "; or start a new run from these weights: "
+                                             "adapter_name_or_path=" +
+                                             checkpoint.string() + " with another output_dir"
+                                       : "restore " + difference.keys);
   }
 
   void check_same_data(const std::filesystem::path& checkpoint, const Json& now) {
@@ -257,6 +285,7 @@ void read_saved_weights(const std::filesystem::path& folder, LoadedModel& model,
 LoadedRun load_planned(PlannedRun& planned, std::optional<std::filesystem::path> checkpoint) {
   const DescribedRun& described = planned.described;
   LoadedRun run{.planned = planned, .state = {}};
+  run.state.model = model_identity(described);  // before weights are reordered
   load_weights(described, run.context(), false);
   const WallClock::time_point begin = WallClock::now();
   run.engine().reserve();

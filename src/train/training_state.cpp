@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -94,6 +95,7 @@ void write_run_state(const std::filesystem::path& directory, const RunState& sta
                      {"first_data_step", state.first_data_step},
                      {"seed", state.seed},
                      {"data", state.data},
+                     {"model", state.model},
                      {"total_steps", state.total_steps},
                      {"router_watch", state.router_watch},
                      {"branch", state.branch}};
@@ -156,6 +158,7 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
     take("first_data_step", state.first_data_step, false);
     take("seed", state.seed);
     state.data = json.at("data");
+    state.model = json.value("model", Json(nullptr));
     take("total_steps", state.total_steps);
     state.router_watch = json.value("router_watch", Json(nullptr));
     take("branch", state.branch, false);
@@ -163,9 +166,10 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
     throw UserError(std::string("the training state is damaged: ") + error.what(), (directory / kValues).string(),
                     "resume from an older checkpoint");
   }
-  if (!state.data.is_object()) {
-    throw UserError("the training state is damaged: data is not an object", (directory / kValues).string(),
-                    "resume from an older checkpoint");
+  for (const auto& [name, identity] : {std::pair{"data", &state.data}, {"model", &state.model}}) {
+    if (identity->is_object() || (identity->is_null() && identity == &state.model)) continue;
+    throw UserError(fmt::format("the training state is damaged: {} is not an object", name),
+                    (directory / kValues).string(), "resume from an older checkpoint");
   }
   require_possible(state, directory / kValues);
   return state;

@@ -52,6 +52,7 @@ TEST_F(TrainingState, ComesBackBitwise) {
   state.best_metric = 0.1;
   state.seed = UINT64_MAX;
   state.data = Json{{"order", {{"max_length", 64}}}};
+  state.model = Json{{"finetuning_type", "full"}};
   save_training_state(path_, saved, state);
   const RunState back = load_training_state(path_, loaded);
   EXPECT_EQ(back.step, 12);
@@ -60,6 +61,7 @@ TEST_F(TrainingState, ComesBackBitwise) {
   EXPECT_EQ(back.best_step, -1);
   EXPECT_EQ(back.seed, UINT64_MAX);
   EXPECT_EQ(back.data, state.data);
+  EXPECT_EQ(back.model, state.model);
   for (const char* name : {"w", "norm"}) {
     const Parameter &a = *saved.find(name), &b = *loaded.find(name);
     EXPECT_EQ(testing::bytes_of(a.value()), testing::bytes_of(b.value()));
