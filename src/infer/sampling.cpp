@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/float_value.h"
 #include "core/json.h"
 #include "core/philox.h"
 #include "core/untrusted_json.h"
@@ -26,12 +27,13 @@ void check_sampling(const SamplingOptions& options) {
     if (!holds) throw UserError(fmt::format("{} is {}", name, value), name, fmt::format("use {}", range));
   };
   require(options.max_new_tokens >= 1, "max_new_tokens", options.max_new_tokens, "at least 1");
-  require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature", options.temperature,
-          "0 (the most probable token) or more");
+  // Logits are divided in float32: a temperature below its range is 0 there, which sample_token() takes for greedy.
+  require(options.temperature >= 0 && std::isfinite(as_float32(options.temperature)), "temperature",
+          options.temperature, "0 (the most probable token) or more, in the range of float32");
   require(options.top_k >= 0, "top_k", options.top_k, "0 (all tokens) or more");
   require(options.top_p >= 0 && options.top_p <= 1, "top_p", options.top_p, "a number from 0 to 1");
-  require(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty), "repetition_penalty",
-          options.repetition_penalty, "a number above 0; 1 means no penalty");
+  require(is_positive(options.repetition_penalty), "repetition_penalty", options.repetition_penalty,
+          "a number above 0 in the range of float32; 1 means no penalty");
 }
 
 namespace {

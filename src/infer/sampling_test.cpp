@@ -202,6 +202,27 @@ TEST(Sampling, OptionsOutOfRangeAreNamed) {
   EXPECT_EQ(problem([](SamplingOptions& o) { o.max_new_tokens = 0; }), "max_new_tokens: max_new_tokens is 0");
 }
 
+TEST(Sampling, OptionsHaveTheRangeOfTheTypeThatTheyAreUsedIn) {
+  const auto refused = [](auto change) {
+    SamplingOptions options;
+    change(options);
+    try {
+      check_sampling(options);
+    } catch (const UserError&) {
+      return true;
+    }
+    return false;
+  };
+  for (const double penalty : {1e-50, 1e50}) {
+    EXPECT_TRUE(refused([&](SamplingOptions& o) { o.repetition_penalty = penalty; })) << penalty;
+  }
+  EXPECT_TRUE(refused([](SamplingOptions& o) { o.temperature = 1e50; }));
+  std::vector<float> logits = {0.0f, 3.0f, -1.0f};
+  SamplingOptions cold{.temperature = 1e-50, .do_sample = true};
+  check_sampling(cold);
+  EXPECT_EQ(sample_token(logits, {}, cold, {}), 1) << "0 in float32: the most probable token";
+}
+
 class SamplingDefaultsFile : public testing::Test {
  protected:
   SamplingDefaultsFile()

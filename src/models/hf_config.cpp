@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/float_value.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
@@ -250,8 +251,8 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
   }
   moe.router_aux_loss_coef = number_or("router_aux_loss_coef", 0.001);
   moe.router_jitter_noise = number_or("router_jitter_noise", 0.0);
-  if (!(moe.router_jitter_noise >= 0 && moe.router_jitter_noise < 1)) {
-    refuse(fmt::format("router_jitter_noise: {} is not in [0, 1)", moe.router_jitter_noise));
+  if (!is_below_one(moe.router_jitter_noise)) {
+    refuse(fmt::format("router_jitter_noise: {} is not in [0, 1) in float32", moe.router_jitter_noise));
   }
   return moe;
 }

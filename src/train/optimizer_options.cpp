@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/float_value.h"
 #include "core/json.h"
 #include "optim/adafactor_rule.h"
 #include "optim/momentum_rule.h"
@@ -22,8 +23,8 @@ struct NumberRange {
   bool (*holds)(double);
 };
 
-constexpr NumberRange kShare{"a number in [0, 1)", [](double x) { return x >= 0 && x < 1; }};
-constexpr NumberRange kPositive{"a number above 0", [](double x) { return x > 0; }};
+constexpr NumberRange kShare{"a number in [0, 1), also in float32", [](double x) { return is_below_one(x); }};
+constexpr NumberRange kPositive{"a number above 0, also in float32", [](double x) { return is_positive(x); }};
 
 /// Reads optim_args by name; done() rejects names that have not been read.
 class OptimArgs {

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/float_value.h"
 #include "core/json.h"
 #include "data/csv_reader.h"
 #include "params/mapped_values.h"
@@ -72,7 +73,7 @@ std::vector<LoraPattern> patterns_of(const Json& mapping, const std::string& key
   std::vector<LoraPattern> patterns;
   for (const auto& [pattern, value] : mapping.items()) {
     const double number = value.is_number() ? value.get<double>() : 0;
-    if (!(number > 0) || number > 1e9 || (whole && number != std::floor(number))) {
+    if (!is_positive(number) || number > 1e9 || (whole && number != std::floor(number))) {
       throw UserError(fmt::format("{} of '{}' is {}: expected a {} above 0", key, pattern, value.dump(),
                                   whole ? "whole number" : "number"),
                       key);

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/float_value.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
 #include "params/adapter_kind.h"
@@ -109,7 +110,7 @@ std::vector<LoraPattern> read_patterns(const Json& config, const char* key, cons
   };
   if (!config[key].is_object()) refuse();
   for (const auto& [pattern, value] : config[key].items()) {
-    if (!value.is_number() || !(value.get<double>() > 0)) refuse();
+    if (!value.is_number() || !is_positive(value.get<double>())) refuse();
     patterns.push_back({pattern, value});
   }
   return patterns;
@@ -225,13 +226,11 @@ void read_scales(const Json& config, const std::filesystem::path& path, LoraOpti
   lora.r = static_cast<int64_t>(rank);
   lora.alpha = number_of(config, "lora_alpha", 8);
   lora.dropout = number_of(config, "lora_dropout", 0);
-  // As the float32 that ops multiply with: 0.99999999 is 1 there.
-  const auto dropout = static_cast<float>(lora.dropout);
-  if (!(dropout >= 0 && dropout < 1)) {
-    throw UserError(fmt::format("lora_dropout: {} of the adapter is not in [0, 1)", lora.dropout), path.string(),
+  if (!is_below_one(lora.dropout)) {
+    throw UserError(fmt::format("lora_dropout: {} of the adapter is not in [0, 1) in float32", lora.dropout), path.string(),
                     "correct the file");
   }
-  const auto fits = [](double alpha) { return std::abs(alpha) <= std::numeric_limits<float>::max(); };
+  const auto fits = [](double alpha) { return std::isfinite(as_float32(alpha)); };
   if (!fits(lora.alpha) || !std::all_of(lora.alpha_pattern.begin(), lora.alpha_pattern.end(),
                                         [&](const LoraPattern& pattern) { return fits(pattern.value); })) {
     throw UserError("lora_alpha of the adapter is out of range", path.string());

@@ -538,6 +538,14 @@ TEST_F(Adapters, UnsupportedOptionsAreRefusedByName) {
     edit_config("r", rank);
     EXPECT_THAT(describe_error(), HasSubstr("rank r")) << rank;
   }
+  edit_config("r", 2);
+  for (const Json& dropout : {Json(1), Json(-0.1), Json(0.99999999999)}) {  // the last is 1 in float32
+    edit_config("lora_dropout", dropout);
+    EXPECT_THAT(describe_error(), HasSubstr("lora_dropout")) << dropout;
+  }
+  edit_config("lora_dropout", 0);
+  edit_config("lora_alpha", 1e300);
+  EXPECT_THAT(describe_error(), HasSubstr("lora_alpha"));
 }
 
 TEST_F(Adapters, MissingAndExtraTensorsAreNamed) {

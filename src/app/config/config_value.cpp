@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/float_value.h"
 #include "core/printable.h"
 
 namespace hone {
@@ -71,9 +72,12 @@ double read_number(const Reading& r) {
   double value = 0;
   if (r.node.quoted || !parse_number(scalar_text(r), value)) refuse(r);
   const Range& range = r.key.range;
-  const bool low = range.minimum && (range.minimum_open ? value <= *range.minimum : value < *range.minimum);
-  const bool high = range.maximum && (range.maximum_open ? value >= *range.maximum : value > *range.maximum);
-  if (low || high) refuse(r);
+  if (!range.holds(value)) refuse(r);
+  if (r.key.type != KeyType::kNumber) return value;
+  // Ops compute with the number in float32, where it may be the bound itself, or infinite.
+  if (const auto used = static_cast<double>(as_float32(value)); !std::isfinite(used) || !range.holds(used)) {
+    refuse(r, fmt::format(" It is computed with in float32, where this is {}", used));
+  }
   return value;
 }
 

@@ -155,6 +155,8 @@ TEST(OptimArgs, AreThoseOfTheOptimizer) {
   EXPECT_EQ(refusal("optim_args: a=1"), "optim adamw takes no argument 'a'. | run.yaml:1 | leave optim_args out");
   EXPECT_THAT(refusal("optim: sgd\noptim_args: {momentum: 1}"),
               HasSubstr("momentum is 1: expected a number in [0, 1)"));
+  EXPECT_THAT(refusal("optim: sgd\noptim_args: {momentum: 0.99999999}"), HasSubstr("in [0, 1), also in float32"));
+  EXPECT_THAT(refusal("optim: muon\noptim_args: {eps: 1e-50}"), HasSubstr("above 0, also in float32"));
   EXPECT_THAT(refusal("optim: sgd\noptim_args: {momentum: x}"), HasSubstr("momentum is \"x\": expected a number"));
   EXPECT_THAT(refusal("optim: sgd\noptim_args: {nesterov: true}"), HasSubstr("expected a momentum above 0 with it"));
   EXPECT_THAT(refusal("optim: sgd\noptim_args: {dampening: 0.5}"), HasSubstr("known, not in this version"));

@@ -86,6 +86,13 @@ struct Alias {
 struct Range {
   std::optional<double> minimum, maximum;
   bool minimum_open = false, maximum_open = false;  ///< the bound itself is not allowed
+
+  /// Whether a value, as it stands, is inside.
+  bool holds(double value) const {
+    const bool low = minimum && (minimum_open ? value <= *minimum : value < *minimum);
+    const bool high = maximum && (maximum_open ? value >= *maximum : value > *maximum);
+    return !low && !high;
+  }
 };
 
 /// One row of the table.

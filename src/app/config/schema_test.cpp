@@ -1,13 +1,17 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "app/config/config_testing.h"
+#include "app/config/config_value.h"
 #include "app/config/resolve.h"
 #include "app/config/resolved_yaml.h"
 #include "app/config/schema.h"
@@ -55,6 +59,43 @@ TEST(Schema, AChoiceIsSpelledAsAChoice) {
       EXPECT_TRUE(known) << key.name << " " << choice;
     }
   }
+}
+
+TEST(Schema, BoundsHoldInTheTypeThatIsComputedWith) {
+  const auto refused = [](const KeySpec& key, double value) -> std::string {
+    ConfigNode node;
+    node.kind = ConfigNode::Kind::kScalar;
+    node.text = fmt::format("{}", value);
+    try {
+      (void)parse_value(key, node, key.name);
+    } catch (const UserError& error) {
+      return error.message();
+    }
+    return "";
+  };
+  int open = 0;
+  for (const auto* table : {&schema(), &dataset_schema()}) {
+    for (const KeySpec& key : *table) {
+      if (key.type != KeyType::kNumber || key.status != KeyStatus::kSupported) continue;
+      SCOPED_TRACE(key.name);
+      const Range& range = key.range;
+      for (const auto& [bound, is_open, side] :
+           {std::tuple{range.minimum, range.minimum_open, 1.0}, {range.maximum, range.maximum_open, -1.0}}) {
+        if (!bound || !is_open) continue;
+        ++open;
+        // The nearest double inside the bound is the bound itself in float32.
+        EXPECT_THAT(refused(key, std::nextafter(*bound, *bound + side)),
+                    testing::AllOf(testing::HasSubstr(key.name), testing::HasSubstr("in float32")));
+        EXPECT_EQ(refused(key, static_cast<double>(std::nextafter(static_cast<float>(*bound + side * 1e-6),
+                                                                  static_cast<float>(*bound + side)))),
+                  "");
+      }
+      if (!range.maximum) {
+        EXPECT_THAT(refused(key, 1e300), testing::HasSubstr("in float32, where this is inf"));
+      }
+    }
+  }
+  EXPECT_GT(open, 15);
 }
 
 TEST(Schema, KnowsTheNamesOfOtherTools) {
