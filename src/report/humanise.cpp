@@ -60,6 +60,14 @@ std::string with_commas(int64_t value) {
   return digits;
 }
 
+std::string fixed_number(double value, int decimals) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : nonfinite_text(value);
+}
+
+std::string exact_number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : nonfinite_text(value);
+}
+
 std::string short_number(double value) {
   if (!std::isfinite(value)) return nonfinite_text(value);
   if (value == 0) return "0";

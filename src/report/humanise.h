@@ -21,4 +21,10 @@ std::string with_commas(int64_t value);
 /// A learning rate or another small number with few characters: 9.85e-5, 0.873, 1.25, 12.3, 1.2e6, NaN, Inf.
 std::string short_number(double value);
 
+/// With so many decimals, 1.2345; NaN (never with a sign), Inf, -Inf.
+std::string fixed_number(double value, int decimals);
+
+/// With all its digits; NaN, Inf, -Inf.
+std::string exact_number(double value);
+
 }  // namespace hone

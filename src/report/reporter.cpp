@@ -1,8 +1,10 @@
 #include "report/reporter.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <numeric>
@@ -49,10 +51,11 @@ std::string folder_name(std::string name) {
 
 }  // namespace
 
-/// The mean loss of a run's first and of its last steps, the same number of each.
+/// The mean loss of a run's first and of its last steps, the same number of each, of those with a finite loss.
 class LossEnds {
  public:
   void add(double loss) {
+    if (!std::isfinite(loss)) return;  // of a skipped step: summarise() says how many
     ++steps_;
     if (first_.size() < kMost) first_.push_back(loss);
     if (last_.size() == kMost) last_.erase(last_.begin());
@@ -301,10 +304,17 @@ void Reporter::summarise(const RunEnd& end) {
                       human_duration(s.step_seconds + s.other_seconds));
   if (!end.reason.empty()) text += ": " + one_line(end.reason);
   text += '\n';
-  const std::string losses = s.losses.text();
-  if (!losses.empty()) text += "  " + losses;
-  if (state_.best) text += fmt::format("   best evaluation {:.4f} at step {}", state_.best->metric, state_.best->step);
-  if (!losses.empty() || state_.best) text += '\n';
+  std::vector<std::string> results;
+  if (const std::string losses = s.losses.text(); !losses.empty()) results.push_back(losses);
+  if (end.skipped > 0) {
+    results.push_back(styled(fmt::format("{} of the steps skipped: their numbers were not finite", end.skipped),
+                             Style::kYellow, color));
+  }
+  if (state_.best) {
+    results.push_back(
+        fmt::format("best evaluation {} at step {}", fixed_number(state_.best->metric, 4), state_.best->step));
+  }
+  if (!results.empty()) text += fmt::format("  {}\n", fmt::join(results, "   "));
   text += fmt::format("  output in {}\n", one_line(options_.output_dir));
   logger_.block(text);
 }

@@ -53,6 +53,7 @@ struct RunEnd {
   bool finished = true;     ///< false: stopped before its last step
   std::string reason = {};  ///< why it stopped early: "no better evaluation for 3 times", "SIGTERM"
   bool killed = false;      ///< the reason was a signal
+  int64_t skipped = 0;      ///< steps of this start that changed nothing, since their numbers were not finite
 };
 
 /// Writes to the configured sinks: metrics.jsonl and trainer_state.json in output_dir, TensorBoard event files, MLflow,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <limits>
 
 #include "core/error.h"
@@ -75,6 +76,19 @@ TEST_F(ReporterTest, TheSummaryComparesMeansOfFirstAndLastSteps) {
   for (int64_t i = 1; i <= 4; ++i) reporter.on_step(step(i, 5.0 - static_cast<double>(i)));
   reporter.on_end({});
   EXPECT_THAT(shown(), HasSubstr("loss 3.5000 → 1.5000 (means of 2 steps)"));
+}
+
+TEST_F(ReporterTest, TheSummaryCountsSkippedStepsAndLeavesTheirLossOut) {
+  const double nan = std::copysign(std::numeric_limits<double>::quiet_NaN(), -1.0);
+  Reporter reporter(options(), logger_);
+  reporter.on_start({.total_steps = 4, .num_train_epochs = 1});
+  int64_t number = 0;
+  for (const double loss : {2.5, nan, nan, 1.5}) reporter.on_step(step(++number, loss));
+  reporter.set_best({.metric = nan, .step = 4, .checkpoint = ""});
+  reporter.on_end({.skipped = 2});
+  EXPECT_THAT(shown(), HasSubstr("loss 2.5000 → 1.5000   2 of the steps skipped: their numbers were not finite   "
+                                 "best evaluation NaN at step 4"));
+  EXPECT_THAT(shown(), Not(HasSubstr("nan")));
 }
 
 TEST_F(ReporterTest, ResumeContinuesTheFilesAndRepeatsNoStep) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -131,6 +132,13 @@ TEST(Humanise, CommasSeparateThousands) {
 }
 
 TEST(Humanise, ShortNumbersKeepThreeDigits) {
+  EXPECT_EQ(fixed_number(1.25, 4), "1.2500");
+  EXPECT_EQ(exact_number(0.1), "0.1");
+  for (const double sign : {1.0, -1.0}) {  // x86 makes NaN with a sign of 0 / 0
+    const double nan = std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
+    for (const std::string& text : {short_number(nan), fixed_number(nan, 4), exact_number(nan)}) EXPECT_EQ(text, "NaN");
+  }
+  EXPECT_EQ(fixed_number(-std::numeric_limits<double>::infinity(), 1), "-Inf");
   EXPECT_EQ(short_number(9.85e-5), "9.85e-5");
   EXPECT_EQ(short_number(0.8731), "0.873");
   EXPECT_EQ(short_number(0.01234), "0.0123");

@@ -12,6 +12,7 @@
 #include "report/table.h"
 #include "train/fitting_setting.h"
 #include "train/run_options.h"
+#include "train/run_warnings.h"
 #include "train/schedule_options.h"
 
 namespace hone {
@@ -169,6 +170,7 @@ void report_data(const DescribedRun& run, RunContext& context) {
                       run.schedule.total_steps, run.loader->steps_in_epoch(0), schedule.per_device_train_batch_size,
                       schedule.gradient_accumulation_steps,
                       ranks > 1 ? fmt::format(" × {} ranks = {}", ranks, schedule.global_batch_size) : "", max_length);
+  for (const std::string& warning : doubtful_settings(run)) context.logger.warning("{}", warning);
 }
 
 }  // namespace hone

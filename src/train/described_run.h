@@ -52,7 +52,7 @@ bool halve_batch(DescribedRun& run);
 
 /// Logs the parameters by group. UserError if none is trainable.
 void report_model(const DescribedModel& model, Logger& logger);
-/// Logs the data report, the masks of samples and the size of a step.
+/// Logs the data report, the masks of samples, the size of a step, and warnings (train/run_warnings.h).
 void report_data(const DescribedRun& run, RunContext& context);
 
 /// Layout of the adapters in the final folder: the configured one, or the one that can hold the trained adapters.

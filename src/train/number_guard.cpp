@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "data/repeats.h"
+#include "report/humanise.h"
 #include "train/run_observer.h"
 
 namespace hone {
@@ -27,9 +28,10 @@ class NumberGuard : public RunObserver {
     const std::filesystem::path dump =
         std::filesystem::path(config.report.output_dir) / fmt::format("nonfinite-step-{}.json", number);
     if (run_.context().writes()) write_text_file(dump, description(step, number).dump(2) + "\n");
-    const std::string what = fmt::format(
-        "step {}: loss {} and gradient norm {} are not finite numbers{}", number, result.loss.loss, result.grad_norm,
-        result.first_nonfinite.empty() ? "" : "; the first bad gradient is of " + result.first_nonfinite);
+    const std::string what =
+        fmt::format("step {}: loss {} and gradient norm {} are not finite numbers{}", number,
+                    exact_number(result.loss.loss), exact_number(result.grad_norm),
+                    result.first_nonfinite.empty() ? "" : "; the first bad gradient is of " + result.first_nonfinite);
     if (config.optim.nan_policy == "skip" && ++skipped_in_a_row_ < kMostSkippedSteps) {
       run_.logger().warning("{}: the step is skipped; its samples are in {}", what, dump.string());
       return;
@@ -58,8 +60,8 @@ class NumberGuard : public RunObserver {
       }
     }
     return {{"step", number},
-            {"loss", fmt::format("{}", step.result.loss.loss)},
-            {"grad_norm", fmt::format("{}", step.result.grad_norm)},
+            {"loss", exact_number(step.result.loss.loss)},
+            {"grad_norm", exact_number(step.result.grad_norm)},
             {"first_nonfinite_gradient", step.result.first_nonfinite},
             {"sample_ids", samples},
             {"samples", places}};

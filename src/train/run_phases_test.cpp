@@ -7,9 +7,14 @@
 #include "report/console.h"
 #include "train/evaluation_run.h"
 #include "train/loaded_run.h"
+#include "train/run_warnings.h"
 
 namespace hone {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class RunPhases : public ::testing::Test {
  protected:
@@ -44,6 +49,31 @@ TEST_F(RunPhases, ADescriptionLeavesNothingOpen) {
   EXPECT_EQ(run.schedule.total_steps, 2);
   EXPECT_EQ(run.data().train.size(), 8);
   EXPECT_FALSE(run.model->store().all().front().stored().payload.defined()) << "a weight has memory";
+}
+
+TEST_F(RunPhases, SettingsThatAreSeldomMeantAreNamed) {
+  RunContext context(config_.machine, logger_);
+  const auto warnings = [&] { return doubtful_settings(described(context)); };
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("the run has 2 optimizer steps, too few")));
+  config_.schedule.max_steps = 100;
+  EXPECT_THAT(warnings(), IsEmpty());
+  config_.schedule.learning_rate = 0.002;
+  config_.optim.weight_decay = 499;
+  EXPECT_THAT(warnings(), IsEmpty());
+  config_.optim.weight_decay = 500;
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("weight_decay 500 × learning rate 0.00200 is 1.00")));
+  config_.optim.weight_decay = 0;
+  config_.schedule.min_lr_ratio = 1;
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("min_lr 0.00200 is the learning rate itself, so cosine never falls")));
+  config_.schedule.lr_scheduler_type = "constant";
+  EXPECT_THAT(warnings(), IsEmpty());
+  config_.schedule.per_device_train_batch_size = config_.schedule.global_batch_size = 8;
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("each step reads the whole data set (8 samples)")));
+  config_.schedule.max_steps = std::nullopt;
+  config_.schedule.num_train_epochs = 3;
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("3 optimizer steps, too few for a model to learn much: raise "
+                                                "num_train_epochs"),
+                                      HasSubstr("each step reads the whole data set")));
 }
 
 TEST_F(RunPhases, HalfTheBatchIsTheSameStep) {

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/folder_lock.h"
+#include "report/humanise.h"
 #include "train/run_options.h"
 #include "train/saved_chat.h"
 #include "train/saved_tokenizer.h"
@@ -152,8 +153,8 @@ void RunSaver::restore_best() {
   }
   run_.context().stream.synchronize();
   read_saved_weights(best, run_.model(), run_.context().pool);
-  logger.info("saved the best model (step {}, {} {:.4f})", state.best_step, run_.config().eval.metric_for_best_model,
-              state.best_metric);
+  logger.info("saved the best model (step {}, {} {})", state.best_step, run_.config().eval.metric_for_best_model,
+              fixed_number(state.best_metric, 4));
 }
 
 void RunSaver::save_final_model() {

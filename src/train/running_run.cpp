@@ -82,7 +82,7 @@ void RunningRun::train_step() {
   const StepDone done{data, result, begin};
   tell(observers_, &RunObserver::step_computed, done);
   ++state.step;
-  if (!result.nonfinite) ++state.optimizer_step;
+  ++(result.nonfinite ? skipped_ : state.optimizer_step);
   state.num_tokens += result.loss.tokens;
   state.num_supervised_tokens += result.loss.supervised;
   state.num_samples += data.samples;
@@ -167,7 +167,8 @@ bool RunningRun::stops_early() const {
 
 bool RunningRun::is_over() const { return run_.state.step >= run_.schedule().total_steps || stops_early(); }
 
-void RunningRun::end(const RunEnd& end) const {
+void RunningRun::end(RunEnd end) const {
+  end.skipped = skipped_;
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->ended(end);
 }
 

@@ -34,13 +34,14 @@ class RunningRun {
   bool evaluate();
   bool stops_early() const;
   bool is_over() const;
-  void end(const RunEnd& end) const;
+  void end(RunEnd end) const;
 
   LoadedRun& run_;
   RunObservers observers_;
   RunSaver saver_;
   std::optional<StepData> next_data_;  // of the step after this one, prepared while the device works
   bool kernels_reported_ = false;
+  int64_t skipped_ = 0;  // steps whose numbers were not finite
 };
 
 }  // namespace hone

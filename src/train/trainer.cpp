@@ -94,9 +94,9 @@ void try_step(LoadedRun& run) {
   const double seconds = seconds_since(begin);
   const Device device = run.context().device();
   Logger& logger = run.context().logger;
-  logger.info("one step: loss {:.4f}, gradient norm {:.4f}, {:.2f} s, {:.0f} tokens/s, {:.2f} GB {}", result.loss.loss,
-              result.grad_norm, seconds, static_cast<double>(result.loss.tokens) / seconds,
-              static_cast<double>(used_memory(device)) / 1e9,
+  logger.info("one step: loss {}, gradient norm {}, {:.2f} s, {:.0f} tokens/s, {:.2f} GB {}",
+              fixed_number(result.loss.loss, 4), fixed_number(result.grad_norm, 4), seconds,
+              static_cast<double>(result.loss.tokens) / seconds, static_cast<double>(used_memory(device)) / 1e9,
               device.kind == DeviceKind::kCpu ? "resident at most" : "of the GPU in use");
   const int64_t steps = run.schedule().total_steps;
   logger.info("{} steps would take about {}; nothing was written", steps,

@@ -17,6 +17,7 @@ struct RunFacts {
   std::string status;                               ///< completed, stopped early, or the signal that stopped it
   double start_time = 0, end_time = 0;              ///< seconds since 1970; of this process only, also in a resumed run
   std::optional<double> loss = {}, eval_loss = {};  ///< the last values
+  int64_t skipped = 0;                              ///< steps whose numbers were not finite; of this process
 };
 
 double unix_time() {
@@ -140,6 +141,7 @@ Json metrics_of(const LoadedRun& run, const RunFacts& facts) {
   const bool evaluated = state.best_step >= 0;
   const double runtime = facts.end_time - facts.start_time;
   return {{"global_step", state.step},
+          {"skipped_steps", facts.skipped},
           {"epoch", run.state.epoch},
           {"loss", finite_or_null(facts.loss)},
           {"eval_loss", finite_or_null(facts.eval_loss)},
@@ -176,6 +178,7 @@ class TrainingInfo : public RunObserver {
   void evaluated(const EvalMetrics& metrics) override { facts_.eval_loss = metrics.eval_loss; }
 
   void ended(const RunEnd& end) override {
+    facts_.skipped = end.skipped;
     facts_.status = !end.finished        ? "stopped by " + end.reason
                     : end.reason.empty() ? "completed"
                                          : "stopped early: " + end.reason;

@@ -20,6 +20,7 @@
 #include "dist/weight_feed.h"
 #include "params/without_adapters.h"
 #include "report/console.h"
+#include "report/humanise.h"
 #include "report/table.h"
 #include "train/evaluation_run.h"
 #include "train/saved_chat.h"
@@ -305,11 +306,20 @@ Json report_json(const EvalRequest& request, const Report& report) {
   return json;
 }
 
+std::string perplexity_text(double loss) {
+  const double perplexity = std::exp(loss);
+  return std::isfinite(perplexity) ? fmt::format("{:.4g}", perplexity) : short_number(perplexity);
+}
+
+std::string points_text(double points) {
+  return (std::isfinite(points) ? fmt::format("{:+.2f}", points) : short_number(points)) + " points";
+}
+
 std::string single_table(const LossResult& result, bool color) {
   Table table({{"evaluation"}, {"", Align::kRight}});
-  table.add_row({"loss", fmt::format("{:.4f}", result.loss)});
-  table.add_row({"perplexity", fmt::format("{:.4g}", std::exp(result.loss))});
-  table.add_row({"token accuracy", fmt::format("{:.2f} %", 100 * result.mean_token_accuracy)});
+  table.add_row({"loss", fixed_number(result.loss, 4)});
+  table.add_row({"perplexity", perplexity_text(result.loss)});
+  table.add_row({"token accuracy", fixed_number(100 * result.mean_token_accuracy, 2) + " %"});
   table.add_row({"supervised tokens", fmt::format("{}", result.supervised)});
   table.add_row({"tokens", fmt::format("{}", result.tokens)});
   return table.to_string(color);
@@ -318,13 +328,13 @@ std::string single_table(const LossResult& result, bool color) {
 std::string comparison_table(const LossResult& base, const LossResult& tuned, bool color) {
   Table table({{"evaluation"}, {"base", Align::kRight}, {"tuned", Align::kRight}, {"improvement", Align::kRight}});
   const double base_perplexity = std::exp(base.loss), tuned_perplexity = std::exp(tuned.loss);
-  table.add_row({"loss", fmt::format("{:.4f}", base.loss), fmt::format("{:.4f}", tuned.loss),
-                 fmt::format("{:.1f} %", improvement(base.loss, tuned.loss))});
-  table.add_row({"perplexity", fmt::format("{:.4g}", base_perplexity), fmt::format("{:.4g}", tuned_perplexity),
-                 fmt::format("{:.1f} %", improvement(base_perplexity, tuned_perplexity))});
-  table.add_row({"token accuracy", fmt::format("{:.2f} %", 100 * base.mean_token_accuracy),
-                 fmt::format("{:.2f} %", 100 * tuned.mean_token_accuracy),
-                 fmt::format("{:+.2f} points", 100 * (tuned.mean_token_accuracy - base.mean_token_accuracy))});
+  table.add_row({"loss", fixed_number(base.loss, 4), fixed_number(tuned.loss, 4),
+                 fixed_number(improvement(base.loss, tuned.loss), 1) + " %"});
+  table.add_row({"perplexity", perplexity_text(base.loss), perplexity_text(tuned.loss),
+                 fixed_number(improvement(base_perplexity, tuned_perplexity), 1) + " %"});
+  table.add_row({"token accuracy", fixed_number(100 * base.mean_token_accuracy, 2) + " %",
+                 fixed_number(100 * tuned.mean_token_accuracy, 2) + " %",
+                 points_text(100 * (tuned.mean_token_accuracy - base.mean_token_accuracy))});
   table.add_row({"supervised tokens", fmt::format("{}", base.supervised), fmt::format("{}", tuned.supervised)});
   return table.to_string(color);
 }
