@@ -48,7 +48,7 @@ class ModelIdentity : public ::testing::Test {
     return model_difference(before, identity(config));
   }
   void edit_config(const std::string& key, const Json& value) {
-    Json json = Json::parse(std::ifstream(root_ / "model/config.json"));
+    Json json = Json::parse(testing::TestRoot::read(root_ / "model/config.json"));
     json[key] = value;
     write_text_file(root_ / "model/config.json", json.dump());
   }
