@@ -78,7 +78,7 @@ TEST_F(OutputFolder, EarlierResultsComeBackWhereTheNewRunFailsFirst) {
   ASSERT_EQ(train().code, 0);
   std::ofstream(out_ / "notes.txt") << "mine";
   const std::string before = read_file(out_ / "model.safetensors"), metrics = read_file(out_ / "metrics.jsonl");
-  const Outcome lost = train({"overwrite_output_dir=true", "learning_rate=1e300", "max_steps=1"});
+  const Outcome lost = train({"overwrite_output_dir=true", "learning_rate=3e38", "weight_decay=1e5", "max_steps=1"});
   EXPECT_EQ(lost.code, 3) << lost.out << lost.err;
   EXPECT_TRUE(read_file(out_ / "model.safetensors") == before);
   EXPECT_TRUE(read_file(out_ / "metrics.jsonl") == metrics);
