@@ -61,6 +61,7 @@ std::optional<PcreMatcher::Range> PcreMatcher::find(std::string_view text, size_
   int result = match(0);
   if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (result == PCRE2_ERROR_MATCHLIMIT) throw PcreStepsError(message_of(result));
   if (result < 0) throw PcreError(message_of(result));
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
   return Range{range[0], range[1]};

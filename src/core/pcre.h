@@ -20,6 +20,12 @@ class PcreError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A match took more steps than it may.
+class PcreStepsError : public PcreError {
+ public:
+  using PcreError::PcreError;
+};
+
 /// A compiled expression; immutable and thread-safe.
 class Pcre {
  public:
@@ -50,7 +56,8 @@ class PcreMatcher {
     size_t begin, end;
   };
   /// The first match in `text` (valid UTF-8 if the expression has PCRE2_UTF) that begins at `from` or later. `flags`:
-  /// PCRE2_ANCHORED etc. Throws PcreError beyond a limit.
+  /// PCRE2_ANCHORED etc. Throws PcreStepsError or PcreError beyond a
+  /// limit.
   std::optional<Range> find(std::string_view text, size_t from, uint32_t flags = 0);
 
  private:

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
-#include <chrono>
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -14,7 +14,7 @@ namespace hone {
 namespace {
 
 constexpr size_t kLongest = 64 * 1024;
-constexpr uint32_t kMostSteps = 1'000'000;  // per name
+constexpr uint32_t kFirstSteps = 64, kMostSteps = 1'000'000;  // per name
 
 }  // namespace
 
@@ -70,15 +70,17 @@ bool NameExpression::ends_with_plain(std::string_view name) const {
 
 bool NameExpression::matches(std::string_view name) const {
   if (plain_) return ends_with_plain(name);
-  const auto begin = std::chrono::steady_clock::now();
+  // How many steps a match took is not known, but which limit it kept: so the limit grows from few.
   std::string problem;
-  try {
-    const bool found = PcreMatcher(*code_, kMostSteps).find(name, 0).has_value();
-    const auto taken = std::chrono::steady_clock::now() - begin;
-    if (budget_->spend(std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count())) return found;
-    problem = "the patterns take too long";
-  } catch (const PcreError& error) {
-    problem = error.what();
+  for (uint32_t steps = kFirstSteps; problem.empty(); steps = std::min(steps * 8, kMostSteps)) {
+    try {
+      if (budget_->spend(steps)) return PcreMatcher(*code_, steps).find(name, 0).has_value();
+      problem = "the patterns take too many steps";
+    } catch (const PcreStepsError& error) {
+      if (steps == kMostSteps) problem = error.what();
+    } catch (const PcreError& error) {
+      problem = error.what();
+    }
   }
   throw UserError(fmt::format("'{}' cannot be matched with '{}': {}", expression_, name, problem), key_,
                   "write the pattern without repetitions of repetitions");

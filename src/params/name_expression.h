@@ -12,14 +12,15 @@
 
 namespace hone {
 
-/// The time limit for a list of expressions: names are short, so only an expression made to be slow comes near it.
+/// The steps of matching that a list of expressions may take: names are short, so only expressions made to be slow come
+/// near it. A step takes some 20 ns.
 class MatchBudget {
  public:
   /// False once it is used up.
-  bool spend(int64_t nanoseconds) { return left_.fetch_sub(nanoseconds) > nanoseconds; }
+  bool spend(int64_t steps) { return left_.fetch_sub(steps) > steps; }
 
  private:
-  std::atomic<int64_t> left_{4'000'000'000};
+  std::atomic<int64_t> left_{1'000'000'000};
 };
 
 /// Syntax: PCRE2's, of bytes. Safe to match with from several threads.

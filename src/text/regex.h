@@ -30,9 +30,9 @@ class Regex {
  private:
   friend class RegexMatches;
 
-  /// CPU time and bytes of all texts so far.
+  /// CPU time, bytes and number of all texts so far.
   struct Spent {
-    std::atomic<int64_t> nanoseconds{0}, bytes{0};
+    std::atomic<int64_t> nanoseconds{0}, bytes{0}, texts{0};
   };
 
   std::string where_;
@@ -65,7 +65,7 @@ class RegexMatches {
   std::string_view text_;
   size_t position_ = 0;
   std::optional<uint32_t> last_end_;
-  int64_t began_ = 0, bytes_ = 0, matches_ = 0;  // over all texts; began_ in ns of the thread's CPU time
+  int64_t began_ = 0, bytes_ = 0, texts_ = 0, matches_ = 0;  // over all texts; began_ in ns of the thread's CPU time
 };
 
 }  // namespace hone

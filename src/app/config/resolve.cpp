@@ -83,12 +83,15 @@ class NameCheck {
       const std::string& name = unknown_.front().name;
       return fmt::format("unknown key '{}'.{}", name, did_you_mean(config_name(name), names));
     }
+    constexpr size_t kMostShown = 20;
     std::string list;
-    for (const Written& unknown : unknown_) {
+    for (size_t i = 0; i < std::min(unknown_.size(), kMostShown); ++i) {
+      const Written& unknown = unknown_[i];
       list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", unknown.name, unknown.value->where);
       const std::string hint = did_you_mean(config_name(unknown.name), names);
       if (!hint.empty() && !is_key_of_a_tool(config_name(unknown.name))) list += hint;
     }
+    if (unknown_.size() > kMostShown) list += fmt::format(" and {} more", unknown_.size() - kMostShown);
     return fmt::format("{} unknown keys: {}", unknown_.size(), list);
   }
 
