@@ -351,6 +351,14 @@ void check_tied(const AdapterFolder& files, const ParameterStore& store, const A
 
 [[noreturn]] void wrong_shape(const std::filesystem::path& file, const SafetensorsEntry& entry,
                               const std::vector<int64_t>& expected) {
+  const bool of_vocabulary =
+      entry.name.find("embed_tokens") != std::string::npos || entry.name.find("lm_head") != std::string::npos;
+  if (of_vocabulary && !entry.shape.empty() && !expected.empty() && entry.shape.front() != expected.front()) {
+    throw UserError(fmt::format("the adapter's vocabulary has {} rows and the model's {}: '{}' has the shape {}",
+                                entry.shape.front(), expected.front(), entry.name, entry.shape_text()),
+                    file.path().string(),
+                    "use the base model that the adapter was trained on, with the tokens that were added to it");
+  }
   throw UserError(fmt::format("'{}' has the shape {}, the model and rank need [{}]", entry.name, entry.shape_text(),
                               fmt::join(expected, ", ")),
                   file.string(), "check r and rank_pattern in adapter_config.json, and the base model");
