@@ -4,7 +4,10 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <unordered_set>
+#include <utility>
 
+#include "core/error.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -79,15 +82,38 @@ size_t end_of_leading_space(std::string_view text) {
   return position;
 }
 
+/// Appends the tokens of the files beside tokenizer.json to those of that file.
+void append_beside(const TokensBeside& more, const Vocabulary& vocabulary, std::vector<AddedToken>& tokens) {
+  std::unordered_set<std::string_view> known;
+  for (const auto* list : {&std::as_const(tokens), &more.tokens}) {
+    for (const AddedToken& token : *list) known.insert(token.content);
+  }
+  std::vector<AddedToken> added = more.tokens;
+  const auto add_special = [&](const std::string& content) {
+    if (content.empty() || !known.insert(content).second) return;
+    AddedToken& token = added.emplace_back();
+    token.content = content;
+    token.special = true;
+  };
+  for (const std::string& content : more.named) {
+    if (vocabulary.id_of(content)) add_special(content);
+  }
+  for (const std::string& content : more.extra) add_special(content);
+  for (AddedToken& token : added) {
+    if (!token.content.empty()) tokens.push_back(std::move(token));
+  }
+}
+
 }  // namespace
 
 AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary& vocabulary,
-                         const Normalizer* normalizer) {
+                         const Normalizer* normalizer, const TokensBeside& more) {
   std::vector<AddedToken> tokens;
   for (size_t i = 0; json && i < json->array_size(); ++i) {
     AddedToken token = read_token(json->element(i));
     if (!token.content.empty()) tokens.push_back(std::move(token));
   }
+  append_beside(more, vocabulary, tokens);
   int32_t next_id = int32_t(vocabulary.size());
   for (AddedToken& token : tokens) {
     const AddedToken* known = find(token.content);
@@ -108,7 +134,10 @@ AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary
     (token.normalized ? normalized : original).emplace_back(token.pattern, id);
     bytes += token.pattern.size();
   }
-  if (bytes > kMostAddedBytes) json->fail(fmt::format("the tokens have {} bytes, {} are allowed", bytes, kMostAddedBytes));
+  if (bytes > kMostAddedBytes) {
+    throw UserError(fmt::format("the tokens have {} bytes, {} are allowed", bytes, kMostAddedBytes),
+                    json ? json->where() : "tokenizer_config.json");
+  }
   original_ = TokenSearch(original);
   normalized_ = TokenSearch(normalized);
 }

@@ -28,6 +28,16 @@ struct AddedToken {
   bool rstrip = false;       // includes the white space after it
 };
 
+/// Added tokens that files beside tokenizer.json name; transformers adds them too.
+struct TokensBeside {
+  /// Of added_tokens_decoder in tokenizer_config.json, or of added_tokens.json; ascending by the ids of the file, which
+  /// are otherwise not used.
+  std::vector<AddedToken> tokens;
+  /// Special tokens that are added where they are not added tokens yet: those of extra_special_tokens, and, if the
+  /// vocabulary has them, bos_token, eos_token etc.
+  std::vector<std::string> extra, named;
+};
+
 /// A section of a text: an added token, or the text between two.
 struct TextSection {
   ByteRange range;
@@ -36,10 +46,11 @@ struct TextSection {
 
 class AddedTokens {
  public:
-  /// Reads the array `json` (empty when absent). Ids follow Hugging Face tokenizers, which ignores the ids in the file:
-  /// a content in the vocabulary has its id there; the others are numbered from the vocabulary's size in file order. Of
-  /// entries with the same content the last one is used.
-  AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary& vocabulary, const Normalizer* normalizer);
+  /// Reads the array `json` (empty when absent), and adds `more` to it. Ids follow Hugging Face tokenizers, which
+  /// ignores the ids in the file: a content in the vocabulary has its id there; the others are numbered from the
+  /// vocabulary's size in file order. Of entries with the same content the last one is used.
+  AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary& vocabulary, const Normalizer* normalizer,
+              const TokensBeside& more = {});
 
   /// Splits the original text at the tokens that are not normalised. Sections cover the text; none is empty.
   std::vector<TextSection> split_original(std::string_view text) const { return split(text, original_); }

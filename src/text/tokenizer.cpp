@@ -72,8 +72,10 @@ Tokenizer Tokenizer::load(const std::filesystem::path& directory_or_file) {
     throw UserError("the directory has no tokenizer.json", directory_or_file.string(),
                     "only fast tokenizers are read; save one with transformers' AutoTokenizer.save_pretrained");
   Tokenizer tokenizer;
-  tokenizer.read(read_json_file(file, kMaxTokenizerBytes), file.string());
-  if (is_directory) tokenizer.apply_config(read_tokenizer_config(directory_or_file), directory_or_file.string());
+  const IndexedJson json = read_json_file(file, kMaxTokenizerBytes);
+  TokenizerConfig config = is_directory ? read_tokenizer_config(directory_or_file) : TokenizerConfig();
+  tokenizer.read(json, file.string(), config.beside);
+  if (is_directory) tokenizer.apply_config(std::move(config), directory_or_file.string());
   return tokenizer;
 }
 
@@ -83,14 +85,14 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& file) {
   return tokenizer;
 }
 
-void Tokenizer::read(const IndexedJson& json, const std::string& file) {
+void Tokenizer::read(const IndexedJson& json, const std::string& file, const TokensBeside& beside) {
   const JsonCursor root(json, file);
   if (const auto version = root.find("version"); version && version->string() != "1.0")
     version->fail(fmt::format("tokenizer version '{}' is not supported", version->string()));
   if (const auto normalizer = root.find("normalizer")) normalizer_ = make_normalizer(*normalizer);
   pre_tokenizer_ = make_pre_tokenizer(root.find("pre_tokenizer"));
   model_ = make_token_model(root.at("model"), pre_tokenizer_.byte_level);
-  added_ = std::make_unique<AddedTokens>(root.find("added_tokens"), model_->vocabulary(), normalizer_.get());
+  added_ = std::make_unique<AddedTokens>(root.find("added_tokens"), model_->vocabulary(), normalizer_.get(), beside);
   surrounding_ = read_post_processor(root.find("post_processor"));
   if (const auto decoder = root.find("decoder")) decoder_ = make_decoder(*decoder);
 }
@@ -149,13 +151,17 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
 }
 
 Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
+  return encode_with_offsets(text, add_special_tokens, {});
+}
+
+Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens, const IsText& is_text) const {
   Encoding encoding;
   const ScratchPool::Lease scratch = scratches_->take();
   TokenCollector collector{*model_, *scratch, encoding.ids, &encoding.offsets};
   const uint32_t end = uint32_t(text.size());
   if (add_special_tokens)
     for (const int32_t id : surrounding_.before) collector.add(id, {0, 0});
-  walk(text, collector);
+  walk(text, collector, is_text ? &is_text : nullptr);
   if (add_special_tokens)
     for (const int32_t id : surrounding_.after) collector.add(id, {end, end});
   return encoding;
@@ -167,8 +173,26 @@ std::vector<std::string> Tokenizer::pieces(std::string_view text) const {
   return std::move(collector.pieces);
 }
 
+/// The sections of `of` with those tokens as text for which `is_text` holds.
+std::vector<TextSection> Tokenizer::without_text(std::vector<TextSection> sections, const AlignedText& of,
+                                                 const IsText* is_text) const {
+  if (!is_text) return sections;
+  std::vector<TextSection> joined;
+  for (TextSection& section : sections) {
+    const ByteRange range = section.range;
+    if (section.token && (*is_text)(*added_->find(*section.token), of.origin(range.begin, range.end)))
+      section.token.reset();
+    if (!section.token && !joined.empty() && !joined.back().token) {
+      joined.back().range.end = range.end;
+    } else {
+      joined.push_back(section);
+    }
+  }
+  return joined;
+}
+
 template <class Visitor>
-void Tokenizer::walk(std::string_view text, Visitor& visitor) const {
+void Tokenizer::walk(std::string_view text, Visitor& visitor, const IsText* is_text) const {
   // Rewriting may lengthen a text (LengthBudget), so limit the text to keep ranges within 32 bits.
   constexpr size_t kMaxTextBytes = size_t{1} << 27;
   if (text.size() > kMaxTextBytes)
@@ -177,23 +201,23 @@ void Tokenizer::walk(std::string_view text, Visitor& visitor) const {
         {}, "split the text");
   LengthBudget budget(text.size());
   const AlignedText whole = well_formed(text, budget);
-  for (const TextSection& section : added_->split_original(whole.text())) {
+  for (const TextSection& section : without_text(added_->split_original(whole.text()), whole, is_text)) {
     if (section.token) {
       visitor.added_token(*section.token, whole.origin(section.range.begin, section.range.end));
     } else {
-      walk_section(whole.slice(section.range.begin, section.range.end), visitor);
+      walk_section(whole.slice(section.range.begin, section.range.end), visitor, is_text);
     }
   }
 }
 
 template <class Visitor>
-void Tokenizer::walk_section(AlignedText section, Visitor& visitor) const {
+void Tokenizer::walk_section(AlignedText section, Visitor& visitor, const IsText* is_text) const {
   if (normalizer_) normalizer_->apply(section);
   if (!added_->has_normalized()) {
     walk_pieces(std::move(section), visitor);
     return;
   }
-  for (const TextSection& part : added_->split_normalized(section.text())) {
+  for (const TextSection& part : without_text(added_->split_normalized(section.text()), section, is_text)) {
     if (part.token) {
       visitor.added_token(*part.token, section.origin(part.range.begin, part.range.end));
     } else {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,6 +54,9 @@ class Tokenizer {
   /// it. Text that equals an added token becomes that token. Throws UserError for texts over 128 MiB.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   Encoding encode_with_offsets(std::string_view text, bool add_special_tokens) const;
+  /// Without the added tokens for which `is_text(token, bytes of the text)` holds: they are encoded as other text is.
+  using IsText = std::function<bool(const AddedToken&, ByteRange)>;
+  Encoding encode_with_offsets(std::string_view text, bool add_special_tokens, const IsText& is_text) const;
 
   /// The text of `ids`, well-formed UTF-8; ignores unknown ids and, with `skip_special_tokens`, special tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
@@ -82,12 +86,14 @@ class Tokenizer {
  private:
   Tokenizer() = default;
 
-  void read(const IndexedJson& json, const std::string& file);
+  void read(const IndexedJson& json, const std::string& file, const TokensBeside& beside = {});
   void apply_config(TokenizerConfig config, const std::string& directory);
   template <class Visitor>
-  void walk(std::string_view text, Visitor& visitor) const;
+  void walk(std::string_view text, Visitor& visitor, const IsText* is_text = nullptr) const;
   template <class Visitor>
-  void walk_section(AlignedText section, Visitor& visitor) const;
+  void walk_section(AlignedText section, Visitor& visitor, const IsText* is_text) const;
+  std::vector<TextSection> without_text(std::vector<TextSection> sections, const AlignedText& of,
+                                        const IsText* is_text) const;
   template <class Visitor>
   void walk_pieces(AlignedText text, Visitor& visitor) const;
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <system_error>
 
 #include "core/error.h"
 #include "core/file_bytes.h"
@@ -36,6 +38,77 @@ void read_special_tokens(const JsonCursor& json, TokenizerConfig& config) {
   read_token(json, "eos_token", config.eos_token);
   read_token(json, "pad_token", config.pad_token);
   read_token(json, "unk_token", config.unk_token);
+}
+
+/// The text of "<s>" or {"content": "<s>", …}.
+std::string token_text(const JsonCursor& json) {
+  return json.value().is_object() ? json.at("content").string() : json.string();
+}
+
+/// Reads the tokens of extra_special_tokens (a list, or tokens by name) and additional_special_tokens, its older name.
+void read_extra_tokens(const JsonCursor& json, TokenizerConfig& config) {
+  for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
+    const auto found = json.find(key);
+    if (!found) continue;
+    if (found->value().is_object()) {
+      for (const auto& [name, value] : found->value().items())
+        config.beside.extra.push_back(token_text(found->at(name)));
+      continue;
+    }
+    for (size_t i = 0; i < found->array_size(); ++i) config.beside.extra.push_back(token_text(found->element(i)));
+  }
+}
+
+/// The tokens that have a role, for example eos_token.
+void read_named_tokens(const JsonCursor& json, TokenizerConfig& config) {
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (const auto found = json.find(key)) config.beside.named.push_back(token_text(*found));
+  }
+}
+
+void sort_by_id(std::vector<AddedToken>& tokens) {
+  std::stable_sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+}
+
+bool is_named(const AddedToken& token, const TokensBeside& beside) {
+  return std::find(beside.named.begin(), beside.named.end(), token.content) != beside.named.end();
+}
+
+/// Reads {"1500": {"content": "<s>", "special": true, …}, …}.
+void read_added_tokens(const JsonCursor& json, TokenizerConfig& config) {
+  const auto decoder = json.find("added_tokens_decoder");
+  if (!decoder) return;
+  decoder->expect_object();
+  for (const auto& [id, value] : decoder->value().items()) {
+    const JsonCursor entry = decoder->at(id);
+    AddedToken token;
+    const auto end = std::from_chars(id.data(), id.data() + id.size(), token.id);
+    if (end.ec != std::errc() || end.ptr != id.data() + id.size()) entry.fail("the key is not a token id");
+    token.content = entry.at("content").string();
+    token.special = entry.boolean_or("special", false);
+    token.normalized = entry.boolean_or("normalized", !token.special);
+    token.single_word = entry.boolean_or("single_word", false);
+    token.lstrip = entry.boolean_or("lstrip", false);
+    token.rstrip = entry.boolean_or("rstrip", false);
+    token.special = token.special || is_named(token, config.beside);
+    config.beside.tokens.push_back(std::move(token));
+  }
+  sort_by_id(config.beside.tokens);
+}
+
+/// Reads {"<s>": 1500, …}, of older tokenizers.
+void read_added_tokens_file(const JsonCursor& json, TokenizerConfig& config) {
+  json.expect_object();
+  const std::vector<std::string>& extra = config.beside.extra;
+  for (const auto& [content, id] : json.value().items()) {
+    AddedToken token;
+    token.content = content;
+    token.id = int32_t(json.at(content).integer(0, kMaxTokenId));
+    token.special = is_named(token, config.beside) || std::find(extra.begin(), extra.end(), content) != extra.end();
+    token.normalized = !token.special;
+    config.beside.tokens.push_back(std::move(token));
+  }
+  sort_by_id(config.beside.tokens);
 }
 
 /// Reads one template, or a list of {"name", "template"}.
@@ -81,8 +154,17 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
     const std::filesystem::path path = directory / name;
     if (const auto json = read_optional(path)) (readers(JsonCursor(*json, path.string()), config), ...);
   };
-  read("tokenizer_config.json", read_special_tokens, read_chat_templates);
+  bool has_decoder = false;
+  const auto note_decoder = [&](const JsonCursor& json, TokenizerConfig&) {
+    has_decoder = json.find("added_tokens_decoder").has_value();
+  };
+  read("tokenizer_config.json", read_special_tokens, read_chat_templates, read_named_tokens, read_extra_tokens,
+       read_added_tokens, note_decoder);
   read("special_tokens_map.json", read_special_tokens);
+  if (!has_decoder) {
+    read("special_tokens_map.json", read_named_tokens, read_extra_tokens);
+    read("added_tokens.json", read_added_tokens_file);
+  }
   read("generation_config.json", read_generation_config);
   read_template_file(directory / "chat_template.jinja", config);
   return config;

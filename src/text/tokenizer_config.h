@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/json_fwd.h"
+#include "text/added_tokens.h"
 
 namespace hone {
 
@@ -20,10 +21,13 @@ struct TokenizerConfig {
   std::vector<std::pair<std::string, std::string>> chat_templates;
   std::optional<int32_t> generation_bos_id, generation_pad_id;
   std::vector<int32_t> generation_eos_ids;
+  TokensBeside beside;
 };
 
 /// Reads the files of a model directory. tokenizer_config.json takes precedence over special_tokens_map.json, and
-/// chat_template.jinja over a template in tokenizer_config.json. Malformed files are UserErrors with file and key.
+/// chat_template.jinja over a template in tokenizer_config.json. As in transformers, added_tokens.json and the further
+/// tokens of special_tokens_map.json count only without added_tokens_decoder in tokenizer_config.json. Malformed files
+/// are UserErrors with file and key.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
 
 // Special tokens of a configuration, which replace those of the tokenizer's files.

@@ -277,6 +277,37 @@ TEST_F(TokenizerDirectory, PrefersTheTemplateFileAndKeepsNamedTemplates) {
   EXPECT_EQ(Tokenizer::load(directory_).chat_template("tool_use"), "tools");
 }
 
+TEST_F(TokenizerDirectory, ReadsAddedTokensThatOnlyTheFilesBesideItName) {
+  const int32_t next = Tokenizer::load(directory_).vocab_size();
+  write("tokenizer_config.json", R"({"eos_token": "<e>", "added_tokens_decoder": {
+      "90001": {"content": "<b>", "special": false}, "90000": {"content": "<e>"},
+      "4096": {"content": "<|endoftext|>", "special": true}}, "extra_special_tokens": ["<x>", "<b>"]})");
+  write("added_tokens.json", R"({"<unread>": 90002})");
+  const Tokenizer decoder = Tokenizer::load(directory_);
+  EXPECT_THAT(decoder.encode("<e><b><x>", false), ElementsAre(next, next + 1, next + 2));
+  EXPECT_EQ(decoder.special_tokens().eos, next);
+  EXPECT_TRUE(decoder.is_special(next) && !decoder.is_special(next + 1) && decoder.is_special(next + 2));
+  EXPECT_EQ(decoder.encode("<|endoftext|>", false), std::vector<int32_t>{4096});
+  EXPECT_EQ(decoder.token_to_id("<unread>"), std::nullopt);
+
+  write("tokenizer_config.json", R"({"additional_special_tokens": ["<b>"]})");
+  write("added_tokens.json", R"({"<b>": 90001, "<a>": 90000})");
+  const Tokenizer listed = Tokenizer::load(directory_);
+  EXPECT_THAT(listed.encode("<a><b>", false), ElementsAre(next, next + 1));
+  EXPECT_TRUE(!listed.is_special(next) && listed.is_special(next + 1));
+}
+
+TEST_F(TokenizerDirectory, EncodesChosenTokensAsTheTextThatTheyStandIn) {
+  const Tokenizer tokenizer = Tokenizer::load(directory_);
+  const std::string text = "a<|im_end|>b<|im_end|>";
+  const auto first = [](const AddedToken&, ByteRange range) { return range.begin < 5; };
+  const Encoding encoding = tokenizer.encode_with_offsets(text, false, first);
+  EXPECT_EQ(std::count(encoding.ids.begin(), encoding.ids.end(), 4098), 1);
+  EXPECT_EQ(encoding.ids.back(), 4098);
+  EXPECT_EQ(tokenizer.decode(encoding.ids, false), text);
+  EXPECT_EQ(encoding.offsets.back(), (ByteRange{12, 22}));
+}
+
 TEST_F(TokenizerDirectory, NamesASpecialTokenThatTheTokenizerLacks) {
   write("tokenizer_config.json", R"({"eos_token": "</s>"})");
   try {

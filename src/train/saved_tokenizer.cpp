@@ -11,8 +11,8 @@
 namespace hone {
 
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "chat_template.jinja"}) {
     if (!std::filesystem::exists(from / name)) continue;
     copy_durably(from / name, to / name);
   }
