@@ -60,6 +60,32 @@ TEST_F(Preparation, ReportsAndWritesNothingUnlessAsked) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b[")));  // no colour in a pipe
 }
 
+TEST_F(Preparation, CallsInOpenAisFormGiveTheSamplesOfObjects) {
+  const auto row = [](const Json& content, const Json& arguments) {
+    const Json call = {{"type", "function"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}};
+    Json answer = {{"role", "assistant"}, {"tool_calls", Json::array({call})}};
+    if (content != "missing") answer["content"] = content;
+    const Json messages = {{{"role", "user"}, {"content", "Rome?"}}, answer};
+    return Json{{"messages", messages}}.dump() + "\n";
+  };
+  const std::string file = folder_.write(
+      "calls.jinja",
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}"
+      "{{ c.function.name + c.function.arguments }};{{ c.function.arguments | tojson }}"
+      "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}<|im_end|>\n{% endfor %}");
+  const Json object = {{"city", "Rome"}, {"days", 2}};
+  for (const std::string& data : {row(nullptr, object), row(nullptr, object.dump()), row("missing", object),
+                                  row("missing", {{"city", "Rome"}, {"days", 2}, {"query", nullptr}})}) {
+    folder_.write("chat.jsonl", data);
+    const Outcome outcome = prepare({"data_checks=warn", "chat_template_file=" + file, "--debug", "1"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(
+        outcome.out,
+        HasSubstr(R"([[weather{"city": "Rome", "days": 2};{"city": "Rome", "days": 2}city=Rome;days=2;<|im_end|>]])"))
+        << data;
+  }
+}
+
 TEST_F(Preparation, WritesTheSamplesOfARepositoryAsOneFile) {
   folder_.write("code/a.py", "def f(x):\n    return x + 1\n");
   data_ = R"([{"path": ")" + (folder_ / "code").string() + R"(", "type": "code", "min_tokens": 2}])";

@@ -64,7 +64,7 @@ def cases(folder):
                 try:
                     if broken:
                         raise broken
-                    case["expected"] = template.render(**context)
+                    case["expected"] = fixtures.rendered(template, context)
                 except Exception as error:  # whatever Python refuses, Hone is to refuse
                     case["error"] = f"{type(error).__name__}: {error}"
                 yield case

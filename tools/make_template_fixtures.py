@@ -143,6 +143,54 @@ VARIANTS = [
 ]
 
 
+class Arguments(dict):
+    """A call's arguments: an object that is its JSON where a template reads a text."""
+
+    def __str__(self):
+        return json.dumps(self, ensure_ascii=False)
+
+    def __add__(self, text):
+        return str(self) + text
+
+    def __radd__(self, text):
+        return text + str(self)
+
+
+def without_nulls(value, key=None):
+    """What Hone hands to a template: members that are null are left out, but for the content of a message."""
+    value = parsed(value) if key == "arguments" else value
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {k: without_nulls(v, k) for k, v in value.items() if v is not None or k == "content"}
+    return Arguments(kept) if key == "arguments" else kept
+
+
+def parsed(arguments):
+    """The object of a call's arguments, which may be its JSON; other texts stay."""
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) and arguments.startswith("{") else arguments
+    except ValueError:
+        return arguments
+
+
+def rendered(template, context):
+    """The text; where a missing content is written as a word or refused, that of an empty one."""
+    context["messages"] = without_nulls(context["messages"])
+    try:
+        text = template.render(**context)
+        if "None" not in text:
+            return text
+    except Exception:
+        if all(message.get("content", "") is not None for message in context["messages"]):
+            raise
+    context["messages"] = [
+        {**message, "content": ""} if message.get("content", "") is None else message for message in context["messages"]
+    ]
+    return template.render(**context)
+
+
 def renderings(env):
     cases = []
     for path in sorted(FOLDER.glob("*.jinja")):
@@ -155,7 +203,7 @@ def renderings(env):
                 context.update(variant.get("variables", {}))
                 case = {"template": path.name, "conversation": name, "variant": variant}
                 try:
-                    case["expected"] = template.render(**context)
+                    case["expected"] = rendered(template, context)
                 except Exception:
                     case["error"] = True
                 cases.append(case)

@@ -113,6 +113,8 @@ void BlockBuilder::add(const EncodedRow& row, const std::string& where) {
   if (!row.turn_end_problem.empty()) note(row.turn_end_problem);
   if (row.doubled_bos) note("the text begins with two bos tokens");
   if (row.partly_shown) note("the template omits a part of an assistant's message, which is not trained on");
+  for (const std::string& missing : row.not_rendered) note(missing);
+  if (!row.control_tokens.empty()) note(row.control_tokens);
   if (row.history_rewritten) note(rewritten_text(history_rewrites_));
   if (row.other_roles_ask) {
     note("messages of other roles than assistant have a loss weight; train_on: assistant and last ignore it");

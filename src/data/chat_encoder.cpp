@@ -8,6 +8,8 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "data/text_key.h"
+#include "text/thinking.h"
+#include "text/utf8.h"
 
 namespace hone {
 namespace {
@@ -27,13 +29,14 @@ HistoryRewrites history_rewrites_of(std::string_view name) {
 
 std::vector<RewrittenTurns> rewritten_turns(const RenderedChat& whole, const std::vector<size_t>& learnt,
                                             const std::function<RenderedChat(size_t)>& render) {
-  std::map<size_t, RenderedChat> own;  // renderings that end with a rewritten message, by its index
+  // Of renderings that end with a rewritten message, by its index: the characters shown of each message.
+  std::map<size_t, std::vector<size_t>> own;
   for (const size_t message : learnt) {
     if (whole.messages[message].shown_whole() || message + 1 == whole.messages.size()) continue;
-    RenderedChat ending = render(message + 1);
-    if (characters_shown(ending.messages[message]) > characters_shown(whole.messages[message])) {
-      own.emplace(message, std::move(ending));
-    }
+    const RenderedChat ending = render(message + 1);
+    if (characters_shown(ending.messages[message]) <= characters_shown(whole.messages[message])) continue;
+    std::vector<size_t>& shown = own[message];
+    for (const RenderedMessage& earlier : ending.messages) shown.push_back(characters_shown(earlier));
   }
   std::vector<RewrittenTurns> result;
   while (!own.empty()) {
@@ -42,9 +45,7 @@ std::vector<RewrittenTurns> rewritten_turns(const RenderedChat& whole, const std
     const auto& [last, ending] = *own.rbegin();
     RewrittenTurns turns{last + 1, {}};
     for (const auto& [message, alone] : own) {
-      if (characters_shown(ending.messages[message]) >= characters_shown(alone.messages[message])) {
-        turns.messages.push_back(message);
-      }
+      if (ending[message] >= alone[message]) turns.messages.push_back(message);
     }
     for (const size_t message : turns.messages) own.erase(message);
     result.push_back(std::move(turns));
@@ -97,6 +98,73 @@ void cut_by_details(const Span& span, size_t begin, size_t end, const std::vecto
   if (done < end) add(done, end, 0.0f);
 }
 
+/// Index of the span that contains byte `at`.
+size_t span_at(const RenderedChat& chat, size_t at) {
+  const auto found =
+      std::partition_point(chat.spans.begin(), chat.spans.end(), [&](const Span& span) { return span.end <= at; });
+  return static_cast<size_t>(found - chat.spans.begin());
+}
+
+/// Whether the text of `token` at these bytes, which may include white space around it, has characters of a message.
+bool is_of_message(const RenderedChat& chat, std::string_view token, ByteRange range) {
+  const std::string_view found = std::string_view(chat.text).substr(range.begin, range.end - range.begin);
+  const size_t at = found.find(token);
+  const size_t begin = range.begin + (at == std::string_view::npos ? 0 : at);
+  const size_t end = at == std::string_view::npos ? range.end : begin + token.size();
+  for (size_t i = span_at(chat, begin); i < chat.spans.size() && chat.spans[i].begin < end; ++i) {
+    const SpanKind kind = chat.spans[i].kind;
+    if (kind != SpanKind::kTemplate && kind != SpanKind::kVariable) return true;
+  }
+  return false;
+}
+
+/// Whether the token steers the model: it is special. Think tags are meant where they stand in the text of messages.
+bool is_control_token(const AddedToken& token) {
+  return token.special && std::none_of(kThinkTags.begin(), kThinkTags.end(), [&](const auto& tags) {
+           return token.content == tags.first || token.content == tags.second;
+         });
+}
+
+bool vanishes(const Coverage& part) { return part.characters > 0 && part.rendered == 0; }
+
+/// How to have messages of this role rendered.
+std::string advice_for(const std::string& role) {
+  if (role == "developer") return "column_mapping: {roles: {system: developer}} reads them as system messages";
+  if (role == "system" || role == "user" || role == "assistant" || role == "tool")
+    return "use a chat_template that writes them";
+  return fmt::format("map the role to one of the template's, for example column_mapping: {{roles: {{system: {}}}}}",
+                     role);
+}
+
+/// EncodedRow::not_rendered. Answers that are not learnt, and rewritten ones, may be rendered shortened.
+std::vector<std::string> not_rendered(const RenderedChat& chat, const std::vector<size_t>& learnt,
+                                      const std::vector<bool>& is_rewritten) {
+  constexpr size_t kLongestRole = 40;
+  std::vector<std::string> sentences;
+  const auto add = [&](std::string sentence) {
+    if (std::find(sentences.begin(), sentences.end(), sentence) == sentences.end())
+      sentences.push_back(std::move(sentence));
+  };
+  if (vanishes(chat.tools)) {
+    add("the template renders no tools: the model never sees those of the row; use a chat_template that writes them");
+  }
+  std::vector<bool> is_learnt(chat.messages.size(), false);
+  for (const size_t message : learnt) is_learnt[message] = true;
+  for (size_t i = 0; i < chat.messages.size(); ++i) {
+    const RenderedMessage& message = chat.messages[i];
+    if (is_rewritten[i]) continue;
+    if (vanishes(message.tool_calls)) {
+      add("the template renders no tool calls: those of the row are not learnt; use a chat_template that writes them");
+    }
+    if (!vanishes(message.content) || (message.role == "assistant" && !is_learnt[i])) continue;
+    const std::string role =
+        message.role.size() > kLongestRole ? message.role.substr(0, kLongestRole) + "…" : message.role;
+    add(fmt::format("a message with the role '{}' is rendered nowhere by the template; {}", repair_utf8(role),
+                    advice_for(repair_utf8(role))));
+  }
+  return sentences;
+}
+
 uint64_t key_of(const RenderedChat& chat) {
   TextKey key;
   const std::string_view text = chat.text;
@@ -116,11 +184,15 @@ uint64_t key_of(const RenderedChat& chat) {
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& options)
     : tokenizer_(tokenizer),
       train_on_(options.train_on),
+      split_special_tokens_(options.split_special_tokens),
       history_rewrites_(options.history_rewrites),
       variables_(special_token_variables(tokenizer)),
       mask_(mask_options(tokenizer, options.train_on)) {
   mask_.learn_empty_thinking = options.learn_empty_thinking;
   variables_->update(options.chat_template_kwargs);
+  for (const AddedToken& token : tokenizer.added_tokens()) {
+    if (is_control_token(token)) control_ids_.push_back(token.id);
+  }
   if (!options.chat_template.empty()) {
     template_.emplace(options.chat_template, options.chat_template_name);
   } else if (const auto own = tokenizer.chat_template()) {
@@ -140,8 +212,8 @@ const ChatTemplate& ChatEncoder::template_for(const Conversation& conversation, 
 
 ChatInput ChatEncoder::input_of(const Conversation& conversation, size_t count) const {
   ChatInput input;
-  input.messages = conversation.messages;
-  input.messages->erase(input.messages->begin() + static_cast<std::ptrdiff_t>(count), input.messages->end());
+  const auto& messages = conversation.messages->get_ref<const Json::array_t&>();
+  input.messages = Json(Json::array_t(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)));
   input.tools = conversation.tools;
   input.variables = variables_;
   input.variables->update(conversation.template_kwargs);
@@ -150,7 +222,9 @@ ChatInput ChatEncoder::input_of(const Conversation& conversation, size_t count) 
 
 RenderedChat ChatEncoder::render(const Conversation& conversation, size_t count, const std::string& where) const {
   try {
-    return template_for(conversation, where).render(input_of(conversation, count));
+    RenderedChat chat = template_for(conversation, where).render(input_of(conversation, count));
+    complete_last_answer(chat, mask_);
+    return chat;
   } catch (const UserError& error) {
     if (error.where() == where) throw;
     const std::string place = error.where().empty() ? where : fmt::format("{}, at {}", where, error.where());
@@ -189,7 +263,8 @@ std::vector<ChatEncoder::WeightedRange> ChatEncoder::weighted(const RenderedChat
   std::vector<WeightedRange> result;
   const auto add = [&](size_t begin, size_t end, float weight) { result.push_back({begin, end, weight}); };
   for (const SupervisedRange& range : ranges) {
-    for (const Span& span : chat.spans) {
+    for (size_t i = span_at(chat, range.begin); i < chat.spans.size() && chat.spans[i].begin < range.end; ++i) {
+      const Span& span = chat.spans[i];
       const size_t begin = std::max(range.begin, span.begin), end = std::min(range.end, span.end);
       if (begin >= end) continue;
       const int message = range.message_index >= 0 ? range.message_index : span.message_index;
@@ -208,8 +283,31 @@ std::vector<ChatEncoder::WeightedRange> ChatEncoder::weighted(const RenderedChat
   return result;
 }
 
-Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts) const {
-  Encoding encoding = tokenizer_.encode_with_offsets(chat.text, false);
+/// Names the first control token in the text of messages, and says how to encode it as text.
+std::string ChatEncoder::control_tokens_in(const RenderedChat& chat, const Encoding& encoding) const {
+  if (control_ids_.empty()) return {};
+  for (size_t i = 0; i < encoding.ids.size(); ++i) {
+    const int32_t id = encoding.ids[i];
+    if (id < control_ids_.front() || id > control_ids_.back()) continue;
+    if (!std::binary_search(control_ids_.begin(), control_ids_.end(), id)) continue;
+    const std::string token = tokenizer_.id_to_token(id).value_or("");
+    if (!is_of_message(chat, token, encoding.offsets[i])) continue;
+    return fmt::format(
+        "the text of a message contains the control token '{}', which is encoded as this token; "
+        "split_special_tokens: true encodes such tokens in messages as text",
+        token);
+  }
+  return {};
+}
+
+Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts,
+                           std::string* control_tokens) const {
+  const auto is_text = [&](const AddedToken& token, ByteRange range) {
+    return is_control_token(token) && is_of_message(chat, token.content, range);
+  };
+  Encoding encoding = split_special_tokens_ ? tokenizer_.encode_with_offsets(chat.text, false, is_text)
+                                            : tokenizer_.encode_with_offsets(chat.text, false);
+  if (control_tokens && !split_special_tokens_) *control_tokens = control_tokens_in(chat, encoding);
   Sample sample;
   sample.labels.assign(encoding.ids.size(), kIgnoredLabel);
   std::vector<float> weights(encoding.ids.size(), 1.0f);
@@ -231,14 +329,16 @@ Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedR
 /// Counts the supervised answers, and those of them whose prompt at inference differs.
 void ChatEncoder::compare_prompts(const Conversation& conversation, const RenderedChat& chat,
                                   const std::vector<SupervisedRange>& ranges, const std::vector<float>& weights,
-                                  const std::string& where, EncodedRow& row) const {
+                                  const std::string& where, PromptChecks& checks, EncodedRow& row) const {
+  constexpr size_t kMostRendered = 64;
   if (train_on_ == TrainOn::kAll) return;
   int last = -1;
   for (const SupervisedRange& range : ranges) {
     int message = range.message_index;
     if (message < 0) {  // a section of the completion begins with its first answer
       const auto begins = [&](const Span& span) { return span.message_index >= 0 && span.end > range.begin; };
-      const auto span = std::find_if(chat.spans.begin(), chat.spans.end(), begins);
+      const auto first = chat.spans.begin() + static_cast<std::ptrdiff_t>(span_at(chat, range.begin));
+      const auto span = std::find_if(first, chat.spans.end(), begins);
       if (span == chat.spans.end()) continue;
       message = span->message_index;
     }
@@ -247,14 +347,18 @@ void ChatEncoder::compare_prompts(const Conversation& conversation, const Render
     last = message;
     ++row.answers;
     const auto index = static_cast<size_t>(message);
-    auto difference = prompts_.compare(template_for(conversation, where), chat, index, range.begin,
-                                       [&] { return input_of(conversation, index); });
-    if (difference) row.prompt_differences.push_back(std::move(*difference));
+    if (checks.rendered < kMostRendered) {
+      checks.last = prompts_.compare(template_for(conversation, where), chat, index, range.begin, [&] {
+        ++checks.rendered;
+        return input_of(conversation, index);
+      });
+    }
+    if (checks.last) row.prompt_differences.push_back(*checks.last);
   }
 }
 
 Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
-                             const std::string& where, EncodedRow& row) const {
+                             const std::string& where, PromptChecks& checks, EncodedRow& row) const {
   const RenderedChat chat = render(conversation, turns.end, where);
   std::vector<SupervisedRange> ranges;
   for (const SupervisedRange& range : ranges_of(chat, conversation, completion_begin)) {
@@ -269,17 +373,17 @@ Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTu
   }
   std::vector<float> weights(conversation.weights.size(), 0.0f);
   for (const size_t message : turns.messages) weights[message] = conversation.weights[message];
-  compare_prompts(conversation, chat, ranges, weights, where, row);
+  compare_prompts(conversation, chat, ranges, weights, where, checks, row);
   return masked(chat, weighted(chat, ranges, conversation, weights));
 }
 
 EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::string& where) const {
   const RenderedChat chat = render(conversation, conversation.messages.size(), where);
   const size_t completion_begin = conversation.completion_begin.value_or(behind_last_question(chat));
+  const std::vector<size_t> learnt = learnt_messages(chat, conversation);
   std::vector<RewrittenTurns> rewritten;
   if (train_on_ != TrainOn::kAll) {
-    rewritten = rewritten_turns(chat, learnt_messages(chat, conversation),
-                                [&](size_t count) { return render(conversation, count, where); });
+    rewritten = rewritten_turns(chat, learnt, [&](size_t count) { return render(conversation, count, where); });
   }
   std::vector<float> weights = conversation.weights;
   std::vector<bool> is_rewritten(weights.size(), false);
@@ -295,21 +399,24 @@ EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::stri
   row.history_rewritten = !rewritten.empty();
   const std::vector<SupervisedRange> ranges = ranges_of(chat, conversation, completion_begin);
   const std::vector<WeightedRange> parts = weighted(chat, ranges, conversation, weights);
-  row.sample = masked(chat, parts);
+  row.sample = masked(chat, parts, &row.control_tokens);
   row.text_key = key_of(chat);
-  compare_prompts(conversation, chat, ranges, weights, where, row);
+  row.not_rendered = not_rendered(chat, learnt, is_rewritten);
+  PromptChecks checks;
+  compare_prompts(conversation, chat, ranges, weights, where, checks, row);
   for (const SupervisedRange& range : ranges) {
     if (range.message_index < 0) continue;
     const auto message = static_cast<size_t>(range.message_index);
     if (!chat.messages[message].shown_whole() && !is_rewritten[message]) row.partly_shown = true;
-    if (row.turn_end_problem.empty()) row.turn_end_problem = turn_end(chat, range, tokenizer_).problem(tokenizer_);
+    if (row.turn_end_problem.empty() && !range.end_left_out)
+      row.turn_end_problem = turn_end(chat, range, tokenizer_).problem(tokenizer_);
   }
   row.doubled_bos = begins_with_two_bos(row.sample.input_ids, tokenizer_.special_tokens());
   row.other_roles_ask =
       conversation.other_roles_ask && (train_on_ == TrainOn::kAssistant || train_on_ == TrainOn::kLast);
   if (history_rewrites_ == HistoryRewrites::kExpand) {
     for (const RewrittenTurns& turns : rewritten) {
-      Sample sample = expanded(conversation, turns, completion_begin, where, row);
+      Sample sample = expanded(conversation, turns, completion_begin, where, checks, row);
       if (sample.supervised() > 0) row.expanded.push_back(std::move(sample));
     }
   }

@@ -54,6 +54,8 @@ struct ChatEncoderOptions {
   std::string chat_template_name = "chat_template";
   /// Trains on an empty think block that the template inserts, unless the header of answers contains it.
   bool learn_empty_thinking = false;
+  /// Encodes special tokens that stand in the text of messages as text, not as these tokens (think tags excepted).
+  bool split_special_tokens = false;
   /// Variables of the template, in addition to bos_token etc.; those of a row take precedence.
   JsonObject chat_template_kwargs = {};
   /// For text that is not a chat: whether to add bos before it (unset: as the tokenizer does) and eos after it.
@@ -83,6 +85,13 @@ class ChatEncoder {
     float weight;
   };
 
+  /// The comparisons of one row. Each renders the messages before an answer: after some of them, answers count as the
+  /// last one that was compared, so that the time of a row grows with its length.
+  struct PromptChecks {
+    size_t rendered = 0;
+    std::optional<PromptDifference> last = {};
+  };
+
   const ChatTemplate& template_for(const Conversation& conversation, const std::string& where) const;
   ChatInput input_of(const Conversation& conversation, size_t count) const;
   /// Renders the first `count` messages.
@@ -92,15 +101,19 @@ class ChatEncoder {
                                          size_t completion_begin) const;
   static std::vector<WeightedRange> weighted(const RenderedChat& chat, const std::vector<SupervisedRange>& ranges,
                                              const Conversation& conversation, const std::vector<float>& weights);
-  Sample masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts) const;
+  Sample masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts,
+                std::string* control_tokens = nullptr) const;
   Sample expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
-                  const std::string& where, EncodedRow& row) const;
+                  const std::string& where, PromptChecks& checks, EncodedRow& row) const;
   void compare_prompts(const Conversation& conversation, const RenderedChat& chat,
                        const std::vector<SupervisedRange>& ranges, const std::vector<float>& weights,
-                       const std::string& where, EncodedRow& row) const;
+                       const std::string& where, PromptChecks& checks, EncodedRow& row) const;
+  std::string control_tokens_in(const RenderedChat& chat, const Encoding& encoding) const;
 
   const Tokenizer& tokenizer_;
   TrainOn train_on_;
+  bool split_special_tokens_;
+  std::vector<int32_t> control_ids_;  // special tokens without think tags, ascending
   HistoryRewrites history_rewrites_;
   JsonObject variables_;
   MaskOptions mask_;

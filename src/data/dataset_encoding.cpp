@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -87,6 +88,7 @@ Json inputs_of(const DatasetEntry& entry, const DataOptions& options, ContentHas
           {"chat_template_hash", chat.chat_template.empty() ? "" : hash_text(xxh64(chat.chat_template))},
           {"chat_template_kwargs", chat.chat_template_kwargs},
           {"learn_empty_thinking", chat.learn_empty_thinking},
+          {"split_special_tokens", chat.split_special_tokens},
           {"train_on", name_of(chat.train_on)},
           {"history_rewrites", static_cast<int>(chat.history_rewrites)},
           {"max_length", options.max_length},
@@ -166,8 +168,10 @@ class DatasetEncoding {
   void encode(const RowBatch& batch) {
     encoded_.assign(batch.rows.size(), {});
     std::vector<std::exception_ptr> errors(batch.rows.size());
+    std::atomic<size_t> first_bad = batch.rows.size();  // rows after it are not needed, and may take long to fail too
     context_.pool.parallel_for(static_cast<int64_t>(batch.rows.size()), [&](int64_t index, int) {
       const auto i = static_cast<size_t>(index);
+      if (i > first_bad.load(std::memory_order_relaxed)) return;
       try {
         const std::string where = batch.rows[i].where();
         std::vector<std::string> unused;
@@ -176,6 +180,8 @@ class DatasetEncoding {
         encoded_[i].unused_columns = std::move(unused);
       } catch (...) {
         errors[i] = std::current_exception();
+        for (size_t bad = first_bad; i < bad && !first_bad.compare_exchange_weak(bad, i);) {
+        }
       }
     });
     for (const std::exception_ptr& error : errors) {

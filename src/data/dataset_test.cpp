@@ -390,6 +390,14 @@ TEST_F(DatasetBuilding, WarningsAreCountedOnce) {
                                                HasSubstr("chat.jsonl:4"))));
 }
 
+TEST_F(DatasetBuilding, ToolsThatTheTemplateDoesNotShowAreCounted) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], )"
+                          R"("tools": [{"type": "function", "function": {"name": "f"}}]})";
+  give(chat_rows(3) + row + "\n" + row + "\n");
+  EXPECT_THAT(build().warnings, ElementsAre(AllOf(HasSubstr("the template renders no tools"),
+                                                  HasSubstr("2 rows, first: "), HasSubstr("chat.jsonl:4"))));
+}
+
 TEST_F(DatasetBuilding, PreviewShowsTheTextAndWhatIsLearnt) {
   give(chat_row("Wie spät?", "Élan vital ✓"));
   const TrainingData data = build();

@@ -78,7 +78,7 @@ std::vector<TrainDetail> train_detail_of(const Json& json, const std::string& co
 namespace {
 
 /// The keys of a message's loss weight.
-constexpr std::array<std::string_view, 4> kWeightKeys = {"train", "weight", "loss", "loss_mask"};
+constexpr std::array<std::string_view, 5> kWeightKeys = {"train", "weight", "loss", "loss_mask", "loss_weight"};
 
 constexpr std::string_view kFunctionCall = "function_call";
 
@@ -114,6 +114,41 @@ Json unwrapped(const Json& value) {
   if (nested_too_deep(text)) return nullptr;
   Json parsed = Json::parse(text, nullptr, false);
   return parsed.is_discarded() ? Json(nullptr) : parsed;
+}
+
+enum class PartKind { kText, kThoughts, kCalls, kOther };
+
+PartKind kind_of_part(const Json& part) {
+  constexpr std::array<std::pair<std::string_view, PartKind>, 7> kTypes = {{{"text", PartKind::kText},
+                                                                            {"reasoning", PartKind::kThoughts},
+                                                                            {"thinking", PartKind::kThoughts},
+                                                                            {"tool_call", PartKind::kCalls},
+                                                                            {"tool_calls", PartKind::kCalls},
+                                                                            {"function", PartKind::kCalls},
+                                                                            {"function_call", PartKind::kCalls}}};
+  if (part.is_string()) return PartKind::kText;
+  if (!part.is_object()) return PartKind::kOther;
+  const auto type = part.find("type");
+  if (type == part.end() || type->is_null()) return PartKind::kText;
+  for (const auto& [known, kind] : kTypes) {
+    if (type->is_string() && type->get_ref<const std::string&>() == known) return kind;
+  }
+  return PartKind::kOther;
+}
+
+/// What a part says: the part itself if it is text, its `text`, its `value` (LLaMA-Factory) or the member with the name
+/// of its type. Null if it has none.
+const Json* value_of_part(const Json& part) {
+  if (part.is_string()) return &part;
+  const auto member = [&](const std::string& key) -> const Json* {
+    const auto found = part.find(key);
+    return found == part.end() || found->is_null() ? nullptr : &*found;
+  };
+  const Json* value = member("text");
+  const auto type = part.find("type");
+  if (type == part.end() || !type->is_string()) return value;
+  if (!value) value = member("value");
+  return value ? value : member(type->get_ref<const std::string&>());
 }
 
 }  // namespace
@@ -191,13 +226,15 @@ void MessageReader::add(const Json& message, const std::string& name) {
   Json kept = Json::object();
   for (const auto& [key, value] : ours.items()) {
     if (std::find(kWeightKeys.begin(), kWeightKeys.end(), key) != kWeightKeys.end()) continue;
+    if (value.is_null() && key != "content") continue;  // as if it were missing
+    if (key != "content") refuse_second(kept, key, name);
     if (key == "role") {
       kept[key] = call ? "assistant" : role;
     } else if (key == "content" && call) {
-      kept["content"] = "";
+      kept["content"] = nullptr;
       kept["tool_calls"] = calls_of(value, name);
     } else if (key == "content" && value.is_array()) {
-      kept[key] = joined_parts(value, name);
+      read_parts(value, name, kept);
     } else if (key == "tool_calls" && value.is_string()) {
       kept[key] = columns_.list_of(name + ".tool_calls", value, "a list of calls");
     } else {
@@ -229,33 +266,48 @@ void MessageReader::check_content(const Json& message, const std::string& name) 
   const bool has_content = content != message.end() && !content->is_null();
   if (has_content && !content->is_string()) columns_.fail_type(name + ".content", "text", *content);
   for (auto key : {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking"}) {
-    if (has_content || message.contains(key)) return;
+    if (has_content || (message.contains(key) && !message[key].is_null())) return;
   }
   columns_.fail(fmt::format("{} has neither content nor tool calls", name),
                 fmt::format("it has the keys: {}", column_names(message)));
 }
 
-/// Joins [{"type": "text", "text": "a"}, …] to one text: templates that accept parts write them without a separator.
-std::string MessageReader::joined_parts(const Json& parts, const std::string& name) const {
-  std::string text;
+/// Throws if the message has `key` already, from a part of its content or beside it.
+void MessageReader::refuse_second(const Json& message, const std::string& key, const std::string& name) const {
+  const auto found = message.find(key);
+  if (found == message.end() || found->is_null()) return;
+  columns_.fail(fmt::format("{} has '{}' and a part of content that is one", name, key), "keep one of them");
+}
+
+/// Reads [{"type": "text", "text": "a"}, …]: texts are joined, since templates that accept parts write them without a
+/// separator; thoughts and calls (LLaMA-Factory's v1) become reasoning_content and tool_calls.
+void MessageReader::read_parts(const Json& parts, const std::string& name, Json& message) const {
+  std::optional<std::string> text, thoughts;
+  Json calls = Json::array();
   for (const Json& part : parts) {
-    if (part.is_string()) {
-      text += part.get_ref<const std::string&>();
+    const PartKind kind = kind_of_part(part);
+    const Json* value = kind == PartKind::kOther ? nullptr : value_of_part(part);
+    if (kind == PartKind::kCalls && value) {
+      for (Json& call : calls_of(*value, name)) calls.push_back(std::move(call));
       continue;
     }
-    auto found = part.is_object() ? part.find("text") : part.end();
-    const bool typed = part.is_object() && part.value("type", Json("text")) == "text";
-    if (typed && found == part.end() && part.contains("type")) found = part.find("value");  // as in LLaMA-Factory
-    const bool is_text = typed && found != part.end() && found->is_string();
-    if (!is_text) {
-      columns_.fail(fmt::format("{}.content has a part that is not text; images and other media are not trained in "
-                                "this version",
-                                name),
-                    R"(keep only parts of the form {"type": "text", "text": …})");
+    if (!value || !value->is_string()) {
+      columns_.fail(
+          fmt::format("{}.content has a part that is not text; images and other media are not trained in "
+                      "this version",
+                      name),
+          R"(keep only parts of the form {"type": "text", "text": …}, and of the types reasoning and tool_call)");
     }
-    text += found->get_ref<const std::string&>();
+    std::optional<std::string>& joined = kind == PartKind::kThoughts ? thoughts : text;
+    joined = joined.value_or("") + value->get_ref<const std::string&>();
   }
-  return text;
+  const auto put = [&](const char* key, Json value) {
+    refuse_second(message, key, name);
+    message[key] = std::move(value);
+  };
+  message["content"] = text ? Json(std::move(*text)) : thoughts || !calls.empty() ? Json() : Json("");
+  if (thoughts) put("reasoning_content", std::move(*thoughts));
+  if (!calls.empty()) put("tool_calls", std::move(calls));
 }
 
 /// Removes the key `train_detail` from the message and parses it.
@@ -278,7 +330,7 @@ std::optional<float> MessageReader::weight_of(const Json& message, const std::st
     const float factor = loss_factor(*found, columns_, fmt::format("{}.{}", name, key));
     if (weight && *weight != factor) {
       columns_.fail(fmt::format("{} has two different loss weights", name),
-                    "keep one of train, weight, loss and loss_mask");
+                    fmt::format("keep one of {}", fmt::join(kWeightKeys, ", ")));
     }
     weight = factor;
   }

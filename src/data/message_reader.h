@@ -44,7 +44,8 @@ class MessageReader {
   std::string role_of(const Json& message, const std::string& name) const;
   void check_content(const Json& message, const std::string& name) const;
   Json calls_of(const Json& content, const std::string& name) const;
-  std::string joined_parts(const Json& parts, const std::string& name) const;
+  void refuse_second(const Json& message, const std::string& key, const std::string& name) const;
+  void read_parts(const Json& parts, const std::string& name, Json& message) const;
   std::vector<TrainDetail> details_of(Json& message, const std::string& name) const;
   std::optional<float> weight_of(const Json& message, const std::string& name) const;
 

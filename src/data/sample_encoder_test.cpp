@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <ctime>
+
 #include "data/chat_encoder.h"
 #include "data/data_testing.h"
 #include "data/message_reader.h"
@@ -224,6 +226,63 @@ TEST(ChatMasking, WhatTheTemplateShowsNowhereIsReported) {
   EXPECT_EQ(learnt(row), "one<|im_end|>");
   EXPECT_TRUE(row.partly_shown);
   EXPECT_FALSE(row.history_rewritten);
+}
+
+TEST(ChatMasking, RolesCallsAndToolsThatTheTemplateShowsNowhereAreNamed) {
+  const char* source =
+      "{% for m in messages %}{% if m.role in ['system', 'user', 'assistant'] %}<|im_start|>{{ m.role }}\n{{ m.content "
+      "}}"
+      "<|im_end|>\n{% endif %}{% endfor %}";
+  const auto missing = [&](const std::string& row) {
+    return encoded(&qwen(), row, SampleFormat::kMessages, {.chat_template = source}).not_rendered;
+  };
+  EXPECT_THAT(missing(R"({"messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "q"},
+      {"role": "assistant", "content": "a"}]})"),
+              testing::ElementsAre(AllOf(HasSubstr("the role 'developer' is rendered nowhere"),
+                                         HasSubstr("column_mapping: {roles: {system: developer}}"))));
+  EXPECT_THAT(missing(R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "assistant", "content": "a"}], "tools": [{"type": "function", "function": {"name": "f"}}]})"),
+              testing::ElementsAre(HasSubstr("renders no tools"), HasSubstr("renders no tool calls")));
+  EXPECT_THAT(missing(kTwoTurns), testing::IsEmpty());
+}
+
+TEST(ChatMasking, ControlTokensInTheTextOfMessagesAreNamedAndMayBeText) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "q <|im_end|>"},
+      {"role": "assistant", "content": "<|im_end|>a"}]})";
+  const EncodedRow named = chat(row);
+  EXPECT_THAT(named.control_tokens, AllOf(HasSubstr("'<|im_end|>'"), HasSubstr("split_special_tokens: true")));
+  EXPECT_EQ(std::count(named.sample.input_ids.begin(), named.sample.input_ids.end(), 4098), 4);
+  const EncodedRow text = encoded(&qwen(), row, SampleFormat::kMessages, {.split_special_tokens = true});
+  EXPECT_EQ(text.control_tokens, "");
+  EXPECT_EQ(std::count(text.sample.input_ids.begin(), text.sample.input_ids.end(), 4098), 2);
+  EXPECT_EQ(learnt(text), "<|im_end|>a<|im_end|>");
+  EXPECT_EQ(chat(kTwoTurns).control_tokens, "");
+}
+
+TEST(ChatMasking, ATemplateThatTakesTooManyStepsForAPromptIsRefused) {
+  const std::string source =
+      "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}"
+      "{% for i in range(99999) %}{% set x = range(99999) %}{% endfor %}{% endif %}";
+  EXPECT_THAT(refusal([&] { encoded(&qwen(), kTwoTurns, SampleFormat::kMessages, {.chat_template = source}); }),
+              HasSubstr("takes too many steps"));
+}
+
+TEST(ChatMasking, ALongChatTakesTimeInProportionToItsMessages) {
+  const auto seconds = [](int turns) {
+    Json messages = Json::array();
+    for (int i = 0; i < turns; ++i) {
+      messages.push_back({{"role", "user"}, {"content", "a"}});
+      messages.push_back({{"role", "assistant"}, {"content", "b"}});
+    }
+    const std::string row = Json{{"messages", std::move(messages)}}.dump();
+    const std::clock_t begin = std::clock();
+    EXPECT_EQ(chat(row).answers, turns);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  seconds(100);
+  const double few = seconds(500);
+  EXPECT_LT(seconds(4000), 8 * 3 * few) << "8 times as many messages; with all spans for each message 64 times";
 }
 
 TEST(ChatMasking, ThoughtsInTheContentAreNotMissedForTheTagsThatTheTemplateWritesItself) {

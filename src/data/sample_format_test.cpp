@@ -209,11 +209,47 @@ TEST(ShareGpt, SpeakersBecomeRoles) {
           {"from": "gpt", "value": "a", "train": false}]})");
   EXPECT_EQ(chat.messages.dump(),
             R"([{"role":"system","content":"S"},{"role":"user","content":"q"},)"
-            R"({"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f",)"
+            R"({"role":"assistant","content":null,"tool_calls":[{"type":"function","function":{"name":"f",)"
             R"("arguments":{"z":1,"a":2}}}]},{"role":"tool","content":"42"},{"role":"assistant","content":"a"}])");
   EXPECT_THAT(chat.weights, ElementsAre(1, 1, 0.5f, 1, 0));
   EXPECT_EQ(chat.tools.dump(), R"([{"name":"f"}])");
   EXPECT_FALSE(chat.other_roles_ask);
+}
+
+TEST(MessageParts, ThoughtsAndCallsOfLlamaFactoryAreRead) {
+  const auto read = [](const std::string& content) {
+    return formatted<Conversation>(R"({"messages": [{"role": "assistant", "content": )" + content + "}]}",
+                                   SampleFormat::kMessages)
+        .messages.dump();
+  };
+  EXPECT_EQ(
+      read(R"([{"type": "reasoning", "value": "hm"}, {"type": "text", "value": "a"}, {"type": "text", "text": "b"}])"),
+      R"([{"role":"assistant","content":"ab","reasoning_content":"hm"}])");
+  EXPECT_EQ(read(R"([{"type": "reasoning", "value": "hm"},
+                     {"type": "tool_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+                     {"type": "function", "value": {"name": "g"}}])"),
+            R"([{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[)"
+            R"({"type":"function","function":{"name":"f","arguments":{"x":1}}},)"
+            R"({"type":"function","function":{"name":"g"}}]}])");
+  EXPECT_EQ(read(R"([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": null, "value": "a"}])"),
+            R"([{"role":"assistant","content":"a","reasoning_content":"hm"}])");
+  const auto error = [](const std::string& message) {
+    return error_of(R"({"messages": [)" + message + "]}", SampleFormat::kMessages);
+  };
+  EXPECT_THAT(error(R"({"role": "user", "content": [{"type": "image_url", "value": "x"}]})"),
+              HasSubstr("has a part that is not text"));
+  EXPECT_THAT(
+      error(R"({"role": "assistant", "reasoning_content": "r", "content": [{"type": "reasoning", "value": "s"}]})"),
+      HasSubstr("has 'reasoning_content' and a part of content that is one"));
+  EXPECT_THAT(error(R"({"role": "assistant", "content": null, "tool_calls": null})"),
+              HasSubstr("has neither content nor tool calls"));
+}
+
+TEST(MessageParts, LossWeightIsLlamaFactorysName) {
+  const Conversation chat = formatted<Conversation>(
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "loss_weight": 0.0}]})",
+      SampleFormat::kMessages);
+  EXPECT_THAT(chat.weights, ElementsAre(1, 0));
 }
 
 TEST(ShareGpt, EverySpeakerIsKnown) {

@@ -47,7 +47,8 @@ void RowsReport::add_notice(const RowNotice& added) {
     known.rows += added.rows;
     return;
   }
-  notices.push_back(added);
+  constexpr size_t kMost = 64;  // notices may contain words of the data
+  if (notices.size() < kMost) notices.push_back(added);
 }
 
 void RowsReport::add_difference(const AskedOtherwise& added) {

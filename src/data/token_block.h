@@ -132,8 +132,12 @@ struct EncodedRow {
   bool masked_by_data = false;
   /// The problem with the end of an answer; empty: none.
   std::string turn_end_problem = {};
-  bool doubled_bos = false;        ///< the text begins with two bos tokens
-  bool partly_shown = false;       ///< the template omits characters of a supervised message
+  bool doubled_bos = false;   ///< the text begins with two bos tokens
+  bool partly_shown = false;  ///< the template omits characters of a supervised message
+  /// Messages, calls and tools that the template renders nowhere: a sentence for each kind.
+  std::vector<std::string> not_rendered = {};
+  /// Control tokens in the text of messages, encoded as such: a sentence; empty: none.
+  std::string control_tokens = {};
   bool history_rewritten = false;  ///< the template renders a supervised answer differently once more messages follow
   int64_t answers = 0;             ///< supervised answers, compared with the prompt at inference
   std::vector<PromptDifference> prompt_differences = {};  ///< of the answers whose prompt at inference differs

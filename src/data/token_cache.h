@@ -66,7 +66,7 @@ class ContentHashes {
 };
 
 /// Increase when this program encodes rows or writes blocks differently than before.
-inline constexpr int kEncodingVersion = 2;
+inline constexpr int kEncodingVersion = 3;
 
 /// Describes the differences between two objects: "max_length is 2048, was 4096; data/a.jsonl has changed". Members
 /// with hashes end in "_hash" or are in an object of hashes by path.

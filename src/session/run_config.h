@@ -98,6 +98,7 @@ struct RunConfig {
     std::string chat_template_file;
     JsonObject chat_template_kwargs = {};  ///< variables for the template, any JSON
     bool learn_empty_thinking = false;     ///< learn a think block that the template puts in empty
+    bool split_special_tokens = false;     ///< special tokens in the text of messages are text
     JsonObject special_tokens = {};        ///< bos_token, eos_token, pad_token, unk_token in other roles
     std::vector<std::string> eot_tokens;   ///< further tokens that end a turn
     std::optional<bool> add_bos_token;     ///< of text that is no chat; unset: as the tokenizer has it

@@ -19,11 +19,6 @@ bool is_answer(const Span& span, int message) {
          (span.kind == SpanKind::kContent || span.kind == SpanKind::kReasoning || span.kind == SpanKind::kToolCall);
 }
 
-/// Spans [first, last] of a message's own characters, with the template's text between them.
-struct AnswerSpans {
-  size_t first, last;
-};
-
 /// The end of a supervised completion: the end of the text, without white space after a token that ends a turn.
 size_t completion_end(std::string_view text, const MaskOptions& options) {
   const size_t last = text.find_last_not_of(kBlanks);
@@ -41,15 +36,64 @@ struct Found {
   size_t begin, end;
 };
 
+/// The earliest of `tokens` in `text`; of those at the same position the longest.
+std::optional<Found> earliest(std::string_view text, const std::vector<std::string>& tokens) {
+  std::optional<Found> best;
+  for (const std::string& token : tokens) {
+    const size_t at = token.empty() ? std::string_view::npos : text.find(token);
+    if (at == std::string_view::npos) continue;
+    const Found found{at, at + token.size()};
+    if (!best || found.begin < best->begin || (found.begin == best->begin && found.end > best->end)) best = found;
+  }
+  return best;
+}
+
+/// The longest of `tokens` that `text` begins with, ignoring white space.
+std::optional<Found> leading(std::string_view text, const std::vector<std::string>& tokens) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return std::nullopt;
+  std::optional<Found> best;
+  for (const std::string& token : tokens) {
+    if (token.empty() || !text.substr(begin).starts_with(token)) continue;
+    if (!best || best->end < begin + token.size()) best = Found{begin, begin + token.size()};
+  }
+  return best;
+}
+
+/// The token that ends the turn in the text that a template writes after an answer; empty if there is none.
+std::string end_in(std::string_view text, const MaskOptions& options) {
+  std::optional<Found> end = earliest(text, options.end_tokens);
+  if (!end) end = earliest(text, options.special_tokens);
+  return end ? std::string(text.substr(end->begin, end->end - end->begin)) : "";
+}
+
+bool is_end_token(std::string_view token, const MaskOptions& options) {
+  return std::find(options.end_tokens.begin(), options.end_tokens.end(), token) != options.end_tokens.end();
+}
+
+bool is_template_text(const Span& span) { return span.kind == SpanKind::kTemplate || span.kind == SpanKind::kVariable; }
+
 class Masker {
  public:
-  Masker(const RenderedChat& chat, const MaskOptions& options) : chat_(chat), options_(options), text_(chat.text) {}
+  Masker(const RenderedChat& chat, const MaskOptions& options) : chat_(chat), options_(options), text_(chat.text) {
+    spans_of_.resize(chat.messages.size());
+    others_before_.reserve(chat.spans.size() + 1);
+    others_before_.push_back(0);
+    for (size_t i = 0; i < chat.spans.size(); ++i) {
+      const int message = chat.spans[i].message_index;
+      if (message >= 0) spans_of_[static_cast<size_t>(message)].push_back(i);
+      others_before_.push_back(others_before_.back() + (message >= 0 ? 1 : 0));
+    }
+    const std::string followed = end_in(chat.ends.followed, options);
+    if (!is_end_token(followed, options) && is_end_token(end_in(chat.ends.last, options), options)) {
+      end_in_history_ = followed;
+    }
+  }
 
   std::vector<SupervisedRange> answers(int message) const {
     std::vector<SupervisedRange> ranges;
-    const bool owned = std::any_of(chat_.spans.begin(), chat_.spans.end(), [&](const Span& span) {
-      return span.message_index == message && (span.kind == SpanKind::kTemplate || span.kind == SpanKind::kVariable);
-    });
+    const std::vector<size_t>& own = spans_of_[static_cast<size_t>(message)];
+    const bool owned = std::any_of(own.begin(), own.end(), [&](size_t i) { return is_template_text(chat_.spans[i]); });
     for (const AnswerSpans& spans : groups(message)) {
       SupervisedRange range;
       range.message_index = message;
@@ -61,19 +105,24 @@ class Masker {
   }
 
  private:
+  /// Spans [first, last] of a message's own characters, with the template's text between them.
+  struct AnswerSpans {
+    size_t first, last;
+  };
+
   /// The message's own spans, split where text of other messages is between two of them.
   std::vector<AnswerSpans> groups(int message) const {
     std::vector<AnswerSpans> groups;
     bool parted = true;
-    for (size_t i = 0; i < chat_.spans.size(); ++i) {
+    size_t next = 0;  // after the previous span of the message
+    for (const size_t i : spans_of_[static_cast<size_t>(message)]) {
       const Span& span = chat_.spans[i];
-      if (is_answer(span, message)) {
-        if (parted) groups.push_back({i, i});
-        groups.back().last = i;
-        parted = false;
-      } else if (span.kind == SpanKind::kQuote || (span.message_index != message && span.message_index != -1)) {
-        parted = true;
-      }
+      if (others_before_[i] > others_before_[next] || span.kind == SpanKind::kQuote) parted = true;
+      next = i + 1;
+      if (!is_answer(span, message)) continue;
+      if (parted) groups.push_back({i, i});
+      groups.back().last = i;
+      parted = false;
     }
     return groups;
   }
@@ -106,9 +155,10 @@ class Masker {
     const std::string_view header = *chat_.answer_header;
     const std::string_view unthinking = without_closed_thinking(header);
     for (std::string_view candidate : {header, unthinking}) {
-      if (candidate.empty() || candidate.size() > first) continue;
-      const size_t at = text_.rfind(candidate, first - candidate.size());
-      if (at != std::string_view::npos && at + candidate.size() >= lead_begin) return at + candidate.size();
+      if (candidate.empty()) continue;
+      const size_t from = lead_begin - std::min(lead_begin, candidate.size());
+      const size_t at = text_.substr(from, first - from).rfind(candidate);
+      if (at != std::string_view::npos) return from + at + candidate.size();
     }
     return part_of_header_end(unthinking, lead_begin, first);
   }
@@ -148,29 +198,13 @@ class Masker {
     return begin + end;
   }
 
-  /// The earliest of `tokens` in `text`; of those at the same position the longest.
-  static std::optional<Found> earliest(std::string_view text, const std::vector<std::string>& tokens) {
-    std::optional<Found> best;
-    for (const std::string& token : tokens) {
-      const size_t at = token.empty() ? std::string_view::npos : text.find(token);
-      if (at == std::string_view::npos) continue;
-      const Found found{at, at + token.size()};
-      if (!best || found.begin < best->begin || (found.begin == best->begin && found.end > best->end)) best = found;
-    }
-    return best;
+  static std::optional<Found> moved(std::optional<Found> found, size_t by) {
+    return found ? std::optional(Found{found->begin + by, found->end + by}) : std::nullopt;
   }
 
-  /// A special token directly after byte `at`, ignoring white space.
-  std::optional<Found> directly_behind(size_t at) const {
-    const size_t begin = std::min(text_.find_first_not_of(kBlanks, at), text_.size());
-    std::optional<Found> best;
-    for (const auto* tokens : {&options_.end_tokens, &options_.special_tokens}) {
-      for (const std::string& token : *tokens) {
-        if (token.empty() || !text_.substr(begin).starts_with(token)) continue;
-        if (!best || best->end < begin + token.size()) best = Found{begin, begin + token.size()};
-      }
-    }
-    return best;
+  /// One of `tokens` directly after byte `at`, ignoring white space.
+  std::optional<Found> directly_behind(size_t at, const std::vector<std::string>& tokens) const {
+    return moved(leading(text_.substr(at), tokens), at);
   }
 
   void set_end(size_t last_span, int message, bool owned, SupervisedRange& range) const {
@@ -180,27 +214,65 @@ class Masker {
       tail_end = chat_.spans[next_span].end;
     }
     const std::string_view tail = text_.substr(last, tail_end - last);
-    std::optional<Found> end;
-    if (owned) end = earliest(tail, options_.end_tokens);
-    if (owned && !end) end = earliest(tail, options_.special_tokens);
-    if (end) end = Found{end->begin + last, end->end + last};
     const size_t tail_text_end = tail.find_last_not_of(kBlanks);
     const bool only_blanks = tail_text_end == std::string_view::npos;
-    if (!end && (only_blanks || !owned)) end = directly_behind(last);
+    std::optional<Found> end;
+    if (owned) {
+      end = moved(earliest(tail, options_.end_tokens), last);
+      // The token of the next role, before tokens of this one: "</tool_call>" does not end a turn.
+      const bool may_follow = next_span < chat_.spans.size() && is_template_text(chat_.spans[next_span]);
+      if (!end && may_follow) end = directly_behind(tail_end, options_.end_tokens);
+      if (!end) end = moved(earliest(tail, options_.special_tokens), last);
+    }
+    if (!end && (only_blanks || !owned)) end = directly_behind(last, options_.end_tokens);
+    // A special token that another message begins with is its role's, and ends nothing unless generation stops at it.
+    const bool of_another = owned && next_span < chat_.spans.size() && chat_.spans[next_span].message_index >= 0;
+    if (!end && (only_blanks || !owned) && !of_another) end = directly_behind(last, options_.special_tokens);
     range.ends_turn = end.has_value();
     range.turn_end_begin = end ? end->begin : last;
-    const bool runs_out = next_span == chat_.spans.size() || chat_.spans[next_span].kind == SpanKind::kTemplate ||
-                          chat_.spans[next_span].kind == SpanKind::kVariable;
+    const bool runs_out = next_span == chat_.spans.size() || is_template_text(chat_.spans[next_span]);
     const bool closes = owned && !only_blanks && runs_out;  // "</tool_call>" where no token ends the turn
     range.end = end ? end->end : closes ? last + tail_text_end + 1 : last;
+    const bool goes_on = static_cast<size_t>(message) + 1 < chat_.messages.size();
+    if (!end_in_history_ || (!end && !goes_on)) return;
+    const std::string_view found = end ? text_.substr(end->begin, end->end - end->begin) : std::string_view();
+    if (found != *end_in_history_) return;
+    if (end) range.end = range.turn_end_begin;
+    range.ends_turn = false;
+    range.end_left_out = true;
   }
 
   const RenderedChat& chat_;
   const MaskOptions& options_;
   std::string_view text_;
+  std::vector<std::vector<size_t>> spans_of_;  // [messages] their spans, ascending
+  std::vector<size_t> others_before_;          // [spans + 1] number of spans before that belong to any message
+  /// What ends answers only while the conversation goes on: a special token that is not an end token, or nothing ("").
+  std::optional<std::string> end_in_history_;
 };
 
 }  // namespace
+
+void complete_last_answer(RenderedChat& chat, const MaskOptions& options) {
+  if (chat.messages.empty() || chat.messages.back().role != "assistant") return;
+  const auto message = static_cast<int>(chat.messages.size() - 1);
+  const bool calls = chat.messages.back().tool_calls.rendered > 0;
+  const std::string_view next = calls ? chat.ends.next_result : chat.ends.next_question;
+  const std::optional<Found> stop = leading(next, options.end_tokens);
+  if (!stop) return;
+  size_t tail_begin = chat.text.size();
+  bool answered = false;
+  for (size_t i = chat.spans.size(); i > 0 && !answered; --i) {
+    const Span& span = chat.spans[i - 1];
+    answered = is_answer(span, message);
+    if (!answered && (span.message_index != message || !is_template_text(span))) return;
+    if (!answered) tail_begin = span.begin;
+  }
+  if (!answered || earliest(std::string_view(chat.text).substr(tail_begin), options.end_tokens)) return;
+  const size_t begin = chat.text.size();
+  chat.text += next.substr(0, stop->end);
+  chat.spans.push_back({begin, chat.text.size(), message, SpanKind::kTemplate});
+}
 
 std::vector<SupervisedRange> supervised_ranges(const RenderedChat& chat, const MaskOptions& options) {
   if (options.train_on == TrainOn::kAll) {
@@ -251,22 +323,44 @@ MaskOptions mask_options(const Tokenizer& tokenizer, TrainOn train_on) {
   return options;
 }
 
+namespace {
+
+/// " '</s>'", or nothing without one.
+std::string eos_of(const Tokenizer& tokenizer) {
+  const std::optional<int32_t> eos = tokenizer.special_tokens().eos;
+  const auto token = eos ? tokenizer.id_to_token(*eos) : std::nullopt;
+  return token ? fmt::format(" '{}'", *token) : "";
+}
+
+}  // namespace
+
 bool begins_with_two_bos(std::span<const int32_t> ids, const SpecialTokens& special) {
   return special.bos && ids.size() > 1 && ids[0] == *special.bos && ids[1] == *special.bos;
 }
 
 std::string TurnEnd::problem(const Tokenizer& tokenizer) const {
-  if (text.empty())
-    return "the template ends an answer without an end-of-turn token, so the model does not learn to stop";
   if (!learnt) {
-    return fmt::format("the template ends an answer with '{}', which is {} tokens and not one of the tokenizer's own",
-                       text, ids.size());
+    const std::string problem =
+        text.empty() ? "the template ends an answer without an end-of-turn token, so the model does not learn to stop"
+                     : fmt::format(
+                           "the template ends an answer with '{}', which is {} tokens and not one of the "
+                           "tokenizer's own",
+                           text, ids.size());
+    if (next_turn.empty()) {
+      return fmt::format("{}; give a chat_template that writes eos_token{} after an answer", problem,
+                         eos_of(tokenizer));
+    }
+    return fmt::format(
+        "{}; the next question begins with '{}': with eot_tokens: ['{}'] answers learn it, and generation "
+        "stops there",
+        problem, next_turn, next_turn);
   }
   if (stops || ids.empty()) return {};
+  const std::string token = tokenizer.id_to_token(ids.back()).value_or("?");
   return fmt::format(
-      "answers end with '{}', which is neither eos_token nor in eos_token_id of generation_config.json, so "
-      "generation will not stop there",
-      tokenizer.id_to_token(ids.back()).value_or("?"));
+      "answers end with '{0}', which is neither eos_token nor in eos_token_id of generation_config.json, so generation "
+      "will not stop there; set eot_tokens: ['{0}']",
+      token);
 }
 
 TurnEnd turn_end(const RenderedChat& chat, const SupervisedRange& range, const Tokenizer& tokenizer) {
@@ -276,6 +370,13 @@ TurnEnd turn_end(const RenderedChat& chat, const SupervisedRange& range, const T
   end.learnt = range.ends_turn;
   const auto& stop = tokenizer.special_tokens().stop;
   end.stops = !end.ids.empty() && std::find(stop.begin(), stop.end(), end.ids.back()) != stop.end();
+  if (!end.learnt) {
+    const std::vector<std::string> special = mask_options(tokenizer, TrainOn::kAssistant).special_tokens;
+    if (const auto next = leading(chat.ends.next_question, special)) {
+      end.next_turn = chat.ends.next_question.substr(0, next->end);
+      end.next_turn.erase(0, next->begin);
+    }
+  }
   return end;
 }
 

@@ -39,6 +39,9 @@ struct SupervisedRange {
   size_t turn_end_begin = 0;  ///< [turn_end_begin, end): the end of turn, after the message's own last character
   int message_index = -1;     ///< the assistant message; -1 for kAll and kCompletion
   bool ends_turn = false;     ///< an end token or special token ends it: the model learns to stop
+  /// The template writes another end here than after the last answer, and generation does not stop at it: it is left
+  /// out.
+  bool end_left_out = false;
 };
 
 /// Returns the supervised ranges in order, without overlap. An answer's range contains
@@ -46,9 +49,15 @@ struct SupervisedRange {
 /// - the template's text between them, and the text before them that the model must write itself ("<think>\n",
 /// "<tool_call>"): after the header that generation starts with, and after a think block that the template closed
 /// without reasoning from the message (with learn_empty_thinking also that block);
-/// - the text after them up to the end-of-turn token; never the text after that token (the newline of ChatML).
-/// A message without rendered characters has no range.
+/// - the text after them up to the end-of-turn token; never the text after that token (the newline of ChatML). An end
+/// token may also be the first of the next message (GLM-4.5: the token of the next role). A special token that is not
+/// an end token is left out where the template writes an end token after the last answer instead (gpt-oss). A message
+/// without rendered characters has no range.
 std::vector<SupervisedRange> supervised_ranges(const RenderedChat& chat, const MaskOptions& options);
+
+/// Adds the end token that the template leaves to the next message, if the text ends with an answer without any: one
+/// that the next message, a question or (after a call) a tool's result, would begin with.
+void complete_last_answer(RenderedChat& chat, const MaskOptions& options);
 
 // The contract between tokenizer and chat template: the variables of a template, the beginning of a text, the end of a
 // turn.
@@ -69,8 +78,9 @@ struct TurnEnd {
   std::vector<int32_t> ids;  ///< its tokens
   bool learnt = false;       ///< the mask contains it as an end of turn, so the model learns to stop
   bool stops = false;        ///< generation stops at it: it is eos_token, or in eos_token_id of generation_config.json
+  std::string next_turn;     ///< the special token that a question after the answer begins with; may be empty
 
-  /// The problem with it, as one sentence for the user; empty if there is none.
+  /// The problem with it and what to do, as one sentence for the user; empty if there is none.
   std::string problem(const Tokenizer& tokenizer) const;
 };
 

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/untrusted_json.h"
 #include "text/jinja/template.h"
 #include "text/jinja/value.h"
 #include "text/thinking.h"
@@ -28,6 +29,10 @@ class ChatInputs {
   struct Origin {
     int message_index = -1;
     SpanKind kind = SpanKind::kTemplate;
+    bool of_tools = false;
+
+    /// Whether members that are null are left out: data tools write null for every member that other rows have.
+    bool drops_nulls() const { return message_index >= 0 || of_tools; }
   };
   Origin origin(jinja::SourceId source) const { return sources_[source].origin; }
 
@@ -45,6 +50,9 @@ class ChatInputs {
   jinja::Value convert(const Json& json, const Origin& origin, bool counted, int depth);
   jinja::Value convert_string(const std::string& text, const Origin& origin, bool counted);
   jinja::Value convert_message(const Json& message, int index);
+  jinja::Value convert_function(const Json& json, const Origin& origin, int depth);
+  jinja::Value convert_functions(const Json& list, const Origin& origin);
+  jinja::Value convert_arguments(const Json& json, const Origin& origin, int depth);
   std::vector<Span> run_spans(const jinja::MarkedString& text, std::vector<std::vector<bool>>& shown) const;
   void count_rendered(const std::vector<std::vector<bool>>& shown, RenderedChat& chat) const;
 
@@ -127,8 +135,8 @@ Value ChatInputs::convert(const Json& json, const Origin& origin, bool counted, 
   if (json.is_object()) {
     std::vector<std::pair<Value, Value>> entries;
     for (const auto& [name, item] : json.items()) {
-      const bool counts_below = counted || (origin.kind == SpanKind::kContent && name == "text") ||
-                                (origin.kind == SpanKind::kToolCall && (name == "name" || name == "arguments"));
+      if (item.is_null() && origin.drops_nulls()) continue;
+      const bool counts_below = counted || (origin.kind == SpanKind::kContent && name == "text");
       Value key = convert_string(name, origin, counted && origin.kind == SpanKind::kToolCall);
       entries.emplace_back(std::move(key), convert(item, origin, counts_below, depth + 1));
     }
@@ -143,6 +151,58 @@ Value ChatInputs::convert(const Json& json, const Origin& origin, bool counted, 
   return Value::none().with_source(source);
 }
 
+/// The arguments of a call: an object (or list), which templates may also read as its JSON; or a text that is not JSON.
+Value ChatInputs::convert_arguments(const Json& json, const Origin& origin, int depth) {
+  if (json.is_string()) {
+    const auto& text = json.get_ref<const std::string&>();
+    const Json parsed = text.find_first_not_of(" \t\r\n") == std::string::npos ? Json::object() : parse_json(text);
+    if (parsed.is_structured()) return convert(parsed, origin, true, depth).as_json_text();
+  }
+  const Value value = convert(json.is_null() ? Json::object() : json, origin, true, depth);
+  return json.is_string() ? value : value.as_json_text();
+}
+
+/// A call or a tool, or the function in it. Its name counts for Coverage, and so do the arguments of a call.
+Value ChatInputs::convert_function(const Json& json, const Origin& origin, int depth) {
+  constexpr int kDeepest = 3;  // in the list of calls: a call, its function
+  if (!json.is_object() || depth > kDeepest) return convert(json, origin, false, depth);
+  const SourceId source = add(origin);
+  const bool is_call = origin.kind == SpanKind::kToolCall;
+  std::vector<std::pair<Value, Value>> entries;
+  bool has_arguments = false;
+  const auto put = [&](const std::string& name, const auto& convert_item) {
+    Value key = convert_string(name, origin, false);
+    entries.emplace_back(std::move(key), convert_item());
+  };
+  const auto put_arguments = [&](const Json& item) {
+    has_arguments = true;
+    put("arguments", [&] { return convert_arguments(item, origin, depth + 1); });
+  };
+  for (const auto& member : json.items()) {
+    const std::string& name = member.key();
+    const Json& item = member.value();
+    if (name == "arguments" && is_call) {
+      put_arguments(item);
+    } else if (item.is_null()) {
+      continue;
+    } else if (name == "function") {
+      put(name, [&] { return convert_function(item, origin, depth + 1); });
+    } else {
+      put(name, [&] { return convert(item, origin, name == "name" && item.is_string(), depth + 1); });
+    }
+  }
+  if (is_call && !has_arguments && json.contains("name") && !json.contains("function")) put_arguments(nullptr);
+  return Value::dict(std::move(entries)).with_source(source);
+}
+
+Value ChatInputs::convert_functions(const Json& list, const Origin& origin) {
+  if (!list.is_array()) return convert_function(list, origin, 1);
+  const SourceId source = add(origin);
+  std::vector<Value> items;
+  for (const Json& item : list) items.push_back(convert_function(item, origin, 2));
+  return Value::list(std::move(items)).with_source(source);
+}
+
 Value ChatInputs::convert_message(const Json& message, int index) {
   const auto where = fmt::format("messages[{}]", index);
   if (!message.is_object()) {
@@ -151,12 +211,27 @@ Value ChatInputs::convert_message(const Json& message, int index) {
   roles_.push_back(message.contains("role") && message["role"].is_string() ? message["role"].get<std::string>() : "");
   const SourceId source = add({index, SpanKind::kField});
   std::vector<std::pair<Value, Value>> entries;
-  for (const auto& [name, item] : message.items()) {
+  const auto put = [&](const std::string& name, const auto& convert_item) {
+    Value key = convert_string(name, {index, SpanKind::kField}, false);
+    entries.emplace_back(std::move(key), convert_item());
+  };
+  const auto put_blank_content = [&] {
+    put("content", [&] { return Value::blank().with_source(add({index, SpanKind::kContent})); });
+  };
+  for (const auto& member : message.items()) {
+    const std::string& name = member.key();
+    const Json& item = member.value();
     const SpanKind kind = kind_of_field(name);
     const bool counted = item.is_string() && (kind == SpanKind::kContent || kind == SpanKind::kReasoning);
-    Value key = convert_string(name, {index, SpanKind::kField}, false);
-    entries.emplace_back(std::move(key), convert(item, {index, kind}, counted, 1));
+    if (item.is_null()) {
+      if (kind == SpanKind::kContent) put_blank_content();
+    } else if (kind == SpanKind::kToolCall) {
+      put(name, [&] { return convert_functions(item, {index, kind}); });
+    } else {
+      put(name, [&] { return convert(item, {index, kind}, counted, 1); });
+    }
   }
+  if (!message.contains("content")) put_blank_content();
   return Value::dict(std::move(entries)).with_source(source);
 }
 
@@ -173,7 +248,7 @@ std::vector<std::pair<std::string, Value>> ChatInputs::context(const ChatInput& 
   const Origin variable{-1, SpanKind::kVariable};
   std::vector<std::pair<std::string, Value>> context;
   context.emplace_back("messages", Value::list(std::move(messages)));
-  context.emplace_back("tools", convert(input.tools, variable, false, 0));
+  context.emplace_back("tools", convert_functions(input.tools, {-1, SpanKind::kVariable, true}));
   context.emplace_back("documents", convert(input.documents, variable, false, 0));
   context.emplace_back("add_generation_prompt", Value::boolean(input.add_generation_prompt));
   for (const auto& [name, item] : input.variables->items()) {
@@ -249,7 +324,9 @@ void ChatInputs::count_rendered(const std::vector<std::vector<bool>>& shown, Ren
     const Source& source = sources_[i];
     if (!source.counted) continue;
     Coverage* coverage =
-        coverage_of(chat.messages[static_cast<size_t>(source.origin.message_index)], source.origin.kind);
+        source.origin.of_tools
+            ? &chat.tools
+            : coverage_of(chat.messages[static_cast<size_t>(source.origin.message_index)], source.origin.kind);
     if (!coverage) continue;
     const std::vector<bool> counted = counted_bytes(source.text);
     for (size_t byte = 0; byte < source.text.size(); ++byte) {
@@ -271,16 +348,22 @@ std::string without_leading_space(std::string text) {
 
 }  // namespace
 
-/// Cache of headers by variables: the messages of a conversation do not change them.
-struct ChatTemplate::HeaderCache {
+/// What does not depend on the messages of a conversation.
+struct ChatTemplate::Probed {
+  std::optional<std::string> header;
+  AnswerEnds ends;
+};
+
+/// Cache of these by variables.
+struct ChatTemplate::ProbeCache {
   std::mutex mutex;
-  std::map<std::string, std::optional<std::string>> by_variables;
+  std::map<std::string, Probed> by_variables;
 };
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string name, std::optional<std::time_t> now)
     : template_(std::make_unique<jinja::Template>(source, std::move(name))),
       now_(now),
-      headers_(std::make_unique<HeaderCache>()) {}
+      probes_(std::make_unique<ProbeCache>()) {}
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
@@ -295,63 +378,129 @@ RenderedChat render_once(const jinja::Template& engine, const ChatInput& input, 
   return chat;
 }
 
-/// The text that add_generation_prompt adds after one question.
-std::optional<std::string> generation_prompt(const jinja::Template& engine, ChatInput probe,
-                                             std::optional<std::time_t> now) {
-  probe.messages = Json::array({message("user", "question")});
-  probe.add_generation_prompt = false;
-  const std::string without = render_once(engine, probe, now).text;
-  probe.add_generation_prompt = true;
-  const std::string with = render_once(engine, probe, now).text;
-  const std::string added = with.starts_with(without) ? without_leading_space(with.substr(without.size())) : "";
-  return added.empty() ? std::nullopt : std::optional(added);
-}
+/// Renders plain conversations to find what a template writes around any answer.
+class TemplateProbe {
+ public:
+  TemplateProbe(const jinja::Template& engine, const Json& variables, std::optional<std::time_t> now)
+      : engine_(engine), variables_(variables), now_(now) {}
 
-/// The template's text before an answer, from the start of the answer's iteration.
-std::optional<std::string> text_before_answer(const jinja::Template& engine, ChatInput probe,
-                                              std::optional<std::time_t> now) {
-  probe.messages = Json::array({message("user", "question"), message("assistant", "answer")});
-  probe.add_generation_prompt = false;
-  const RenderedChat chat = render_once(engine, probe, now);
-  std::string header;
-  bool owned = false;
-  for (const Span& span : chat.spans) {
-    if (span.message_index != 1) continue;
-    if (span.kind == SpanKind::kContent && (owned || span.begin == 0)) return without_leading_space(header);
-    if (span.kind == SpanKind::kContent) return std::nullopt;
-    owned = owned || span.kind == SpanKind::kTemplate || span.kind == SpanKind::kVariable;
-    header += chat.text.substr(span.begin, span.end - span.begin);
+  std::optional<std::string> header() const {
+    std::optional<std::string> found = or_else<std::optional<std::string>>([&] { return generation_prompt(); });
+    return found ? found : or_else<std::optional<std::string>>([&] { return text_before_answer(); });
   }
-  return std::nullopt;
-}
+
+  AnswerEnds ends() const {
+    AnswerEnds ends;
+    const Json question = message("user", "question"), answer = message("assistant", "answer");
+    ends.last = or_else<std::string>([&] { return text_after(rendered({question, answer}), 1); });
+    or_else<bool>([&] {
+      const RenderedChat chat = rendered({question, answer, question});
+      ends.followed = text_after(chat, 1);
+      ends.next_question = text_before(chat, 2);
+      return true;
+    });
+    const Json function = {{"name", "look"}, {"arguments", {{"at", "it"}}}};
+    const Json call = {{"id", "call00000"}, {"type", "function"}, {"function", function}};
+    const Json calling = {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}};
+    const Json result = {{"role", "tool"}, {"name", "look"}, {"tool_call_id", "call00000"}, {"content", "result"}};
+    ends.next_result = or_else<std::string>([&] { return text_before(rendered({question, calling, result}), 2); });
+    return ends;
+  }
+
+ private:
+  /// The result of `find`, or an empty one: a template may reject the probe, for example without a system message. Then
+  /// the provenance of the characters alone tells where an answer begins and ends.
+  template <class Result>
+  static Result or_else(const auto& find) {
+    try {
+      return find();
+    } catch (const jinja::OutOfSteps&) {
+      throw;
+    } catch (const UserError&) {
+      return {};
+    }
+  }
+
+  RenderedChat rendered(std::initializer_list<Json> messages, bool add_generation_prompt = false) const {
+    ChatInput probe;
+    for (const Json& one : messages) probe.messages.push_back(one);
+    probe.variables = variables_;
+    probe.add_generation_prompt = add_generation_prompt;
+    return render_once(engine_, probe, now_);
+  }
+
+  /// The text that add_generation_prompt adds after one question.
+  std::optional<std::string> generation_prompt() const {
+    const std::string without = rendered({message("user", "question")}).text;
+    const std::string with = rendered({message("user", "question")}, true).text;
+    const std::string added = with.starts_with(without) ? without_leading_space(with.substr(without.size())) : "";
+    return added.empty() ? std::nullopt : std::optional(added);
+  }
+
+  /// The template's text before an answer, from the start of the answer's iteration.
+  std::optional<std::string> text_before_answer() const {
+    const RenderedChat chat = rendered({message("user", "question"), message("assistant", "answer")});
+    std::string header;
+    bool owned = false;
+    for (const Span& span : chat.spans) {
+      if (span.message_index != 1) continue;
+      if (span.kind == SpanKind::kContent && (owned || span.begin == 0)) return without_leading_space(header);
+      if (span.kind == SpanKind::kContent) return std::nullopt;
+      owned = owned || span.kind == SpanKind::kTemplate || span.kind == SpanKind::kVariable;
+      header += chat.text.substr(span.begin, span.end - span.begin);
+    }
+    return std::nullopt;
+  }
+
+  /// What the iteration of message `index` writes before its content.
+  static std::string text_before(const RenderedChat& chat, int index) {
+    std::string text;
+    for (const Span& span : chat.spans) {
+      if (span.message_index != index) continue;
+      if (span.kind == SpanKind::kContent) return text;
+      text += chat.text.substr(span.begin, span.end - span.begin);
+    }
+    return {};
+  }
+
+  /// What the iteration of message `index` writes after its content.
+  static std::string text_after(const RenderedChat& chat, int index) {
+    std::string text;
+    for (const Span& span : chat.spans) {
+      if (span.message_index != index) continue;
+      text += chat.text.substr(span.begin, span.end - span.begin);
+      if (span.kind == SpanKind::kContent) text.clear();
+    }
+    return text;
+  }
+
+  const jinja::Template& engine_;
+  const Json& variables_;
+  std::optional<std::time_t> now_;
+};
 
 }  // namespace
 
-std::optional<std::string> ChatTemplate::answer_header(const ChatInput& input) const {
+ChatTemplate::Probed ChatTemplate::probed(const ChatInput& input) const {
   const std::string key = input.variables->dump(-1, ' ', false, Json::error_handler_t::replace);
   {
-    const std::lock_guard lock(headers_->mutex);
-    const auto found = headers_->by_variables.find(key);
-    if (found != headers_->by_variables.end()) return found->second;
+    const std::lock_guard lock(probes_->mutex);
+    const auto found = probes_->by_variables.find(key);
+    if (found != probes_->by_variables.end()) return found->second;
   }
-  ChatInput probe;
-  probe.variables = input.variables;
-  std::optional<std::string> header;
-  for (auto* find : {generation_prompt, text_before_answer}) {
-    try {
-      if (!header) header = find(*template_, probe, now_);
-    } catch (const UserError&) {
-      // A template may reject the probe, for example without a system message. Then only the provenance of the
-      // characters gives the beginning of an answer.
-    }
-  }
-  const std::lock_guard lock(headers_->mutex);
-  return headers_->by_variables.emplace(key, header).first->second;
+  const TemplateProbe probe(*template_, input.variables, now_);
+  Probed probed{probe.header(), probe.ends()};
+  constexpr size_t kMost = 1024;  // each row may have variables of its own
+  const std::lock_guard lock(probes_->mutex);
+  if (probes_->by_variables.size() < kMost) probes_->by_variables.emplace(key, probed);
+  return probed;
 }
 
 RenderedChat ChatTemplate::render(const ChatInput& input) const {
   RenderedChat chat = render_once(*template_, input, now_);
-  chat.answer_header = answer_header(input);
+  Probed found = probed(input);
+  chat.answer_header = std::move(found.header);
+  chat.ends = std::move(found.ends);
   return chat;
 }
 

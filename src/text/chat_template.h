@@ -55,17 +55,34 @@ struct RenderedMessage {
   bool shown_whole() const { return content.complete() && reasoning.complete() && tool_calls.complete(); }
 };
 
+/// What a template writes around the end of an answer, found by rendering plain conversations. Empty where it rejects
+/// them, or where it is not known which message's iteration of its loop wrote a text.
+struct AnswerEnds {
+  std::string last;           ///< after an answer that is the last message
+  std::string followed;       ///< after an answer that a question follows
+  std::string next_question;  ///< before the text of that question
+  std::string next_result;    ///< before the text of a tool's result, after a call
+};
+
 struct RenderedChat {
   std::string text;
   std::vector<Span> spans;
   std::vector<RenderedMessage> messages;
+  Coverage tools;  ///< of the names of the tools
+  AnswerEnds ends;
   /// The text that the template writes before an answer, without leading white space: the generation prompt, or, for a
   /// template without one, the text before an assistant's content (often empty). Absent if the template rejects a plain
   /// question and answer.
   std::optional<std::string> answer_header;
 };
 
-/// The input of render(). Absent tools and documents are None in the template, as in transformers.
+/// The input of render(). Absent tools and documents are None in the template, as in transformers. In messages and
+/// tools null and missing are one thing:
+///   - members that are null are left out;
+///   - the missing content of a message is none for the template, and the empty text wherever it reads a text;
+///   - the arguments of a call are an object, also if they are the JSON text of one (the form of OpenAI's API) or
+///   missing;
+///     a template that joins them to a text gets their JSON. Arguments that are another text stay that text.
 struct ChatInput {
   JsonArray messages = {};
   JsonValue tools = {};
@@ -93,13 +110,15 @@ class ChatTemplate {
   RenderedChat render(const ChatInput& input) const;
 
  private:
-  struct HeaderCache;
+  struct ProbeCache;
 
-  std::optional<std::string> answer_header(const ChatInput& input) const;
+  struct Probed;
+
+  Probed probed(const ChatInput& input) const;
 
   std::unique_ptr<const jinja::Template> template_;
   std::optional<std::time_t> now_;
-  std::unique_ptr<HeaderCache> headers_;
+  std::unique_ptr<ProbeCache> probes_;
 };
 
 }  // namespace hone

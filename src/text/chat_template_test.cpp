@@ -102,6 +102,108 @@ TEST(ChatTemplate, KeysKeepTheirOrderInJson) {
             R"({"z": 1, "a": {"y": [true, null], "b": 1.0}})");
 }
 
+/// The rendering of one call, whose arguments are `arguments`.
+std::string with_arguments(const char* source, const Json& arguments) {
+  ChatInput input = question("Hi");
+  const Json function = {{"name", "f"}, {"arguments", arguments}};
+  input.messages.push_back({{"role", "assistant"},
+                            {"content", nullptr},
+                            {"tool_calls", Json::array({{{"type", "function"}, {"function", function}}})}});
+  return ChatTemplate(source, "t").render(input).text;
+}
+
+TEST(ChatTemplate, ArgumentsOfACallAreTheSameAsAnObjectAndAsItsJson) {
+  const Json object = Json::parse(R"({"city": "Rom\"e", "days": 2, "near": {"x": [1.0, true]}})");
+  const std::string call = "{% set a = messages[1].tool_calls[0].function.arguments %}";
+  const std::string json = R"({"city": "Rom\"e", "days": 2, "near": {"x": [1.0, true]}})";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ a | tojson }}", json},
+      {"{{ a }}", json},
+      {"{{ 'f' + a + ';' }}", "f" + json + ";"},
+      {"{{ a ~ 1 }}", json + "1"},
+      {"{{ a | string | length }}", std::to_string(json.size())},
+      {"{{ a.strip() }}{{ a.startswith('{') }}", json + "True"},
+      {"{{ a[:3] }}", "{\"c"},
+      {"{{ '%s' % a }}", json},
+      {"{% for k, v in a.items() %}{{ k }}={{ v }};{% endfor %}", "city=Rom\"e;days=2;near={'x': [1.0, True]};"},
+      {"{{ a.city }}{{ a['days'] }}{{ 'near' in a }}", "Rom\"e2True"},
+      {"{% if a is string %}{{ a }}{% elif a is mapping %}{{ a | tojson }}{% endif %}", json},
+      {"{{ messages[1].tool_calls | tojson }}",
+       R"([{"type": "function", "function": {"name": "f", "arguments": )" + json + "}}]"},
+  };
+  for (const auto& [source, expected] : cases) {
+    EXPECT_EQ(with_arguments((call + source).c_str(), object), expected) << source;
+    EXPECT_EQ(with_arguments((call + source).c_str(), object.dump()), expected) << source;
+    EXPECT_EQ(with_arguments((call + source).c_str(), object.dump(2)), expected) << source;
+  }
+}
+
+TEST(ChatTemplate, ArgumentsThatAreNoJsonStayTextAndMissingOnesAreEmpty) {
+  const char* source = "{{ messages[1].tool_calls[0].function.arguments | tojson }}";
+  EXPECT_EQ(with_arguments(source, "Rome {"), "\"Rome {\"");
+  EXPECT_EQ(with_arguments(source, "7"), "\"7\"");
+  EXPECT_EQ(with_arguments(source, Json::parse(R"(["a"])")), "[\"a\"]");
+  EXPECT_EQ(with_arguments(source, R"(["a"])"), "[\"a\"]");
+  EXPECT_EQ(with_arguments(source, nullptr), "{}");
+  EXPECT_EQ(with_arguments(source, ""), "{}");
+  ChatInput input = question("Hi");  // and the forms without "function"
+  input.messages.push_back({{"role", "assistant"}, {"tool_calls", {{{"name", "f"}, {"arguments", "{\"a\":1}"}}}}});
+  EXPECT_EQ(ChatTemplate("{{ messages[1].tool_calls[0].arguments.a }}", "t").render(input).text, "1");
+  input.messages[1] = {{"role", "assistant"}, {"function_call", {{"name", "f"}, {"arguments", "{\"a\":1}"}}}};
+  EXPECT_EQ(ChatTemplate("{{ messages[1].function_call.arguments.a }}", "t").render(input).text, "1");
+}
+
+TEST(ChatTemplate, ContentThatIsNullOrMissingIsNoneAndNeverAWord) {
+  ChatInput null = question("Hi"), missing = null;
+  const Json calls = Json::array({{{"function", {{"name", "f"}, {"arguments", Json::object()}}}}});
+  null.messages.push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}});
+  missing.messages.push_back({{"role", "assistant"}, {"tool_calls", calls}});
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ c }}", ""},
+      {"{{ c ~ 'x' }}{{ 'x' + c }}{{ c + 'x' }}", "xxx"},
+      {"{{ c is none }}{{ c is defined }}{{ c is string }}", "TrueTrueFalse"},
+      {"{{ 'a' in c }}{{ c | length }}{{ c | trim }}{{ c.split('a')[-1] }}{{ c.startswith('a') }}", "False0False"},
+      {"{{ c[:5] }}{% for part in c %}x{% endfor %}", ""},
+      {"{{ '%s' % c }}{{ c | replace('a', 'b') }}{{ c | default('x', true) }}{{ c or 'y' }}", "xy"},
+      {"{% if c %}a{% else %}b{% endif %}", "b"},
+      {"{{ messages[1] | tojson }}",
+       R"({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]})"},
+  };
+  for (const auto& [source, expected] : cases) {
+    const ChatTemplate chat_template("{% set c = messages[1].content %}" + source, "t");
+    EXPECT_EQ(chat_template.render(null).text, expected) << source;
+    EXPECT_EQ(chat_template.render(missing).text, expected) << source;
+  }
+}
+
+TEST(ChatTemplate, NullMembersOfMessagesAndToolsAreLeftOut) {
+  ChatInput input = question("Hi");
+  const Json arguments = {{"city", "Rome"}, {"days", nullptr}};
+  input.messages.push_back(
+      {{"role", "assistant"},
+       {"content", "a"},
+       {"reasoning_content", nullptr},
+       {"tool_calls", {{{"id", nullptr}, {"function", {{"name", "f"}, {"arguments", arguments}}}}}}});
+  input.tools = Json::parse(R"([{"function": {"name": "f", "description": null, "parameters":
+      {"properties": {"city": {"type": "string", "enum": null}, "query": null}}, "examples": [null]}}])");
+  EXPECT_EQ(
+      ChatTemplate("{{ messages[1] | tojson }}{{ messages[1].reasoning_content is defined }}", "t").render(input).text,
+      R"({"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f", "arguments": )"
+      R"({"city": "Rome"}}}]}False)");
+  EXPECT_EQ(
+      ChatTemplate("{{ tools[0] | tojson }}", "t").render(input).text,
+      R"({"function": {"name": "f", "parameters": {"properties": {"city": {"type": "string"}}}, "examples": [null]}})");
+}
+
+TEST(ChatTemplate, ToolsThatAreShownNowhereAreCounted) {
+  ChatInput input = question("Hi");
+  input.tools = Json::parse(R"([{"type": "function", "function": {"name": "weather"}}, {"name": "clock"}])");
+  EXPECT_EQ(ChatTemplate("{{ tools | tojson }}", "t").render(input).tools.rendered, 12u);
+  const Coverage none = ChatTemplate("{{ messages[0].content }}", "t").render(input).tools;
+  EXPECT_EQ(none.characters, 12u);
+  EXPECT_EQ(none.rendered, 0u);
+}
+
 TEST(ChatTemplate, TimeIsFixedOnDemand) {
   const std::time_t day = 86400 * 365;
   EXPECT_EQ(ChatTemplate("{{ strftime_now('%Y') }}", "t", day).render(question("Hi")).text, "1971");
@@ -398,7 +500,7 @@ TEST(ChatMask, ChannelsBetweenThoughtsAndAnswerAreSupervised) {
                                 .render(input({user("Hi"), assistant("Hello"), user("2+2?"), thinking("Easy.", "4")}));
   const std::string text = masked(chat, options);
   EXPECT_EQ(text.substr(text.find("<|start|>user")),
-            "<|start|>user<|message|>Hi<|end|><|start|>assistant«<|channel|>final<|message|>Hello<|end|>»"
+            "<|start|>user<|message|>Hi<|end|><|start|>assistant«<|channel|>final<|message|>Hello»<|end|>"
             "<|start|>user<|message|>2+2?<|end|><|start|>assistant«<|channel|>analysis<|message|>Easy.<|end|>"
             "<|start|>assistant<|channel|>final<|message|>4<|return|>»");
 }
@@ -423,6 +525,56 @@ TEST(ChatMask, ATurnEndsAtASpecialTokenWhenTheEndTokenIsAnother) {
   options.end_tokens = {"<|endoftext|>"};
   EXPECT_EQ(masked(fixture("chatml.jinja"), input({user("Hi"), assistant("Hello")}), options),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello<|im_end|>»\n");
+}
+
+/// A turn ends where the next role's token begins, as in GLM-4.5.
+constexpr const char* kNextRole =
+    "{% for m in messages %}{% if m.role == 'user' %}{{ '<|user|>\\n' + m.content }}{% elif m.role == 'tool' %}"
+    "{{ '<|observation|>\\n' + m.content }}{% else %}{{ '<|assistant|>\\n' }}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ '\\n<tool_call>' + c.function.name }}{% for k, v in "
+    "c.function.arguments.items() %}"
+    "{{ '<arg_value>' }}{{ v }}{{ '</arg_value>' }}{% endfor %}{{ '\\n</tool_call>' }}{% endfor %}{% endif %}{% endfor "
+    "%}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}";
+
+MaskOptions next_role_options() {
+  MaskOptions options;
+  options.end_tokens = {"<|endoftext|>", "<|user|>", "<|observation|>"};
+  options.special_tokens = {"<|endoftext|>", "<|user|>", "<|observation|>", "<|assistant|>", "</tool_call>"};
+  return options;
+}
+
+/// The text with what the template leaves to the next message, and the supervised ranges in «».
+std::string completed(const char* source, const ChatInput& input, const MaskOptions& options) {
+  RenderedChat chat = ChatTemplate(source, "t").render(input);
+  complete_last_answer(chat, options);
+  return masked(chat, options);
+}
+
+TEST(ChatMask, WhereTheNextRolesTokenIsTheStopEveryAnswerLearnsItOnce) {
+  const MaskOptions options = next_role_options();
+  EXPECT_EQ(completed(kNextRole, input({user("2+2?"), assistant("4")}), options),
+            "<|user|>\n2+2?<|assistant|>\n«4<|user|>»");
+  EXPECT_EQ(completed(kNextRole, input({user("a"), assistant("4"), user("b"), assistant("6")}), options),
+            "<|user|>\na<|assistant|>\n«4<|user|>»\nb<|assistant|>\n«6<|user|>»");
+  const Json call = calling("", "weather", {{"city", "Rome"}});
+  EXPECT_EQ(completed(kNextRole, input({user("a"), call, tool_result("sunny"), assistant("Sunny.")}), options),
+            "<|user|>\na<|assistant|>\n«\n<tool_call>weather<arg_value>Rome</arg_value>\n</tool_call><|observation|>»"
+            "\nsunny<|assistant|>\n«Sunny.<|user|>»");
+  EXPECT_EQ(completed(kNextRole, input({user("a"), call}), options),
+            "<|user|>\na<|assistant|>\n«\n<tool_call>weather<arg_value>Rome</arg_value>\n</tool_call><|observation|>»");
+}
+
+TEST(ChatMask, NothingIsAddedWhereTheTextGoesOnOrATokenEndsIt) {
+  EXPECT_EQ(completed(kNextRole, input({user("a"), assistant("4"), user("b")}), next_role_options()),
+            "<|user|>\na<|assistant|>\n«4<|user|>»\nb");
+  const ChatInput chat = input({user("Hi"), assistant("Hello")});
+  EXPECT_EQ(completed(fixture("chatml.jinja").c_str(), chat, chatml_options()),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello<|im_end|>»\n");
+  MaskOptions unknown = next_role_options();
+  unknown.end_tokens = {"<|endoftext|>"};  // generation does not stop at the next role
+  EXPECT_EQ(completed(kNextRole, input({user("a"), assistant("4"), user("b")}), unknown),
+            "<|user|>\na<|assistant|>\n«4»<|user|>\nb");
 }
 
 TEST(ChatMask, WithoutAnyEndOfTurnTheRangeSaysSo) {
@@ -552,6 +704,25 @@ TEST_F(ChatFacts, AnAnswerWithoutEndIsAProblem) {
   const TurnEnd end = end_of("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", qwen);
   EXPECT_EQ(end.text, "");
   EXPECT_THAT(end.problem(qwen), HasSubstr("without an end-of-turn token"));
+}
+
+TEST_F(ChatFacts, AProblemNamesAWayOutThatWorks) {
+  const char* source =
+      "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{% else %}: {% endif %}{{ m.content }}{% endfor %}";
+  const Tokenizer qwen = tokenizer(R"({"eos_token": "<|endoftext|>"})");
+  EXPECT_THAT(end_of(source, qwen).problem(qwen), HasSubstr("eot_tokens: ['<|im_start|>']"));
+  EXPECT_THAT(end_of(kChatMl, qwen).problem(qwen), HasSubstr("eot_tokens: ['<|im_end|>']"));
+  EXPECT_THAT(end_of("{% for m in messages %}{{ m.content }};{% endfor %}", qwen).problem(qwen),
+              HasSubstr("give a chat_template that writes eos_token '<|endoftext|>' after an answer"));
+  Tokenizer chosen = tokenizer(R"({"eos_token": "<|endoftext|>"})");
+  TokenChoice choice;
+  choice.eot = {"<|im_start|>"};
+  chosen.choose(choice);
+  ChatInput chat = input({user("q"), assistant("a")});
+  RenderedChat rendered = ChatTemplate(source, "t").render(chat);
+  complete_last_answer(rendered, mask_options(chosen, TrainOn::kAssistant));
+  const auto ranges = supervised_ranges(rendered, mask_options(chosen, TrainOn::kAssistant));
+  EXPECT_EQ(turn_end(rendered, ranges.at(0), chosen).problem(chosen), "");
 }
 
 TEST_F(ChatFacts, TwoBosTokensAreSeenAtTheBeginningOnly) {

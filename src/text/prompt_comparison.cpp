@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "text/jinja/template.h"
 #include "text/thinking.h"
 
 namespace hone {
@@ -28,6 +29,8 @@ std::optional<std::string> asked_with(const ChatTemplate& chat_template, const C
   try {
     const RenderedChat chat = chat_template.render(prompt);
     return text_after(chat, message - 1, chat.text.size());
+  } catch (const jinja::OutOfSteps&) {
+    throw;
   } catch (const UserError&) {
     return std::nullopt;
   }

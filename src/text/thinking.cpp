@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "text/jinja/template.h"
 
 namespace hone {
 
@@ -25,6 +26,8 @@ std::optional<std::string> plain_prompt(const ChatTemplate& chat_template, const
   input.add_generation_prompt = true;
   try {
     return chat_template.render(input).text;
+  } catch (const jinja::OutOfSteps&) {
+    throw;
   } catch (const UserError&) {
     return std::nullopt;
   }

@@ -28,7 +28,7 @@ std::string read_file(const std::string& path, const std::string& key) {
 /// The files of a model folder that affect tokenization and the training text.
 std::vector<std::string> tokenizer_files(const std::filesystem::path& directory) {
   std::vector<std::string> files;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                            "generation_config.json", "chat_template.jinja"}) {
     if (std::filesystem::exists(directory / name)) files.push_back((directory / name).string());
   }
@@ -282,6 +282,7 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
   }
   options.chat.chat_template_kwargs = data.chat_template_kwargs;
   options.chat.learn_empty_thinking = data.learn_empty_thinking;
+  options.chat.split_special_tokens = data.split_special_tokens;
   options.chat.add_bos = data.add_bos_token;
   options.chat.add_eos = data.add_eos_token;
   options.token_choice = token_choice(data).to_json();

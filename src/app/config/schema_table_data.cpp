@@ -120,6 +120,12 @@ void add_template(GroupBuilder group) {
       .key("learn_empty_thinking",
            "Learn the empty think block that the template puts in front of an answer without thoughts.")
       .field(kData, &Data::learn_empty_thinking);
+  group
+      .key("split_special_tokens",
+           "Encode special tokens that stand in the text of messages as text, not as these tokens; those of the "
+           "template "
+           "stay.")
+      .field(kData, &Data::split_special_tokens);
 }
 
 /// What an entry of type code says about its samples.

@@ -224,7 +224,17 @@ bool repeats(const Value& value) {
   return value.as_string() || (list && (list->type == List::Type::kList || list->type == List::Type::kTuple));
 }
 
+/// Whether a + b joins texts although not both of them are texts.
+bool joins_as_texts(const Value& a, const Value& b) {
+  return (a.stands_for_text() && (b.as_string() || b.stands_for_text())) || (b.stands_for_text() && a.as_string());
+}
+
 Value sum(Interpreter& interpreter, const Value& left, const Value& right) {
+  if (joins_as_texts(left, right)) {
+    MarkedString result = interpreter.text_of(left);
+    result.append(interpreter.text_of(right));
+    return interpreter.make_string(std::move(result));
+  }
   if (const MarkedString* a = left.as_string(), *b = right.as_string(); a && b) {
     MarkedString result = *a;
     if (a == b) {
@@ -318,7 +328,7 @@ bool contains(Interpreter& interpreter, const Value& container, const Value& ite
     return text->text().find(part.text()) != std::string::npos;
   }
   if (const Dict* dict = container.as_dict()) return dict->find(item) != nullptr;
-  if (container.is_undefined()) return false;
+  if (container.is_undefined() || container.is_blank()) return false;
   const List* list = container.as_list();
   if (!list) throw TemplateError(fmt::format("'in' is not supported for '{}'", type_name(container)));
   interpreter.charge(list->weight);
@@ -327,6 +337,9 @@ bool contains(Interpreter& interpreter, const Value& container, const Value& ite
 
 Value sliced(Interpreter& interpreter, const Value& object, const Value* start, const Value* stop, const Value* step) {
   if (const MarkedString* text = object.as_string()) return sliced_string(interpreter, *text, start, stop, step);
+  if (object.is_blank() || (object.is_json_text() && object.as_dict())) {
+    return sliced_string(interpreter, interpreter.text_of(object), start, stop, step);
+  }
   const List* list = object.as_list();
   if (!list || !list->indexable()) {
     if (object.is_undefined()) fail_undefined(object);

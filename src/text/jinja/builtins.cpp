@@ -199,10 +199,10 @@ bool is_float(Interp&, const Value& v, const Args&) { return v.get<double>(); }
 bool is_boolean(Interp&, const Value& v, const Args&) { return v.is_bool(); }
 bool is_mapping(Interp&, const Value& v, const Args&) { return v.as_dict(); }
 bool is_iterable(Interp&, const Value& v, const Args&) {
-  return v.as_string() || v.as_list() || v.as_dict() || v.is_undefined() || v.as_loop();
+  return v.as_string() || v.as_list() || v.as_dict() || v.is_undefined() || v.as_loop() || v.is_blank();
 }
 bool is_sequence(Interp&, const Value& v, const Args&) {
-  return v.as_string() || v.as_dict() || v.is_undefined() || (v.as_list() && v.as_list()->indexable());
+  return v.as_string() || v.as_dict() || v.is_undefined() || v.is_blank() || (v.as_list() && v.as_list()->indexable());
 }
 bool is_true_itself(Interp&, const Value& v, const Args&) { return v.is_bool() && *v.get<bool>(); }
 bool is_false_itself(Interp&, const Value& v, const Args&) { return v.is_bool() && !*v.get<bool>(); }

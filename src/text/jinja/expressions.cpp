@@ -44,6 +44,12 @@ const Value* stored(const Value& object, const Value& key) {
   return index >= 0 && index < length ? &list->items[static_cast<size_t>(index)] : nullptr;
 }
 
+/// The object, or the text that it stands for if that has the method.
+Value with_method(Interpreter& interpreter, const Value& object, std::string_view name) {
+  const bool text = object.stands_for_text() && !find_method(object, name) && find_string_method(name);
+  return text ? Value::string(interpreter.text_of(object)) : object;
+}
+
 Value bound_method(const Value& object, std::string_view name, Method method) {
   return Value::callable(
       {std::string(name), [object, method](Interpreter& i, const Arguments& a) { return method(i, object, a); }});
@@ -53,6 +59,10 @@ Value bound_method(const Value& object, std::string_view name, Method method) {
 
 Value Interpreter::attribute(const Value& object, std::string_view name) {
   if (object.is_undefined()) fail_undefined(object);
+  if (object.is_blank()) {
+    const Value text = with_method(*this, object, name);
+    if (text.as_string()) return attribute(text, name);
+  }
   if (const Method method = find_method(object, name)) return bound_method(object, name, method);
   if (object.as_loop()) return loop_attribute(object, name);
   const Value* found = nullptr;
@@ -114,7 +124,7 @@ std::vector<Value> Interpreter::iterate(const Value& value) {
       items.push_back(Value::string(text->part(at, end)));
       at = end;
     }
-  } else if (!value.is_undefined()) {
+  } else if (!value.is_undefined() && !value.is_blank()) {
     throw TemplateError(fmt::format("'{}' cannot be iterated over", type_name(value)));
   }
   return items;
@@ -265,7 +275,7 @@ Value Interpreter::evaluate_slice(const Expr& expr) {
 Value Interpreter::evaluate_call(const Expr& expr) {
   const Expr& callee = *expr.children[0];
   if (callee.kind == Expr::Kind::kAttribute) {
-    const Value object = evaluate(*callee.children[0]);
+    const Value object = with_method(*this, evaluate(*callee.children[0]), callee.name);
     if (const Method method = find_method(object, callee.name)) {
       return method(*this, object, evaluate_arguments(expr));
     }

@@ -193,7 +193,9 @@ class JsonWriter {
 
   void append_dict(const Dict& dict, SourceId source, int level) {
     std::vector<const std::pair<Value, Value>*> entries;
-    for (const auto& entry : dict.entries) entries.push_back(&entry);
+    for (const auto& entry : dict.entries) {
+      if (!entry.second.is_blank()) entries.push_back(&entry);
+    }
     if (style_.sort_keys) {
       std::stable_sort(entries.begin(), entries.end(), [](auto* a, auto* b) { return less_than(a->first, b->first); });
     }
@@ -232,7 +234,8 @@ std::string float_text(double value) {
 
 MarkedString str_text(const Value& value) {
   if (const MarkedString* text = value.as_string()) return *text;
-  if (value.is_undefined()) return {};
+  if (value.is_undefined() || value.is_blank()) return {};
+  if (value.is_json_text()) return json_text(value, {});
   return repr_text(value);
 }
 

@@ -11,7 +11,7 @@ namespace hone::jinja {
 /// repr(float): the shortest digits that give the same number; 1.0, 1e+16, nan, -inf.
 std::string float_text(double value);
 
-/// str(value), with the provenance of the strings in it. Undefined gives "".
+/// str(value), with the provenance of the strings in it. Undefined and blank values give "", as_json_text() its JSON.
 MarkedString str_text(const Value& value);
 
 /// repr(value), with the provenance of the strings in it.
@@ -26,7 +26,8 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 
-/// json.dumps(value), with the provenance of the strings in it. Throws for values without a JSON form.
+/// json.dumps(value), with the provenance of the strings in it; blank members of dicts are left out. Throws for values
+/// without a JSON form.
 MarkedString json_text(const Value& value, const JsonStyle& style);
 
 // Python's string formatting: "%s" % values and "{}".format(values).

@@ -41,7 +41,7 @@ Value length(Interp&, const Value& subject, const Args& args) {
   if (const MarkedString* text = subject.as_string()) return integer(count_characters(text->view()));
   if (const Dict* dict = subject.as_dict()) return integer(dict->entries.size());
   if (const Loop* loop = subject.as_loop()) return integer(loop->items->items.size());
-  if (subject.is_undefined()) return integer(0);
+  if (subject.is_undefined() || subject.is_blank()) return integer(0);
   const List* list = subject.as_list();
   if (!list || list->type == List::Type::kGenerator) {
     throw TemplateError(fmt::format("a '{}' has no length", type_name(subject)));

@@ -78,7 +78,9 @@ std::shared_ptr<Namespace> Interpreter::new_namespace() {
 void Interpreter::charge(size_t steps) {
   steps_ += steps;
   if (steps_ > limits_.max_steps) {
-    throw TemplateError("the template takes too many steps", 0, "look for a loop that never gets shorter");
+    TemplateError error("the template takes too many steps", 0, "look for a loop that never gets shorter");
+    error.out_of_steps = true;
+    throw error;
   }
 }
 

@@ -220,8 +220,10 @@ Block parse(std::string_view source) { return Parser(source).run(); }
 constexpr size_t kMaxTemplateSize = 4 * 1024 * 1024;
 
 [[noreturn]] void rethrow(const TemplateError& error, const std::string& name, std::string_view default_fix) {
-  throw UserError(fmt::format("chat template: {}", error.what()), fmt::format("{}:{}", name, error.line),
-                  error.fix.empty() ? std::string(default_fix) : error.fix);
+  const UserError for_user(fmt::format("chat template: {}", error.what()), fmt::format("{}:{}", name, error.line),
+                           error.fix.empty() ? std::string(default_fix) : error.fix);
+  if (error.out_of_steps) throw OutOfSteps(for_user);
+  throw for_user;
 }
 
 }  // namespace

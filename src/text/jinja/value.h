@@ -30,13 +30,18 @@ struct TemplateError : std::runtime_error {
       : std::runtime_error(message), line(at_line), fix(std::move(how_to_fix)) {}
   int line;
   std::string fix;
+  bool out_of_steps = false;
 };
 
 /// A missing value; using it throws an error with its description.
 struct Undefined {
   std::shared_ptr<const std::string> description;
 };
-struct None {};
+/// None. A blank one is a message's missing content: `is none` holds, and wherever a text is read it is the empty text,
+/// so it is never written as the word None.
+struct None {
+  bool blank = false;
+};
 
 /// One value. Strings, lists and dicts are immutable and shared; a copy is cheap.
 class Value {
@@ -48,6 +53,7 @@ class Value {
   Value() : data_(Undefined{}) {}
   static Value undefined(std::string description);
   static Value none() { return Value(Storage(None{})); }
+  static Value blank() { return Value(Storage(None{true})); }
   static Value boolean(bool b) { return Value(Storage(b)); }
   static Value integer(int64_t i) { return Value(Storage(i)); }
   static Value real(double d) { return Value(Storage(d)); }
@@ -69,12 +75,23 @@ class Value {
   }
   SourceId source() const { return source_; }
 
+  /// The same list or dict, which is its JSON wherever a text is read: in output, joined to texts, in methods of texts.
+  Value as_json_text() const {
+    Value copy = *this;
+    copy.is_json_text_ = true;
+    return copy;
+  }
+  bool is_json_text() const { return is_json_text_; }
+
   template <class T>
   const T* get() const {
     return std::get_if<T>(&data_);
   }
   bool is_undefined() const { return get<Undefined>() != nullptr; }
   bool is_none() const { return get<None>() != nullptr; }
+  bool is_blank() const { return is_none() && get<None>()->blank; }
+  /// Neither a text nor printed as Python prints it: see blank() and as_json_text().
+  bool stands_for_text() const { return is_blank() || is_json_text_; }
   bool is_bool() const { return get<bool>() != nullptr; }
   /// bool is a number, as in Python.
   bool is_number() const { return is_bool() || get<int64_t>() || get<double>(); }
@@ -105,6 +122,7 @@ class Value {
 
   Storage data_;
   SourceId source_ = 0;
+  bool is_json_text_ = false;
 };
 
 /// The largest depth of lists and dicts, and the largest weight; making a value beyond them throws.
