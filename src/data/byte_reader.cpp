@@ -59,6 +59,7 @@ class GzipFile : public UnpackedFile {
     stream_.avail_out = static_cast<uInt>(size);
     // Output may remain without further input.
     while (stream_.avail_out == size) {
+      if (!in_member_) skip_padding();
       if (in_member_ || stream_.avail_in > 0) unpack();
       if (stream_.avail_out != size) break;
       if (stream_.avail_in > 0 || refill()) continue;
@@ -71,6 +72,11 @@ class GzipFile : public UnpackedFile {
 
  private:
   static constexpr const char* kFormat = "gzip";
+
+  /// Zero bytes may follow a member, as block devices and tapes pad files.
+  void skip_padding() {
+    for (; stream_.avail_in > 0 && *stream_.next_in == 0; ++stream_.next_in) --stream_.avail_in;
+  }
 
   void unpack() {
     if (!in_member_) inflateReset(&stream_);

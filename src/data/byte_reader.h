@@ -23,8 +23,8 @@ class UnpackedFile {
   virtual ~UnpackedFile() = default;
 
   /// Opens a file. A file with the extension .gz (gzip, one or more members) or .zst (Zstandard, one or more frames) is
-  /// decompressed while it is read. Throws UserError if it cannot be read or if `source` does not allow it. From a pipe
-  /// at most kMostTypedBytes are read.
+  /// decompressed while it is read; zero bytes after a gzip member are skipped. Throws UserError if it cannot be read
+  /// or if `source` does not allow it. From a pipe at most kMostTypedBytes are read.
   static std::unique_ptr<UnpackedFile> open(const std::string& path, FileSource source = FileSource::kRegular);
 
   /// Reads up to `size` bytes; returns 0 only at the end. Throws UserError for a read error and for data that are

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -53,6 +55,43 @@ UserError broken_json(const RawRow& row, size_t at, const std::string& reason) {
                    std::string(kOneObjectALine));
 }
 
+/// The code of \\uXXXX at `at`; -1 for anything else.
+int escaped_unit(std::string_view text, size_t at) {
+  if (text.size() < at + 6 || text[at] != '\\' || text[at + 1] != 'u') return -1;
+  int unit = 0;
+  const auto [end, error] = std::from_chars(text.data() + at + 2, text.data() + at + 6, unit, 16);
+  return error == std::errc() && end == text.data() + at + 6 ? unit : -1;
+}
+
+/// Python's json module writes and reads what JSON does not have: NaN and infinities, which become null here, and
+/// halves of surrogate pairs (emojis cut in two), which become U+FFFD. Nothing if the row has none of them.
+std::optional<std::string> without_python_extras(std::string_view text) {
+  std::string plain;
+  bool in_string = false, changed = false;
+  for (size_t i = 0; i < text.size();) {
+    if (in_string && text[i] == '\\') {
+      const int unit = escaped_unit(text, i), next = escaped_unit(text, i + 6);
+      const bool high = unit >= 0xD800 && unit < 0xDC00, low = unit >= 0xDC00 && unit < 0xE000;
+      const bool pair = high && next >= 0xDC00 && next < 0xE000;
+      const size_t length = pair ? 12 : unit >= 0 ? 6 : 2;
+      const bool lone = low || (high && !pair);
+      plain += lone ? std::string_view("\\ufffd") : text.substr(i, length);
+      changed |= lone;
+      i += length;
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    std::string_view word;
+    for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
+      if (!in_string && text.substr(i).starts_with(name)) word = name;
+    }
+    plain += word.empty() ? text.substr(i, 1) : std::string_view("null");
+    changed |= !word.empty();
+    i += std::max<size_t>(word.size(), 1);
+  }
+  return changed ? std::optional(std::move(plain)) : std::nullopt;
+}
+
 Json parse_json_row(const RawRow& row) {
   if (nested_too_deep(row.text)) {
     throw UserError(fmt::format("the JSON is nested deeper than {} levels", kMaxDepth), row.where(),
@@ -63,7 +102,11 @@ Json parse_json_row(const RawRow& row) {
   }
   Json json;
   try {
-    json = Json::parse(row.text);
+    json = Json::parse(row.text, nullptr, false);
+    if (json.is_discarded()) {
+      const std::optional<std::string> plain = without_python_extras(row.text);
+      json = Json::parse(plain ? *plain : row.text);
+    }
   } catch (const Json::parse_error& error) {
     throw broken_json(row, error.byte, reason_of(error.what()));
   } catch (const Json::exception& error) {

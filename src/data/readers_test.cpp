@@ -478,6 +478,27 @@ TEST(CompressedData, MayHaveSeveralParts) {
   EXPECT_EQ(read(folder.write("a.jsonl.zst", zstd(rows(0, 10)) + zstd(rows(10, 20)))), plain);
 }
 
+TEST(CompressedData, ZeroBytesAfterGzipMembersAreSkipped) {
+  const DataFolder folder;
+  const std::string plain = read(folder.write("a.jsonl", rows(0, 30))), zeros(1 << 18, '\0');
+  EXPECT_EQ(read(folder.write("a.jsonl.gz", gzip(rows(0, 30)) + zeros)), plain);
+  EXPECT_EQ(read(folder.write("a.jsonl.gz", gzip(rows(0, 10)) + zeros + gzip(rows(10, 20)) + '\0')), plain);
+  EXPECT_THAT(refusal([&] { read(folder.write("a.jsonl.gz", gzip(rows(0, 10)) + zeros + "x")); }),
+              HasSubstr("gzip data"));
+}
+
+TEST(JsonRows, HaveWhatPythonWritesBeyondJson) {
+  const DataFolder folder;
+  const auto row = [&](const std::string& text) { return read(folder.write("a.jsonl", text + "\n")); };
+  EXPECT_EQ(row(R"({"text": "a", "score": NaN, "x": [Infinity, -Infinity]})"),
+            R"({"text":"a","score":null,"x":[null,null]})");
+  EXPECT_EQ(row(R"({"text": "NaN \\ud83d Infinity", "score": NaN})"),
+            R"({"text":"NaN \\ud83d Infinity","score":null})");
+  EXPECT_EQ(row(R"({"text": "a\ud83d b\ude00 \ud83d\ude00 \ud83d\ud83d\ude00"})"),
+            "{\"text\":\"a\uFFFD b\uFFFD \U0001F600 \uFFFD\U0001F600\"}");
+  EXPECT_THAT(refusal([&] { row(R"({"text": NaN, "b": Nan})"); }), HasSubstr("broken JSON"));
+}
+
 TEST(CompressedData, KeepTheKindOfTheirName) {
   const DataFolder folder;
   EXPECT_EQ(read(folder.write("a.json.gz", gzip(R"({"data": [{"text": "x"}, {"text": "y"}]})"))),

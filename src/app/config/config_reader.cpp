@@ -120,7 +120,12 @@ ConfigNode parse_config_text(const std::string& text, const std::string& name, b
   if (json) check_json(text, name);
   ConfigNode root;
   try {
-    root = Converter(name).convert(YAML::Load(json ? tabs_to_spaces(text) : text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(json ? tabs_to_spaces(text) : text);
+    if (documents.size() > 1) {
+      throw UserError("the file has more than one YAML document, and a configuration is one",
+                      at_line(name, documents[1].Mark()), "remove the line --- and what does not belong here");
+    }
+    if (!documents.empty()) root = Converter(name).convert(documents.front());
   } catch (const YAML::Exception& error) {
     throw UserError(fmt::format("this is not YAML: {}", error.msg), at_line(name, error.mark));
   }

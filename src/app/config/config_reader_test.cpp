@@ -52,6 +52,14 @@ TEST(ConfigReader, NamesTheLineOfBrokenText) {
   EXPECT_THAT(failure("[a]: 1\n"), HasSubstr("a key must be text"));
 }
 
+TEST(ConfigReader, AFileIsOneDocument) {
+  EXPECT_THAT(failure("a: 1\n---\nb: 2\n"), StartsWith("run.yaml:3 the file has more than one YAML document"));
+  EXPECT_NE(failure("a: 1\n---\n"), "");
+  EXPECT_EQ(parse_config_text("---\na: 1\n", "run.yaml").members.size(), 1u);
+  EXPECT_EQ(parse_config_text("a: 1\n...\n", "run.yaml").members.size(), 1u);
+  EXPECT_EQ(parse_config_text("# nothing\n", "run.yaml").kind, Kind::kMapping);
+}
+
 TEST(ConfigReader, BoundsWhatAFileCanBecome) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
   for (char c = 'b'; c < 'j'; ++c) {
