@@ -40,6 +40,7 @@ struct RunConfig {
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
     std::string expert_weight_dtype = "auto";       ///< of frozen experts: auto (as dtype), bfloat16, int8, packed
     std::string base_weight_dtype = "dtype";        ///< of frozen weights: dtype | auto | a packed format
+    bool nested_scales = true;                      ///< nf4 has scales of 8 bits; false: float32 (nf4_float_scales)
     std::vector<std::string> base_weight_keep;      ///< patterns of frozen weights that stay in dtype
     std::string grad_dtype = "float32";             ///< float32 | bfloat16
     std::string master_dtype = "float32";           ///< float32 | bfloat16: the weights themselves are stepped

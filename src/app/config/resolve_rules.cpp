@@ -230,6 +230,25 @@ void resolve_expert_weights(const ResolvedConfig& config) {
   }
 }
 
+/// Nested scales are a matter of nf4, and have a format of their own without them.
+void resolve_nf4_scales(ResolvedConfig& config) {
+  constexpr const char* kNested = "bnb_4bit_use_double_quant";
+  RunConfig::Model& model = config.run.model;
+  if (!config.states(kNested)) return;
+  bool any = false;
+  for (auto [name, format] : {std::pair{"base_weight_dtype", &model.base_weight_dtype},
+                              {"expert_weight_dtype", &model.expert_weight_dtype}}) {
+    if (*format == "nf4_float_scales" && model.nested_scales) {
+      throw UserError(fmt::format("{} is true, but {} is nf4_float_scales", kNested, name), where(config, kNested),
+                      "write nf4, which has nested scales, or leave the other out");
+    }
+    if (*format == "nf4" && !model.nested_scales) *format = "nf4_float_scales";
+    any |= format->starts_with("nf4");
+  }
+  if (!any)
+    config.notes.push_back(fmt::format("{} has no effect: no weight is nf4 ({})", kNested, where(config, kNested)));
+}
+
 /// Packed weights must be frozen.
 void resolve_base_weights(ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
@@ -268,6 +287,7 @@ void resolve_precision(ResolvedConfig& config) {
     throw UserError("master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
                     where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
   }
+  resolve_nf4_scales(config);
   resolve_expert_weights(config);
   resolve_base_weights(config);
 }

@@ -199,6 +199,24 @@ TEST(Config, EveryNameOfAPackedBaseMeansOneKey) {
   EXPECT_THAT(refusal("lora_r: 8\nbase_weight_dtype: fp5\n"), HasSubstr("nf4"));
 }
 
+TEST(Config, Nf4HasFloatScalesWhereDoubleQuantisationIsSwitchedOff) {
+  const auto base = [](const std::string& yaml) {
+    return resolve_config(parse_config_text(yaml, "run.yaml"), {}).run.model.base_weight_dtype;
+  };
+  for (const char* four_bits : {"load_in_4bit: true", "adapter: qlora", "base_weight_dtype: nf4"}) {
+    const std::string yaml = std::string("lora_r: 8\n") + four_bits;
+    EXPECT_EQ(base(yaml), "nf4") << yaml;
+    EXPECT_EQ(base(yaml + "\nbnb_4bit_use_double_quant: true"), "nf4") << yaml;
+    for (const char* name : {"bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant"}) {
+      EXPECT_EQ(base(yaml + "\n" + name + ": false"), "nf4_float_scales") << yaml << name;
+    }
+  }
+  EXPECT_EQ(base("lora_r: 8\nbase_weight_dtype: nf4_float_scales\ndouble_quantization: false"), "nf4_float_scales");
+  EXPECT_THAT(refusal("lora_r: 8\nbase_weight_dtype: nf4_float_scales\ndouble_quantization: true"),
+              HasSubstr("bnb_4bit_use_double_quant is true, but base_weight_dtype is nf4_float_scales"));
+  EXPECT_EQ(base("lora_r: 8\nload_in_8bit: true\ndouble_quantization: false"), "int8");
+}
+
 TEST(Config, ASwitchThatIsOffIsAccepted) {
   for (const char* yaml : {"fp16: false",
                            "zero_stage: 0",

@@ -241,6 +241,11 @@ void add_precision(GroupBuilder group) {
       .alias("quantization_bit", mapped({{"4", "nf4"}, {"8", "int8"}, {"0", ""}, {"none", ""}}))
       .alias("quant_bits", mapped({{"4", "nf4"}, {"8", "int8"}, {"0", ""}, {"none", ""}}));
   group
+      .key("bnb_4bit_use_double_quant",
+           "Whether the scales of nf4 have 8 bits, too. false means nf4_float_scales, which is bitsandbytes' default.")
+      .field(kModel, &Model::nested_scales)
+      .alias({"double_quantization", "use_bnb_nested_quant"});
+  group
       .key("base_weight_keep",
            "Patterns of frozen weights that base_weight_dtype leaves in dtype: names, globs, or re: and a regular "
            "expression.")

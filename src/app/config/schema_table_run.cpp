@@ -279,8 +279,7 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
   group.no_effect("preprocessing_num_workers", "Data are prepared by the threads.")
       .alias({"dataset_num_proc", "dataset_processes"});
   group.no_effect("overwrite_cache", "A cache of tokenized data that does not fit is never used.");
-  group.no_effect("bnb_4bit_use_double_quant", "Scales of nf4 are always nested, products are in dtype.")
-      .alias({"double_quantization", "bnb_4bit_compute_dtype"});
+  group.no_effect("bnb_4bit_compute_dtype", "Products are in dtype.");
   group.no_effect("gradient_checkpointing_kwargs", "There is one way to recompute.");
   group.no_effect("tf32", "Float32 products are float32.");
   group.no_effect("full_determinism", "Every run is deterministic.");

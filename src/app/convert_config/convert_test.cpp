@@ -469,6 +469,21 @@ TEST_F(ConvertConfig, WhatIsAboutMemoryAndRanksHasNoEffect) {
             "nf4");
 }
 
+TEST_F(ConvertConfig, FourBitsHaveTheScalesOfTheirTool) {
+  const auto base = [&](const std::string& path) { return converted(path).run.model.base_weight_dtype; };
+  const std::string llama = "model_name_or_path: m\nstage: sft\ndataset: a\ncutoff_len: 64\nquantization_bit: 4\n";
+  EXPECT_EQ(base(write("q.yml", kHead + "adapter: qlora\nload_in_4bit: true\n")), "nf4");
+  EXPECT_EQ(base(write("q.yml", kHead + "adapter: qlora\nload_in_4bit: true\n"
+                                        "bnb_config_kwargs: {bnb_4bit_use_double_quant: false}\n")),
+            "nf4_float_scales");
+  EXPECT_EQ(base(write("m.yaml", llama)), "nf4");
+  EXPECT_EQ(base(write("m.yaml", llama + "double_quantization: false\n")), "nf4_float_scales");
+  const std::string trl = "model_name_or_path: m\ndataset_name: a\nuse_peft: true\npacking_strategy: bfd\n"
+                          "load_in_4bit: true\n";
+  EXPECT_EQ(base(write("t.yaml", trl)), "nf4_float_scales");
+  EXPECT_EQ(base(write("t.yaml", trl + "use_bnb_nested_quant: true\n")), "nf4");
+}
+
 TEST_F(ConvertConfig, EmptyKeysSayNothingAndGetNoOtherReason) {
   converted(write("a.yml", kHead + "lora_fan_in_fan_out:\nstrict: false\ngptq_groupsize:\nno_such_key:\n"));
   EXPECT_TRUE(has(text_, "lora_fan_in_fan_out (")) << text_;

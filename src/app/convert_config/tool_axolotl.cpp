@@ -78,7 +78,10 @@ default_system_message ! write the system message into the data
 peft_layers_to_transform = lora_layers
 peft_init_lora_weights = lora_init
 lora_fan_in_fan_out ~ linear weights are [out, in]
-peft_autocast_adapter_dtype, qlora_sharded_model_loading, merge_method, bnb_config_kwargs, loftq_config ~ adapters are float32
+peft_autocast_adapter_dtype, qlora_sharded_model_loading, merge_method, loftq_config ~ adapters are float32
+bnb_config_kwargs.bnb_4bit_use_double_quant = bnb_4bit_use_double_quant
+bnb_config_kwargs.bnb_4bit_quant_type = bnb_4bit_quant_type
+bnb_config_kwargs.* ~ it says how bitsandbytes stores codes and multiplies
 peft_layers_pattern, peft_layer_replication, peft_trainable_token_indices, peft_ensure_weight_tying, peft.*, gptq, relora, lisa_* ! it is not in this version
 gptq_* ~ only gptq would read it
 max_packed_sequence_len ! it packs samples that see each other: write sample_packing
@@ -114,6 +117,7 @@ overlength: drop
 )",
           R"(
 lora_dropout: 0
+bnb_4bit_use_double_quant: true
 )"};
 }
 

@@ -50,7 +50,7 @@ resize_vocab, add_tokens, add_special_tokens, new_special_tokens_config, init_sp
 rope_scaling, shift_attn, mixture_of_depths, model_max_length ! edit the model's config.json
 disable_gradient_checkpointing = gradient_checkpointing {true: "false", false: ""}
 train_from_scratch ! hone init --new-model makes a model with random weights
-quantization_method, quantization_type, quantization_device_map, double_quantization ~ 4 bits are nf4 with nested scales here, 8 bits a scale for each row
+quantization_method, quantization_type, quantization_device_map ~ 4 bits are nf4 here, 8 bits a scale for each row
 export_*, vllm_*, sglang_* ~ it changes no training
 enable_torch_profiler = profile
 profiler_*, profile_modules ~ profile has no further keys
@@ -68,6 +68,7 @@ lora_r: 8
 lora_alpha: null
 lora_dropout: 0
 lora_target_modules: [all-linear]
+bnb_4bit_use_double_quant: true
 )"};
 }
 

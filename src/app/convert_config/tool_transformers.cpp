@@ -61,6 +61,7 @@ lora_r: 8
 lora_alpha: 8
 lora_dropout: 0
 lora_target_modules: [q_proj, v_proj]
+bnb_4bit_use_double_quant: false
 )"};
 }
 
@@ -84,7 +85,7 @@ eval_packing ~ evaluation is packed too; the loss is the same
 loss_type(nll) ! another loss than cross-entropy is not in this version
 eos_token, pad_token, pad_to_multiple_of ~ nothing is padded, and the end of a turn is the template's
 model_init_kwargs, ignore_bias_buffers, lora_task_type, gradient_checkpointing_kwargs ~ the model is read in one way
-use_bnb_nested_quant, bnb_4bit_quant_storage ~ scales of nf4 are always nested, and stored as bytes
+bnb_4bit_quant_storage ~ codes are stored as bytes
 use_dft ! another loss than cross-entropy is not in this version
 )",
           R"(
@@ -129,6 +130,7 @@ lora_r: 16
 lora_alpha: 16
 lora_dropout: 0
 lora_target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]
+bnb_4bit_use_double_quant: true
 )",
           "the rows are text, or a chat for the model's template: Unsloth's scripts write them with Python code"};
 }
@@ -159,7 +161,7 @@ is_binary_loss_scale, lazy_tokenize, load_from_cache_file, streaming, shuffle_bu
 interleave_prob = interleave_probs
 rope_scaling, max_model_len, num_labels, problem_type, init_strategy ! edit the model's config.json
 new_special_tokens ! write them into the tokenizer's files
-quant_method, hqq_axis, bnb_4bit_quant_storage ~ 4 bits are nf4 with nested scales here, 8 bits a scale for each row
+quant_method, hqq_axis, bnb_4bit_quant_storage ~ 4 bits are nf4 here, 8 bits a scale for each row
 freeze_parameters_ratio ! write freeze_parameters
 trainable_parameters_regex ! write trainable_parameters with re: in front
 lora_dtype(float32) ~ adapters are float32
@@ -187,6 +189,7 @@ lora_r: 8
 lora_alpha: 32
 lora_dropout: 0.05
 lora_target_modules: [all-linear]
+bnb_4bit_use_double_quant: true
 )"};
 }
 

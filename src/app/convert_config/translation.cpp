@@ -249,6 +249,20 @@ class Translator {
                             "rate, routers too, and does not decay embeddings"});
   }
 
+  static bool mentions(const ConfigNode& node, const char* key) {
+    return std::any_of(node.members.begin(), node.members.end(), [&](const ConfigMember& member) {
+      return config_name(member.name) == key || mentions(member.value, key);
+    });
+  }
+
+  /// Adds a remark: 4 bits are fp4 in transformers where a script does not say otherwise.
+  void ask_about_four_bits(const Statement& chosen) {
+    if (tool_.name != "transformers" || chosen.key->name != "base_weight_dtype" || chosen.value != "nf4") return;
+    if (mentions(source_.root, "bnb_4bit_quant_type")) return;
+    result_.look.push_back(
+        {chosen.said, chosen.where, "without bnb_4bit_quant_type, 4 bits are fp4 there and nf4 here"});
+  }
+
   void choose() {
     for (const KeySpec& key : schema()) {
       const auto found = statements_.find(key.name);
@@ -256,6 +270,7 @@ class Translator {
       const Statement chosen = chosen_statement(agreed(key, found->second));
       ask_about_experts(chosen);
       ask_about_muon(chosen);
+      ask_about_four_bits(chosen);
       const bool same = chosen.said.starts_with(key.name + ": ");
       result_.stated.push_back({&key, chosen.value, same ? "" : chosen.said});
     }
@@ -264,6 +279,11 @@ class Translator {
   bool states(const std::string& name) const {
     return std::any_of(result_.stated.begin(), result_.stated.end(),
                        [&](const TranslatedKey& stated) { return stated.key->name == name; });
+  }
+
+  bool states_value(const std::string& name, const char* value) const {
+    return std::any_of(result_.stated.begin(), result_.stated.end(),
+                       [&](const TranslatedKey& stated) { return stated.key->name == name && stated.value == value; });
   }
 
   /// Whether `name` is one of the tool's defaults.
@@ -316,6 +336,7 @@ class Translator {
     for (const auto& [name, value] : defaults.members) {
       if (is_decided(name) || (name == "val_split" && evaluates)) continue;
       if (of_lora.contains(name) && states("adapter_name_or_path")) continue;  // the adapter has its own
+      if (name == "bnb_4bit_use_double_quant" && !states_value("base_weight_dtype", "nf4")) continue;
       const KeySpec& key = key_spec(name);
       const std::optional<Json> parsed = parse_value(key, value, name);
       const bool as_here = parsed && parsed->is_null() && key.default_value.is_null();
