@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/quantized/{fp8,mxfp4}: small checkpoints in the two quantised formats that Hone reads.
 
-Random codes, so that every code of a format occurs; no library, so that the files come from nobody's reader or writer.
+Random codes, so that every finite number of a format occurs (others are refused); no library, so that the files come from nobody's reader or writer.
 
   fp8    as DeepSeek-V3 has it: NAME.weight F8_E4M3 [N, K] and NAME.weight_scale_inv F32 (once BF16)
          [ceil(N / 128), ceil(K / 128)]; here blocks of 16 x 32, in config.json's weight_block_size. Shapes that are no
@@ -39,7 +39,7 @@ def write(folder, tensors, quantization):
 
 def scales(rng, count, dtype):
     values = [rng.choice([-1, 1]) * 2.0 ** rng.uniform(-12, 2) for _ in range(count)]
-    values[0] = 3.0e38  # 448 of it is infinite
+    values[0] = 7.0e35  # 448 of it is close to the largest number
     values[-1] = 0.0
     floats = struct.pack(f"<{count}f", *values)
     if dtype == "F32":
@@ -56,7 +56,7 @@ def add_fp8(tensors, rng, name, shape, dtype="F32"):
     of_scales = 1
     for dim in blocks:
         of_scales *= dim
-    tensors[name] = ("F8_E4M3", shape, rng.randbytes(count))
+    tensors[name] = ("F8_E4M3", shape, rng.randbytes(count).replace(b"\x7f", b"\x7e").replace(b"\xff", b"\xfe"))
     tensors[name + "_scale_inv"] = (dtype, blocks, scales(rng, of_scales, dtype))
 
 
@@ -78,7 +78,7 @@ def fp8(folder):
 def add_mxfp4(tensors, rng, name, experts, out, inner):
     groups = experts * out * inner // 32
     exponents = bytearray(rng.choices(range(90, 160), k=groups))
-    exponents[:6] = bytes([0, 1, 254, 253, 255, 127])
+    exponents[:6] = bytes([0, 1, 252, 251, 250, 127])
     tensors[name + "_blocks"] = ("U8", [experts, out, inner // 32, 16], rng.randbytes(groups * 16))
     tensors[name + "_scales"] = ("U8", [experts, out, inner // 32], bytes(exponents))
 

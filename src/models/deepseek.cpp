@@ -18,7 +18,8 @@ void read_latent(const HfConfig& config, DecoderConfig& decoder) {
     if (value == 0) config.refuse(fmt::format("{}: 0 is out of range", key));
     return value;
   };
-  latent.q_lora_rank = config.integer_or("q_lora_rank", 0);
+  constexpr int64_t kDefaultRank = 1536;  // of both classes; null: queries are projected in one step
+  latent.q_lora_rank = config.is_null("q_lora_rank") ? 0 : config.integer_or("q_lora_rank", kDefaultRank);
   latent.kv_lora_rank = size("kv_lora_rank");
   latent.qk_nope_head_dim = size("qk_nope_head_dim");
   latent.qk_rope_head_dim = size("qk_rope_head_dim");
@@ -51,14 +52,12 @@ double attention_scale(const DecoderConfig& decoder) {
 }  // namespace
 
 DecoderConfig read_deepseek(const HfConfig& config, const DeepseekDefaults& defaults) {
-  DecoderConfig decoder = config.read_decoder();
+  DecoderConfig decoder = config.read_decoder(defaults.decoder);
   read_latent(config, decoder);
   decoder.attention_scale = attention_scale(decoder);
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   config.require("mlp_bias", false);
-  MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size");
-  // Hugging Face's models have no auxiliary loss: V3 balances with biases, which fine-tuning does not change.
-  moe.router_aux_loss_coef = config.number_or("router_aux_loss_coef", 0.0);
+  MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size", defaults.decoder);
   moe.router.scale = static_cast<float>(config.number_or("routed_scaling_factor", defaults.routed_scaling_factor));
   moe.shared_expert_intermediate_size =
       moe.moe_intermediate_size * config.integer_or("n_shared_experts", defaults.n_shared_experts);

@@ -8,6 +8,7 @@ namespace hone {
 
 /// Defaults of fields that are missing from config.json.
 struct DeepseekDefaults {
+  ClassDefaults decoder;
   int64_t first_k_dense_replace, n_shared_experts;
   double routed_scaling_factor;
 };

@@ -9,7 +9,8 @@
 namespace hone {
 
 DecoderConfig read_granitemoe(const HfConfig& config) {
-  DecoderConfig decoder = config.read_decoder();
+  const ClassDefaults defaults;
+  DecoderConfig decoder = config.read_decoder(defaults);
   const auto multiplier = [&](const char* key) {
     const double value = config.number_or(key, 1.0);
     if (!(value > 0)) config.refuse(fmt::format("{}: {} is not positive", key, value));
@@ -20,7 +21,7 @@ DecoderConfig read_granitemoe(const HfConfig& config) {
   decoder.attention_scale = multiplier("attention_multiplier");
   decoder.logits_scaling = multiplier("logits_scaling");
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
-  decoder.moe = config.read_moe("intermediate_size");
+  decoder.moe = config.read_moe("intermediate_size", defaults);
   decoder.names = {.moe = "block_sparse_moe",
                    .file_moe = "block_sparse_moe",
                    .router = "router",

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/float_value.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
@@ -20,6 +19,8 @@ bool HfConfig::has(const std::string& key) const {
   reads_->keys.insert(key);
   return json_.contains(key) && !json_.at(key).is_null();
 }
+
+bool HfConfig::is_null(const std::string& key) const { return json_.contains(key) && json_.at(key).is_null(); }
 
 HfConfig HfConfig::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
@@ -75,28 +76,39 @@ HfConfig HfConfig::nested(const std::string& key) const {
   return object;
 }
 
-namespace {
-
-/// Whether a field of config.json has no influence on a forward or backward pass.
 bool describes_no_computation(const std::string& key) {
   static const std::set<std::string> keys = {
       // the file and its origin
-      "_attn_implementation", "_experts_implementation", "_name_or_path", "architectures", "auto_map", "dtype",
-      "id2label", "label2id", "model_type", "torch_dtype", "transformers_version", "unsloth_fixed", "unsloth_version",
-      // generation
-      "bos_token_id", "decoder_start_token_id", "do_sample", "eos_token_id", "max_length", "pad_token_id",
-      "repetition_penalty", "sep_token_id", "temperature", "top_k", "top_p", "use_cache",
+      "architectures", "attn_implementation", "auto_map", "base_model", "dtype", "finetuning_task", "id2label",
+      "is_llama_config", "label2id", "license", "model_type", "name_or_path", "num_labels", "problem_type",
+      "tokenizer_class", "torch_dtype", "transformers.js_config", "transformers_js_config", "transformers_version",
+      "transformers_weights", "unsloth_fixed", "unsloth_version",
+      // what a forward pass of transformers returns
+      "output_attentions", "output_hidden_states", "return_dict", "tf_legacy_loss", "torchscript", "use_return_dict",
+      // generation: GenerationConfig's, which old versions wrote here too
+      "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping",
+      "encoder_no_repeat_ngram_size", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty",
+      "length_penalty", "max_length", "max_new_tokens", "min_length", "min_p", "no_repeat_ngram_size",
+      "num_beam_groups", "num_beams", "num_return_sequences", "output_scores", "remove_invalid_values",
+      "repetition_penalty", "return_dict_in_generate", "suppress_tokens", "task_specific_params", "temperature",
+      "top_k", "top_p", "typical_p", "use_cache",
       // training by other programs: this one has its own keys
       "aux_loss_alpha", "ep_size", "output_router_logits", "router_aux_loss_coef", "seq_aux", "z_loss_coef",
       // other names of fields that are read
       "experts_per_token", "initial_context_length", "max_window_layers", "qk_head_dim",
+      // layers that predict several tokens, which are carried by their tensors (weights/promised_layers.h)
+      "num_mtp_layers", "num_nextn_predict_layers",
+      // RoPE of images and videos; tokens of text have one position
+      "mrope_interleaved", "mrope_section",
       // size of dense layers, in models without them
       "intermediate_size"};
-  for (const char* prefix : {"audio_", "image_", "mtp_", "video_", "vision_"}) {
-    if (key.starts_with(prefix)) return true;  // parts that are copied to checkpoints and not trained
+  for (const char* prefix : {"_", "audio_", "image_", "mtp_", "video_", "vision_"}) {
+    if (key.starts_with(prefix)) return true;  // private to transformers; parts that are copied and not trained
   }
-  return keys.contains(key);
+  return key.ends_with("_token_id") || keys.contains(key);
 }
+
+namespace {
 
 /// Whether a feature's value disables it.
 bool is_off(const Json& value) {
@@ -150,7 +162,7 @@ bool HfConfig::layer_uses_window(int64_t layer, bool fallback) const {
 
 namespace {
 
-/// The scaling in `rope_parameters`; `rope` checks the types of its fields.
+/// The scaling in `rope_parameters`, whose defaults are those of the type; `rope` checks the types of its fields.
 RopeScaling read_scaling(const HfConfig& rope) {
   RopeScaling scaling;
   scaling.type = rope_type_of(rope.string_or("rope_type", rope.string_or("type", "default")));
@@ -174,30 +186,65 @@ RopeScaling read_scaling(const HfConfig& rope) {
 
 }  // namespace
 
-void HfConfig::read_rope(DecoderConfig& config, double partial_rotary_factor) const {
-  Json fields = Json::object();
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {  // the latter has precedence
-    if (!has(key)) continue;
-    if (!json_.at(key).is_object()) refuse(fmt::format("{} is not an object", key));
-    fields = json_.at(key);
-  }
-  const HfConfig rope(fields, file_ + " (rope)");
-  const double factor =
-      rope.number_or("partial_rotary_factor", number_or("partial_rotary_factor", partial_rotary_factor));
+/// The parameters that one object states, or none (`rope` is empty then): what it leaves out stands beside it.
+RopeParameters HfConfig::rope_of(const HfConfig& rope, int64_t head_dim, const ClassDefaults& defaults) const {
+  RopeParameters result;
+  const double stated = number_or("partial_rotary_factor", defaults.partial_rotary_factor.value_or(1.0));
+  const double factor = rope.number_or("partial_rotary_factor", stated);
   if (!(factor > 0 && factor <= 1)) refuse(fmt::format("partial_rotary_factor: {} is not in (0, 1]", factor));
-  config.rope.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000.0));
-  config.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * factor);
-  if (config.rope.rotary_dim < 2 || config.rope.rotary_dim % 2 != 0) {
+  if (!defaults.partial_rotary_factor && factor != 1) {
+    refuse(fmt::format("partial_rotary_factor: {} is not supported: this architecture rotates whole heads", factor));
+  }
+  result.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", defaults.rope_theta));
+  result.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * factor);
+  if (result.rotary_dim < 2 || result.rotary_dim % 2 != 0) {
     refuse(fmt::format(
         "partial_rotary_factor: {} of head_dim {} gives {} dimensions: the number must be even and positive", factor,
-        config.head_dim, config.rope.rotary_dim));
+        head_dim, result.rotary_dim));
   }
-  config.rope.max_position_embeddings = integer_or("max_position_embeddings", 2048);
-  if (config.rope.max_position_embeddings == 0) refuse("max_position_embeddings: 0 is out of range");
-  config.rope.scaling = read_scaling(rope);
+  result.max_position_embeddings = integer_or("max_position_embeddings", defaults.max_position_embeddings);
+  if (result.max_position_embeddings == 0) refuse("max_position_embeddings: 0 is out of range");
+  result.scaling = read_scaling(rope);
+  // transformers lets the outer field win where the type of scaling knows one.
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const RopeType type = result.scaling.type;
+  if (has(kOriginal) && (type == RopeType::kYarn || type == RopeType::kLlama3)) {
+    result.scaling.original_max_position_embeddings = integer(kOriginal);
+  }
+  if (!result.scaling.original_max_position_embeddings && (type == RopeType::kYarn || type == RopeType::kLlama3)) {
+    result.scaling.original_max_position_embeddings = result.max_position_embeddings;
+  }
+  return result;
 }
 
-DecoderConfig HfConfig::read_decoder(double partial_rotary_factor) const {
+void HfConfig::read_rope(DecoderConfig& config, const ClassDefaults& defaults) const {
+  std::optional<RopeParameters> stated;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!has(key)) continue;
+    const Json& fields = json_.at(key);
+    if (!fields.is_object()) refuse(fmt::format("{} is not an object", key));
+    if (fields.empty()) continue;
+    for (const auto& [name, value] : fields.items()) {
+      if (value.is_object()) {
+        refuse(fmt::format("{}.{} is an object: parameters for each type of layer are not supported", key, name));
+      }
+    }
+    const RopeParameters read = rope_of(nested(key), config.head_dim, defaults);
+    if (stated && *stated != read) {
+      refuse("rope_scaling and rope_parameters are both there and differ",
+             "transformers 5 computes with rope_scaling (and takes rope_theta from it or from the field beside it), "
+             "other programs with rope_parameters: remove the one that is wrong");
+    }
+    stated = read;
+  }
+  if (!stated) {
+    stated = rope_of(HfConfig(Json::object(), file_), config.head_dim, defaults);
+    if (!has("rope_parameters")) stated->scaling = defaults.rope_scaling;
+  }
+  config.rope = *stated;
+}
+
+DecoderConfig HfConfig::read_decoder(const ClassDefaults& defaults) const {
   require("hidden_act", "silu");
   require("attention_dropout", 0.0);
   require("pretraining_tp", 1);
@@ -206,28 +253,32 @@ DecoderConfig HfConfig::read_decoder(double partial_rotary_factor) const {
   config.vocab_size = integer("vocab_size");
   config.hidden_size = integer("hidden_size");
   config.num_attention_heads = integer("num_attention_heads");
-  config.num_key_value_heads = integer_or("num_key_value_heads", config.num_attention_heads);
+  const bool as_many = is_null("num_key_value_heads") || defaults.num_key_value_heads == 0;
+  config.num_key_value_heads =
+      integer_or("num_key_value_heads", as_many ? config.num_attention_heads : defaults.num_key_value_heads);
   const int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
   if (heads == 0 || kv_heads == 0 || heads % kv_heads != 0) {
     refuse(fmt::format("{} attention heads cannot share {} key-value heads", heads, kv_heads));
   }
-  config.head_dim = integer_or("head_dim", config.hidden_size / heads);
+  const bool divided = is_null("head_dim") || defaults.head_dim == 0;
+  config.head_dim = integer_or("head_dim", divided ? config.hidden_size / heads : defaults.head_dim);
   if (config.vocab_size == 0 || config.hidden_size == 0 || config.head_dim == 0 || config.head_dim % 2 != 0) {
     refuse("vocab_size, hidden_size and head_dim must be positive, head_dim even");
   }
   config.v_head_dim = config.head_dim;
-  config.rms_norm_eps = number_or("rms_norm_eps", 1e-6);
+  config.rms_norm_eps = number_or("rms_norm_eps", defaults.rms_norm_eps);
   config.tie_word_embeddings = boolean_or("tie_word_embeddings", false);
-  config.pad_token_id = has("pad_token_id") && json_.at("pad_token_id") != -1 ? integer("pad_token_id") : -1;
+  const bool no_padding = is_null("pad_token_id") || (has("pad_token_id") && json_.at("pad_token_id") == -1);
+  config.pad_token_id = no_padding ? -1 : integer_or("pad_token_id", defaults.pad_token_id);
   config.initializer_range = number_or("initializer_range", 0.02);
   const int64_t layers = integer("num_hidden_layers");
   if (layers == 0 || layers > 10000) refuse(fmt::format("num_hidden_layers: {} is out of range", layers));
   config.layers.resize(static_cast<size_t>(layers));
-  read_rope(config, partial_rotary_factor);
+  read_rope(config, defaults);
   return config;
 }
 
-MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
+MoeConfig HfConfig::read_moe(const std::string& intermediate_key, const ClassDefaults& defaults) const {
   MoeConfig moe;
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     if (!has(key)) continue;
@@ -236,7 +287,8 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
     }
     moe.num_experts = integer(key);
   }
-  if (moe.num_experts == 0) refuse("num_experts is missing from the model's config");
+  if (moe.num_experts == 0)
+    refuse("num_experts is missing from the model's config", "its other names are num_local_experts, n_routed_experts");
   // Every tensor of every expert gets a name: implausible numbers are refused before the names are built.
   constexpr int64_t kMostExperts = int64_t{1} << 18;
   const int64_t layers = integer("num_hidden_layers");
@@ -249,16 +301,11 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
     refuse(
         fmt::format("num_experts_per_tok: {} of {} experts is out of range", moe.num_experts_per_tok, moe.num_experts));
   }
-  moe.router_aux_loss_coef = number_or("router_aux_loss_coef", 0.001);
-  moe.router_jitter_noise = number_or("router_jitter_noise", 0.0);
-  if (!is_below_one(moe.router_jitter_noise)) {
-    refuse(fmt::format("router_jitter_noise: {} is not in [0, 1) in float32", moe.router_jitter_noise));
-  }
+  moe.router_aux_loss_coef = number_or("router_aux_loss_coef", defaults.router_aux_loss_coef);
   return moe;
 }
 
-void HfConfig::read_expert_groups(GroupScore score, MoeConfig& moe) const {
-  const int64_t groups = integer_or("n_group", 1), kept = integer_or("topk_group", 1);
+void HfConfig::read_expert_groups(GroupScore score, int64_t groups, int64_t kept, MoeConfig& moe) const {
   if (groups < 1 || groups > kMaxRouterGroups || moe.num_experts % groups != 0) {
     refuse(fmt::format("n_group: {} experts cannot be cut into {} groups (1 to {})", moe.num_experts, groups,
                        kMaxRouterGroups));
@@ -303,12 +350,6 @@ void HfConfig::read_leading_dense_layers(int64_t first_k_dense_replace, DecoderC
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     layer.moe = i >= first_sparse && i % frequency == 0;
     if (!layer.moe) layer.intermediate_size = integer("intermediate_size");
-  }
-  constexpr int64_t kMostNextn = 64;
-  const int64_t nextn = integer_or("num_nextn_predict_layers", 0);
-  if (nextn > kMostNextn) refuse(fmt::format("num_nextn_predict_layers: {} is out of range", nextn));
-  for (int64_t i = 0; i < nextn; ++i) {
-    config.carried_prefixes.push_back(config.layer_module(static_cast<int>(count + i)));
   }
 }
 

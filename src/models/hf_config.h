@@ -14,6 +14,23 @@
 
 namespace hone {
 
+/// What an architecture's config class in transformers 5 assumes for fields that config.json lacks, where the classes
+/// differ. Sizes are never assumed: a file without them is refused.
+struct ClassDefaults {
+  int64_t num_key_value_heads = 0;  ///< 0: as many as num_attention_heads
+  int64_t head_dim = 0;             ///< 0: hidden_size / num_attention_heads
+  int64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling = {};                     ///< where config.json says nothing about RoPE
+  std::optional<double> partial_rotary_factor = {};  ///< none: the model rotates whole heads
+  int64_t pad_token_id = -1;                         ///< -1: none
+  double router_aux_loss_coef = 0.001;
+};
+
+/// Whether a field of config.json has no influence on a forward or backward pass.
+bool describes_no_computation(const std::string& key);
+
 class HfConfig {
  public:
   /// `file` is the path in error messages.
@@ -28,6 +45,8 @@ class HfConfig {
   const std::string& file() const { return file_; }
 
   bool has(const std::string& key) const;
+  /// Whether the field is there and null, which can mean something else than a missing field.
+  bool is_null(const std::string& key) const;
   /// The value of a required field. Throws UserError with the field's name if it is missing or has another type.
   int64_t integer(const std::string& key) const;
   int64_t integer_or(const std::string& key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
@@ -50,23 +69,29 @@ class HfConfig {
 
   /// Whether layer `layer` has a sliding window, by `layer_types`; `fallback` if that is absent.
   bool layer_uses_window(int64_t layer, bool fallback) const;
+  /// `sliding_window`: null means none (0), a missing field the class's default.
+  int64_t sliding_window_or(int64_t fallback) const {
+    return is_null("sliding_window") ? 0 : integer_or("sliding_window", fallback);
+  }
 
-  /// Reads rope_theta and the scaling from `rope_parameters` (transformers 5), or from `rope_theta` and `rope_scaling`
-  /// (older). The argument is the default of `partial_rotary_factor`, the rotated share of each head.
-  void read_rope(DecoderConfig& config, double partial_rotary_factor) const;
+  /// Reads rope_theta and the scaling from `rope_scaling` or `rope_parameters`, and what these leave out from the
+  /// fields beside them. UserError where both are there and differ: programs choose differently between them.
+  void read_rope(DecoderConfig& config, const ClassDefaults& defaults) const;
   /// Reads the fields that all decoder models have: sizes, head_dim, norm eps, tied embeddings, RoPE.
-  DecoderConfig read_decoder(double partial_rotary_factor = 1.0) const;
+  DecoderConfig read_decoder(const ClassDefaults& defaults) const;
   /// Reads the number of experts (num_experts, num_local_experts or n_routed_experts) and the router's fields.
-  MoeConfig read_moe(const std::string& intermediate_key) const;
-  /// Reads `n_group` and `topk_group`, which limit a token's choice to the best groups of experts.
-  void read_expert_groups(GroupScore score, MoeConfig& moe) const;
+  MoeConfig read_moe(const std::string& intermediate_key, const ClassDefaults& defaults) const;
+  /// Takes `n_group` (groups) and `topk_group` (kept), which limit a token's choice to the best groups of experts.
+  void read_expert_groups(GroupScore score, int64_t groups, int64_t kept, MoeConfig& moe) const;
   /// Reads which layers are sparse: each decoder_sparse_step-th one that is not in mlp_only_layers (Qwen's MoE models).
   void read_sparse_layers(DecoderConfig& config) const;
-  /// Reads which layers are sparse: each moe_layer_freq-th one from `first_k_dense_replace` on; and the multi-token
-  /// prediction layers (num_nextn_predict_layers), which are not trained (DeepSeek's models, GLM).
+  /// Reads which layers are sparse: each moe_layer_freq-th one from `first_k_dense_replace` on (DeepSeek's models,
+  /// GLM).
   void read_leading_dense_layers(int64_t first_k_dense_replace, DecoderConfig& config) const;
 
  private:
+  RopeParameters rope_of(const HfConfig& rope, int64_t head_dim, const ClassDefaults& defaults) const;
+
   template <class T>
   T get(const std::string& key, const char* expected) const;
 

@@ -6,9 +6,10 @@
 namespace hone {
 
 DecoderConfig read_qwen2_moe(const HfConfig& config) {
-  DecoderConfig decoder = config.read_decoder();
+  const ClassDefaults defaults = {.num_key_value_heads = 16, .max_position_embeddings = 32768};
+  DecoderConfig decoder = config.read_decoder(defaults);
   decoder.qkv_bias = config.boolean_or("qkv_bias", true);
-  decoder.moe = config.read_moe("moe_intermediate_size");
+  decoder.moe = config.read_moe("moe_intermediate_size", defaults);
   decoder.moe.router.normalise = config.boolean_or("norm_topk_prob", false);
   decoder.moe.shared_expert_intermediate_size = config.integer("shared_expert_intermediate_size");
   decoder.moe.shared_expert_gate = true;

@@ -15,10 +15,14 @@ DecoderConfig read_qwen3_5_moe_text(const HfConfig& config) {
 DecoderConfig read_qwen3_5_moe(const HfConfig& config) {
   const HfConfig text = config.nested("text_config");
   DecoderConfig decoder = read_qwen3_5_moe_text(text);
-  // The field may be in the outer config only, or in both.
-  decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", decoder.tie_word_embeddings);
+  // Copies of the text model's fields say nothing new; others that differ are named as unread.
+  for (const auto& [key, value] : text.json().items()) {
+    if (config.json().contains(key) && config.json().at(key) == value) config.has(key);
+  }
+  // The outer config has the head, so its field counts.
+  decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", false);
   decoder.names.prefix = "model.language_model.";
-  decoder.carried_prefixes.push_back("model.visual.");
+  decoder.carried.prefixes.push_back("model.visual.");
   return decoder;
 }
 

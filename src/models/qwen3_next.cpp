@@ -52,7 +52,8 @@ void read_delta_net(const HfConfig& config, DeltaNetConfig& delta) {
   constexpr int64_t kMaxKeyDim = 256, kMaxValueDim = 1024;
   if (delta.heads.key_dim > kMaxKeyDim || delta.heads.value_dim > kMaxValueDim || delta.conv_taps > kMaxConvTaps) {
     config.refuse(fmt::format(
-        "linear attention of head sizes {} and {} and {} taps is not supported (at most {}, {}, {})",
+        "linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim: {}, {}, {} are not supported (at most {}, "
+        "{}, {})",
         delta.heads.key_dim, delta.heads.value_dim, delta.conv_taps, kMaxKeyDim, kMaxValueDim, kMaxConvTaps));
   }
 }
@@ -60,17 +61,18 @@ void read_delta_net(const HfConfig& config, DeltaNetConfig& delta) {
 }  // namespace
 
 DecoderConfig read_gated_hybrid(const HfConfig& config) {
-  DecoderConfig decoder = config.read_decoder(0.25);
+  const ClassDefaults defaults = {
+      .num_key_value_heads = 2, .head_dim = 256, .max_position_embeddings = 32768, .partial_rotary_factor = 0.25};
+  DecoderConfig decoder = config.read_decoder(defaults);
   decoder.qk_norm = true;
   decoder.norm_weighting = NormWeighting::kFromOne;
   decoder.attention_output_gate = true;
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   read_layer_kinds(config, decoder);
   read_delta_net(config, decoder.delta_net);
-  decoder.moe = config.read_moe("moe_intermediate_size");
+  decoder.moe = config.read_moe("moe_intermediate_size", defaults);
   decoder.moe.shared_expert_intermediate_size = config.integer("shared_expert_intermediate_size");
   decoder.moe.shared_expert_gate = true;
-  decoder.carried_prefixes = {"mtp."};
   return decoder;
 }
 

@@ -93,7 +93,15 @@ DecoderConfig read_decoder_config(const HfConfig& config) {
   const std::string name = config.architecture();
   std::string known;
   for (const Architecture& architecture : architectures()) {
-    if (architecture.name == name) return architecture.read(config);
+    if (architecture.name == name) {
+      DecoderConfig decoder = architecture.read(config);
+      // Layers that predict further tokens have this name in several models' files, or follow the decoder's.
+      constexpr const char* kFurtherTokens = "mtp.";
+      if (!decoder.carried.contain(kFurtherTokens)) decoder.carried.prefixes.emplace_back(kFurtherTokens);
+      decoder.carried.layers = decoder.names.prefix + "layers.";
+      decoder.carried.num_layers = static_cast<int64_t>(decoder.layers.size());
+      return decoder;
+    }
     known += (known.empty() ? "" : ", ") + architecture.name;
   }
   config.refuse(fmt::format("the architecture '{}' is not supported", name.empty() ? "(none given)" : name),

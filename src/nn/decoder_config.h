@@ -11,6 +11,7 @@
 #include "ops/qk_norm_rope/rope_table.h"
 #include "ops/rms_norm/norm_weighting.h"
 #include "ops/router/router_rule.h"
+#include "params/carried_names.h"
 #include "params/parameter.h"
 
 namespace hone {
@@ -28,6 +29,8 @@ struct LayerConfig {
   int64_t sliding_window = 0;     ///< 0: full attention
   int64_t intermediate_size = 0;  ///< of the dense MLP; 0 in a MoE layer
   bool moe = false;
+
+  bool operator==(const LayerConfig&) const = default;
 };
 
 struct MoeConfig {
@@ -43,6 +46,8 @@ struct MoeConfig {
   bool expert_bias = false;                     ///< both products of an expert have a bias
   ExpertActivation expert_activation;
   double router_aux_loss_coef = 0;
+
+  bool operator==(const MoeConfig&) const = default;
 };
 
 /// Layers of linear attention.
@@ -50,6 +55,8 @@ struct DeltaNetConfig {
   DeltaHeads heads;
   int64_t conv_taps = 4;           ///< taps of the short convolution
   bool fused_projections = false;  ///< q, k, v and z in one weight, b and a in another, key head by key head
+
+  bool operator==(const DeltaNetConfig&) const = default;
 };
 
 /// The layout of a layer's experts in files.
@@ -67,6 +74,7 @@ struct LatentConfig {
   bool rope_interleave = true;  ///< RoPE rotates neighbouring dimensions as pairs
 
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  bool operator==(const LatentConfig&) const = default;
 };
 
 /// Names of an architecture's tensors in memory and in files.
@@ -82,6 +90,8 @@ struct DecoderNames {
   std::string fused_gate_up = "experts.gate_up_proj", fused_down = "experts.down_proj";
   std::string shared_expert = "mlp.shared_expert";  ///< below the layer; "_gate" is appended for its gate
   bool shared_expert_fused = false;                 ///< its gate and up are one weight, input_linear
+
+  bool operator==(const DecoderNames&) const = default;
 };
 
 struct DecoderConfig {
@@ -111,9 +121,7 @@ struct DecoderConfig {
   MoeConfig moe;
   DeltaNetConfig delta_net;
   DecoderNames names;
-  /// Prefixes of file tensors outside the decoder (a vision tower, multi-token prediction heads), which are not trained
-  /// and are written back unchanged.
-  std::vector<std::string> carried_prefixes;
+  CarriedNames carried;  ///< tensors of its files outside the decoder
 
   /// "model.layers.3.": the prefix of a layer's tensors.
   std::string layer_module(int layer) const { return names.prefix + "layers." + std::to_string(layer) + "."; }
@@ -129,6 +137,7 @@ struct DecoderConfig {
     for (const LayerConfig& layer : layers) n += layer.moe;
     return n;
   }
+  bool operator==(const DecoderConfig&) const = default;
 };
 
 }  // namespace hone

@@ -18,6 +18,7 @@
 #include "params/frozen_weights.h"
 #include "params/lora_patterns.h"
 #include "weights/model_folder.h"
+#include "weights/promised_layers.h"
 #include "weights/quantization.h"
 #include "weights/stored_tensor.h"
 
@@ -351,6 +352,32 @@ const PackedFormat* LoadedModel::format_as_stored(const Parameter& parameter) co
   return nullptr;
 }
 
+std::vector<std::string> LoadedModel::differences() const {
+  std::vector<std::string> sentences;
+  bool promised = false;
+  if (!checkpoint_.tensors().empty()) {
+    promised = promises_layers(config_.json());
+    for (const LayerPromise& promise : broken_promises(config_.json(), checkpoint_)) {
+      sentences.push_back(
+          fmt::format("{} promises {} layers that predict further tokens ({}), the files have {}: a full model that is "
+                      "saved says {}",
+                      config_.file(), promise.promised, promise.field, promise.found, promise.found));
+    }
+  }
+  std::set<int64_t> later;
+  for (const std::string& name : map_.carried) {
+    const int64_t layer = decoder_->config().carried.later_layer(name);
+    if (layer >= 0) later.insert(layer);
+  }
+  if (!later.empty() && !promised) {
+    sentences.push_back(
+        fmt::format("the files have layers {} beyond num_hidden_layers ({}): they are kept as they are, and neither "
+                    "computed nor trained",
+                    fmt::join(later, ", "), decoder_->config().layers.size()));
+  }
+  return sentences;
+}
+
 void LoadedModel::set_trainable(const TrainableOptions& options) {
   adapter_ = options.adapter;
   TrainableOptions with_formats = options;
@@ -384,6 +411,11 @@ std::filesystem::path hub_cache() {
   return {};
 }
 
+/// Whether a text of a file is the name of one folder, and no path out of where it is.
+bool is_folder_name(const std::string& text) {
+  return text.find_first_of("/\\") == std::string::npos && text != "." && text != "..";
+}
+
 /// models--ORG--NAME/snapshots/<commit in refs/main>
 std::filesystem::path cached_snapshot(const std::string& id) {
   std::string folder = "models--" + id;
@@ -391,7 +423,7 @@ std::filesystem::path cached_snapshot(const std::string& id) {
   const std::filesystem::path model = hub_cache() / folder;
   std::istringstream ref(read_whole_file_if_there(model / "refs" / "main").value_or(""));
   std::string commit;
-  return ref >> commit ? model / "snapshots" / commit : std::filesystem::path();
+  return ref >> commit && is_folder_name(commit) ? model / "snapshots" / commit : std::filesystem::path();
 }
 
 /// " Did you mean 'models/tiny'?" by what stands beside a path that does not exist, or "".

@@ -115,8 +115,10 @@ class LoadedModel {
   const CheckpointMap& map() const { return map_; }
   /// How a checkpoint of this model, its own or one that a run saved, holds the parameters.
   CheckpointMap map_of(const Checkpoint& checkpoint) const {
-    return map_checkpoint(checkpoint, store_, decoder_->config().carried_prefixes);
+    return map_checkpoint(checkpoint, store_, decoder_->config().carried);
   }
+  /// What config.json and the files say differently, without harm to training: sentences for the user.
+  std::vector<std::string> differences() const;
   /// The adapter options in force; empty without adapters.
   const std::optional<LoraOptions>& lora() const { return lora_; }
   /// What the adapter's configuration says and is not done; for the user.

@@ -101,6 +101,7 @@ DescribedModel describe_model(RunConfig config, RunContext& context, RunUse use)
         "the losses are wrong: compare one with transformers",
         model->config().file(), fmt::join(unread, ", "));
   }
+  for (const std::string& difference : model->differences()) context.logger.warning("{}", difference);
   const TrainableOptions trainable = trainable_options(config, context.device(), context.ranks.rank, use);
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
   model->set_trainable(trainable);

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "core/error.h"
@@ -35,6 +37,23 @@ bool read_map(const Checkpoint::Tensor& tensor, std::array<float, n>& map) {
   if (tensor.entry->dtype != DType::kF32 || tensor.entry->numel() != int64_t{n}) return false;
   tensor.file->read_floats(*tensor.entry, 0, map.data(), int64_t{n});
   return true;
+}
+
+/// bitsandbytes' table of fp4: sign, two bits of exponent, one of mantissa, in its order of codes.
+constexpr std::array<float, 16> kFp4Values = {0.0f,      0.0052083333f, 2.0f / 3,  1.0f,           1.0f / 3,  0.5f,
+                                              1.0f / 6,  0.25f,         0.0f,      -0.0052083333f, -2.0f / 3, -1.0f,
+                                              -1.0f / 3, -0.5f,         -1.0f / 6, -0.25f};
+
+/// Whether two tables are the same but for rounding; another type's differ by far more.
+bool same_map(const std::array<float, 16>& a, const std::array<float, 16>& b) {
+  constexpr float kRounding = 1e-4f;
+  return std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) { return std::abs(x - y) <= kRounding; });
+}
+
+void expect_finite(const Checkpoint::Tensor& tensor, const float* values, int64_t count) {
+  if (std::all_of(values, values + count, [](float value) { return std::isfinite(value); })) return;
+  throw UserError(fmt::format("'{}' has a number that is not finite", tensor.entry->name), tensor.file->path().string(),
+                  "download this file again");
 }
 
 }  // namespace
@@ -87,13 +106,16 @@ void BitsandbytesMatrix::find_eight_bits(const Checkpoint& checkpoint, std::vect
   scales_ = *scales;
 }
 
-void BitsandbytesMatrix::read_state(const Checkpoint::Tensor& tensor, bool nested) {
+void BitsandbytesMatrix::read_state(const Checkpoint::Tensor& tensor, const std::string& type, bool nested) {
   if (!is_unsigned(*tensor.entry) || tensor.entry->bytes > kMostStateBytes) contradict("its quant_state is not text");
   std::string text(tensor.entry->bytes, '\0');
   tensor.file->read(*tensor.entry, 0, text.data(), text.size());
   const Json json = parse_json(text);
   const std::optional<int64_t> block = json.is_object() ? size_in(json, "blocksize") : std::nullopt;
   if (!block) contradict("its quant_state has no blocksize");
+  if (json.contains("quant_type") && json["quant_type"] != type) {
+    contradict(fmt::format("its quant_state is named {} and says quant_type {}", type, json["quant_type"].dump()));
+  }
   const Json shape = json.contains("shape") ? json["shape"] : Json();
   if (!shape.is_array() || shape.size() != 2) contradict("its quant_state has no shape of a matrix");
   for (const Json& dim : shape) {
@@ -113,6 +135,7 @@ void BitsandbytesMatrix::read_state(const Checkpoint::Tensor& tensor, bool neste
     }
     state_.nested_block = *nested_block;
     state_.nested_offset = json["nested_offset"].get<float>();
+    if (!std::isfinite(state_.nested_offset)) contradict("its nested_offset is not a finite float32 number");
   }
 }
 
@@ -122,13 +145,19 @@ void BitsandbytesMatrix::find_four_bits(const Checkpoint& checkpoint, std::vecto
   const std::string& name = codes_.entry->name;
   const std::string state_name = name + ".quant_state.bitsandbytes__";
   const bool fp4 = checkpoint.find(state_name + "fp4") != nullptr;
-  const Checkpoint::Tensor* state = find(checkpoint, state_name + (fp4 ? "fp4" : "nf4"), missing);
+  if (fp4 && checkpoint.find(state_name + "nf4") != nullptr) contradict("it has a quant_state of fp4 and one of nf4");
+  const char* type = fp4 ? "fp4" : "nf4";
+  const Checkpoint::Tensor* state = find(checkpoint, state_name + type, missing);
   const Checkpoint::Tensor* map = find(checkpoint, name + ".quant_map", missing);
   const Checkpoint::Tensor* scales = find(checkpoint, name + ".absmax", missing);
   if (state == nullptr || map == nullptr || scales == nullptr) return;
   const bool nested = is_unsigned(*scales->entry);
-  read_state(*state, nested);
+  read_state(*state, type, nested);
   if (!read_map(*map, state_.map)) contradict("its quant_map is not float32 [16]");
+  // bitsandbytes computes with its own table of the type, whatever the file has.
+  if (!same_map(state_.map, fp4 ? kFp4Values : kNf4Values)) {
+    contradict(fmt::format("its quant_state says {}, and its quant_map is not that of {}", type, type));
+  }
   if (scales->entry->numel() != blocks() || (!nested && scales->entry->dtype != DType::kF32)) {
     contradict(fmt::format("its absmax is not float32 or uint8 [{}]", blocks()));
   }
@@ -220,12 +249,15 @@ void BitsandbytesMatrix::read_chunk(const PackedLayout& layout, std::byte* chunk
   if (!four_bits_) {
     auto* scales = reinterpret_cast<float*>(chunk + layout.scales);
     scales_.file->read_floats(*scales_.entry, 0, scales, layout.rows);
+    expect_finite(scales_, scales, layout.rows);
     for (int64_t row = 0; row < layout.rows; ++row) scales[row] *= kPerCode;
     return;
   }
   scales_.file->read(*scales_.entry, 0, chunk + layout.scales, scales_.entry->bytes);
-  if (nested_scales_.entry == nullptr) return;
+  const auto floats_at = [&](int64_t offset) { return reinterpret_cast<const float*>(chunk + offset); };
+  if (nested_scales_.entry == nullptr) return expect_finite(scales_, floats_at(layout.scales), blocks());
   nested_scales_.file->read(*nested_scales_.entry, 0, chunk + layout.nested, nested_scales_.entry->bytes);
+  expect_finite(nested_scales_, floats_at(layout.nested), nested_scales_.entry->numel());
   std::memcpy(chunk + layout.mean, &state_.nested_offset, sizeof(float));
 }
 

@@ -58,7 +58,7 @@ class BitsandbytesMatrix {
 
   void find_four_bits(const Checkpoint& checkpoint, std::vector<std::string>& missing);
   void find_eight_bits(const Checkpoint& checkpoint, std::vector<std::string>& missing);
-  void read_state(const Checkpoint::Tensor& state, bool nested);
+  void read_state(const Checkpoint::Tensor& state, const std::string& type, bool nested);
   const Checkpoint::Tensor* find(const Checkpoint& checkpoint, const std::string& name,
                                  std::vector<std::string>& missing);
   void scales_of_blocks(ReadScratch& scratch, int64_t first, int64_t count) const;

@@ -10,12 +10,11 @@
 #include "core/untrusted_json.h"
 #include "weights/model_folder.h"
 #include "weights/stored_tensor.h"
+#include "weights/weight_files.h"
 
 namespace hone {
 
 namespace {
-
-constexpr const char* kIndex = "model.safetensors.index.json";
 
 /// "a, b, c and 40 more"
 std::string some_of(const std::vector<std::string>& names) {
@@ -23,25 +22,6 @@ std::string some_of(const std::vector<std::string>& names) {
   for (size_t i = 0; i < names.size() && i < 5; ++i) text += (i ? ", " : "") + names[i];
   if (names.size() > 5) text += fmt::format(" and {} more", names.size() - 5);
   return text;
-}
-
-/// Tensors, and the shard of each.
-using Index = std::vector<std::pair<std::string, std::string>>;
-
-Index read_index(const std::filesystem::path& path) {
-  const Json json = read_json(path);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    throw UserError("the index has no weight_map", path.string(), "download it again");
-  }
-  Index shard_of;
-  shard_of.reserve(json["weight_map"].size());
-  for (const auto& [name, shard] : json["weight_map"].items()) {
-    if (!shard.is_string() || std::filesystem::path(shard.get<std::string>()).has_parent_path()) {
-      throw UserError("the index names no file of this folder for '" + name + "'", path.string());
-    }
-    shard_of.emplace_back(name, shard.get<std::string>());
-  }
-  return shard_of;
 }
 
 }  // namespace
@@ -56,23 +36,8 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, FileLedger* 
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
   checkpoint.quantization_ = read_quantization(directory);
-  Index shard_of;
-  std::set<std::string> names;
-  if (std::filesystem::exists(directory / kIndex)) {
-    shard_of = read_index(directory / kIndex);
-    for (const auto& [tensor, shard] : shard_of) names.insert(shard);
-  } else {
-    names.insert("model.safetensors");
-  }
-  for (const std::string& name : names) {
-    if (!std::filesystem::exists(directory / name)) {
-      throw UserError(
-          names.size() > 1 ? "a shard of the checkpoint is missing" : "the model folder has no weights",
-          (directory / name).string(),
-          names.size() > 1 ? "download this file too" : "give a folder with model.safetensors or its shards and index");
-    }
-    checkpoint.files_.emplace_back(directory / name).record_reads(ledger);
-  }
+  const WeightFiles files = find_weight_files(directory);
+  for (const std::string& name : files.names) checkpoint.files_.emplace_back(directory / name).record_reads(ledger);
   for (const SafetensorsFile& file : checkpoint.files_) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (!checkpoint.tensors_.emplace(entry.name, Tensor{&file, &entry}).second) {
@@ -80,7 +45,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, FileLedger* 
       }
     }
   }
-  for (const auto& [tensor, shard] : shard_of) {
+  for (const auto& [tensor, shard] : files.shard_of) {
     if (!checkpoint.find(tensor)) {
       throw UserError(fmt::format("the index lists '{}', which is not in the shard", tensor),
                       (directory / shard).string(), "download this file again");
@@ -138,8 +103,7 @@ void check_tied_head(const Checkpoint& checkpoint, const std::string& head, cons
 
 }  // namespace
 
-CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore& store,
-                             const std::vector<std::string>& carried_prefixes) {
+CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore& store, const CarriedNames& carried) {
   CheckpointMap map;
   std::set<std::string> used;
   std::vector<std::string> missing;
@@ -164,10 +128,9 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (used.contains(name)) continue;
-    const auto carries = [&n = name](const std::string& prefix) { return n.starts_with(prefix); };
     if (name == "lm_head.weight" && embedding != nullptr) {
       check_tied_head(checkpoint, name, embedding->name());
-    } else if (std::any_of(carried_prefixes.begin(), carried_prefixes.end(), carries)) {
+    } else if (carried.contain(name)) {
       map.carried.push_back(name);
     } else if (!name.ends_with("rotary_emb.inv_freq")) {  // a buffer saved by old versions of transformers
       unexpected.push_back(name);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
+#include "params/carried_names.h"
 #include "params/parameter_store.h"
 #include "weights/manifest.h"
 #include "weights/quantization.h"
@@ -19,7 +20,7 @@ namespace hone {
 /// The tensors of all files of a directory, by name.
 class Checkpoint {
  public:
-  /// Opens model.safetensors, or every shard listed in model.safetensors.index.json. UserError for a missing shard, a
+  /// Opens the files that find_weight_files (weights/weight_files.h) names. UserError as there, and for a
   /// tensor that is in the index but in no shard, a tensor in two shards, a broken file, an unsupported quantisation,
   /// or an unfinished save (weights/model_folder.h). `ledger`, which must outlive the checkpoint, records what is read.
   static Checkpoint open(const std::filesystem::path& directory, FileLedger* ledger = nullptr);
@@ -49,10 +50,10 @@ struct CheckpointMap {
 };
 
 /// Finds every parameter of the store (except LoRA parameters) in the checkpoint, checks shapes, and accounts for every
-/// tensor of the checkpoint. A name is `carried` if it starts with one of `carried_prefixes`. UserError with the names
-/// of missing or unexpected tensors, and of those with a wrong shape.
+/// tensor of the checkpoint. `carried` says which of the others are kept. UserError with the names of missing or
+/// unexpected tensors, and of those with a wrong shape.
 CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore& store,
-                             const std::vector<std::string>& carried_prefixes = {});
+                             const CarriedNames& carried = {});
 
 /// Reads every parameter from the checkpoint, and dequantises and converts it to its dtype (and to its float32 master)
 /// or to 8 bits; each byte is written exactly once. `progress` gets the bytes read so far; its calls do not overlap.
@@ -73,12 +74,12 @@ struct SaveOptions {
 void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
                      const CheckpointMap* map, const SaveOptions& options);
 
-/// Copies the other files of a model folder: config (as unquantized_config), tokenizer, chat template,
-/// generation_config and other small files; not weights, adapters, optimizer state or logs.
+/// Copies the other files of a model folder: config (as unquantized_config and with_true_promises), tokenizer, chat
+/// template, generation_config and other small files; not weights, adapters, optimizer state or logs.
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Writes `config` as config.json for a folder whose weights all have `dtype`.
-void write_config_dtype(const std::filesystem::path& directory, const Json& config, DType dtype);
+/// Has config.json of a folder say that its weights all have `dtype`.
+void write_config_dtype(const std::filesystem::path& directory, DType dtype);
 
 /// As write_durably (core/durable_file.h).
 void write_text_file(const std::filesystem::path& path, const std::string& text);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "weights/checkpoint.h"
 #include "weights/kt_manifest.h"
 #include "weights/manifest.h"
+#include "weights/promised_layers.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
 #include "weights/tensor_dims.h"
@@ -183,6 +183,21 @@ void save_parameters(const std::filesystem::path& directory, const ParameterStor
   write_index(directory, files);
 }
 
+namespace {
+
+/// `config` without promises that the weights of `folder` do not keep.
+Json true_config(const std::filesystem::path& folder, Json config) {
+  if (!promises_layers(config)) return config;
+  try {
+    const Checkpoint weights = Checkpoint::open(folder);
+    return with_true_promises(std::move(config), weights);
+  } catch (const UserError&) {  // no weights here: what is written beside them says whether they have the layers
+    return config;
+  }
+}
+
+}  // namespace
+
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {
   constexpr uintmax_t kLargest = 256u << 20;  // a tokenizer has tens of megabytes; larger files are weights
   for (const auto& entry : std::filesystem::directory_iterator(from)) {
@@ -197,13 +212,14 @@ void copy_model_files(const std::filesystem::path& from, const std::filesystem::
     if (!text || ours || !entry.is_regular_file() || entry.file_size() > kLargest) continue;
     copy_durably(path, to / name);
   }
-  if (!read_quantization(from)) return;
-  std::ifstream config(from / "config.json");
-  write_text_file(to / "config.json", unquantized_config(parse_json(config)).dump(2) + "\n");
+  const std::optional<Json> config = read_json_if_there(from / "config.json");
+  if (!config || !config->is_object()) return;
+  const Json saved = true_config(from, read_quantization(from) ? unquantized_config(*config) : *config);
+  if (saved != *config) write_text_file(to / "config.json", saved.dump(2) + "\n");
 }
 
-void write_config_dtype(const std::filesystem::path& directory, const Json& config, DType dtype) {
-  Json json = unquantized_config(config);
+void write_config_dtype(const std::filesystem::path& directory, DType dtype) {
+  Json json = read_json(directory / "config.json");
   json.erase("torch_dtype");
   json["dtype"] = std::string(name_of(dtype));
   write_text_file(directory / "config.json", json.dump(2) + "\n");

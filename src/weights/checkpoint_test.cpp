@@ -7,8 +7,10 @@
 #include <limits>
 #include <sstream>
 
+#include "core/json.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
+#include "core/untrusted_json.h"
 #include "formats/int8_weights.h"
 #include "params/frozen_weights.h"
 #include "params/store_testing.h"
@@ -17,6 +19,7 @@
 namespace hone {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -95,12 +98,94 @@ TEST_F(CheckpointFiles, AMissingShardOrABrokenPromiseOfTheIndexIsNamed) {
   EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "b"); }), HasSubstr("no weights"));
 }
 
+TEST_F(CheckpointFiles, ShardsAreReadWithoutAnIndexWhereAllAreThere) {
+  make({.max_shard_size = 100});
+  const size_t tensors = Checkpoint::open(root_ / "a").tensors().size();
+  fs::remove(root_ / "a/model.safetensors.index.json");
+  EXPECT_EQ(Checkpoint::open(root_ / "a").tensors().size(), tensors);
+  fs::copy(root_ / "a", root_ / "b");
+  for (const auto& entry : fs::directory_iterator(root_ / "b")) {
+    if (entry.path().filename().string().starts_with("model-00002-")) fs::remove(entry.path());
+  }
+  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "b"); }), HasSubstr("shards, and no index"));
+  fs::copy(fs::directory_iterator(root_ / "a")->path(), root_ / "a/old-00001-of-00001.safetensors");
+  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "a"); }), HasSubstr("shards of 2 models"));
+}
+
+TEST_F(CheckpointFiles, TwoAnswersToWhichFilesAreTheModelAreRefused) {
+  make({.max_shard_size = 100});
+  std::ofstream(root_ / "a/model.safetensors") << "of another save";
+  const auto error = [&] { return testing::user_error([&] { Checkpoint::open(root_ / "a"); }); };
+  EXPECT_THAT(error(), HasSubstr("model.safetensors beside model.safetensors.index.json"));
+  fs::remove(root_ / "a/model.safetensors.index.json");
+  EXPECT_THAT(error(), HasSubstr("model.safetensors beside model-00001-of-"));
+}
+
+TEST_F(CheckpointFiles, AnIndexOfOtherShardsNamesThoseThatAreThere) {
+  make({.max_shard_size = 100});
+  std::ofstream(root_ / "a/model.safetensors.index.json")
+      << R"({"weight_map": {"x": "model-00001-of-00030.safetensors"}})";
+  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "a"); }),
+              AllOf(HasSubstr("names files that are not there (model-00001-of-00030.safetensors)"),
+                    HasSubstr("it does not name (model-00001-of-")));
+}
+
+TEST_F(CheckpointFiles, ANumberThatIsNotFiniteIsNamedWithItsTensorAndFile) {
+  for (const float lost : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    ParameterStore store, loaded;
+    for (ParameterStore* each : {&store, &loaded}) {
+      testing::add_model(*each, {.dtype = DType::kBF16});
+      each->allocate(Device{});
+    }
+    testing::fill(store, 5);
+    Parameter* norm = store.find("model.norm.weight");
+    norm->value().as<BFloat16>()[1] = BFloat16(lost);
+    save_parameters(root_ / "a", store, nullptr, nullptr, {.dtype = DType::kBF16});
+    const Checkpoint checkpoint = Checkpoint::open(root_ / "a");
+    const std::string error =
+        testing::user_error([&] { load_parameters(checkpoint, map_checkpoint(checkpoint, loaded), loaded, pool_); });
+    EXPECT_THAT(error, AllOf(HasSubstr("'model.norm.weight' has a number that is not finite: element 1 is "),
+                             HasSubstr("model.safetensors")));
+  }
+}
+
+TEST_F(CheckpointFiles, LaterLayersAreCarried) {
+  ParameterStore store;
+  store.add({"model.layers.0.q.weight", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  const auto carried = [&](const std::string& name) {
+    write({{"model.layers.0.q.weight", DType::kF32, {2, 2}}, {name, DType::kF32, {3, 1}}});
+    const CarriedNames names = {.layers = "model.layers.", .num_layers = 1};
+    return map_checkpoint(Checkpoint::open(root_ / "a"), store, names).carried;
+  };
+  EXPECT_THAT(carried("model.layers.1.eh_proj.weight"), ::testing::ElementsAre("model.layers.1.eh_proj.weight"));
+  EXPECT_THAT(carried("model.layers.12.q.weight"), ::testing::ElementsAre("model.layers.12.q.weight"));
+  for (const char* name : {"model.layers.0.k.weight", "model.layers.1x.k.weight", "model.layers.weight"}) {
+    EXPECT_THAT(testing::user_error([&] { carried(name); }), HasSubstr(name));
+  }
+}
+
+TEST_F(CheckpointFiles, TheSavedConfigPromisesTheLayersThatAreThere) {
+  const auto saved = [&](const Json& config) {
+    std::ofstream(root_ / "a/config.json") << config;
+    copy_model_files(root_ / "a", root_ / "b");
+    return read_json(root_ / "b/config.json");
+  };
+  const Json promising = {{"num_hidden_layers", 1}, {"num_nextn_predict_layers", 2}};
+  write({{"model.layers.0.q.weight", DType::kF32, {2, 2}}});
+  EXPECT_EQ(saved(promising)["num_nextn_predict_layers"], 0);
+  EXPECT_EQ(saved(Json{{"text_config", {{"mtp_num_hidden_layers", 1}}}})["text_config"]["mtp_num_hidden_layers"], 0);
+  write({{"model.layers.0.q.weight", DType::kF32, {2, 2}}, {"model.layers.1.enorm.weight", DType::kF32, {2, 1}}});
+  EXPECT_EQ(saved(promising)["num_nextn_predict_layers"], 1);
+  write({{"model.layers.0.q.weight", DType::kF32, {2, 2}}, {"mtp.layers.0.norm.weight", DType::kF32, {2, 1}}});
+  EXPECT_EQ(saved(Json{{"mtp_num_hidden_layers", 1}})["mtp_num_hidden_layers"], 1);
+}
+
 TEST_F(CheckpointFiles, MissingUnexpectedAndMisshapenTensorsAreNamed) {
   ParameterStore store;
   store.add({"model.embed_tokens.weight", {3, 2}, ParameterKind::kEmbedding, -1, {}}, DType::kF32);
   store.add({"q.weight", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
   const auto error = [&] {
-    return testing::user_error([&] { map_checkpoint(Checkpoint::open(root_ / "a"), store, {"mtp."}); });
+    return testing::user_error([&] { map_checkpoint(Checkpoint::open(root_ / "a"), store, {{"mtp."}}); });
   };
   const SafetensorsWriter::Announced embedding{"model.embed_tokens.weight", DType::kF32, {3, 2}};
   write({embedding});
@@ -121,7 +206,7 @@ TEST_F(CheckpointFiles, CarriedTensorsAreWrittenBack) {
   store.allocate(Device{});
   write({{"q.weight", DType::kF32, {2, 2}}, {"mtp.x", DType::kF16, {3, 1}}});
   const Checkpoint source = Checkpoint::open(root_ / "a");
-  const CheckpointMap map = map_checkpoint(source, store, {"mtp."});
+  const CheckpointMap map = map_checkpoint(source, store, {{"mtp."}});
   EXPECT_EQ(map.carried, std::vector<std::string>{"mtp.x"});
   load_parameters(source, map, store, pool_);
   save_parameters(root_ / "b", store, &source, &map, {});

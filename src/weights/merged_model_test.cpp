@@ -152,7 +152,7 @@ class MergedModel : public ::testing::Test {
     ParameterStore store;
     describe(store, add);
     const Checkpoint base = Checkpoint::open(root_ / "base");
-    const CheckpointMap map = map_checkpoint(base, store, {"mtp."});
+    const CheckpointMap map = map_checkpoint(base, store, {{"mtp."}});
     load_adapter_values(root_ / "adapter", store, base, map, pool);
     return save_merged(root_ / "merged", store, base, map, pool, options);
   }
@@ -165,7 +165,7 @@ class MergedModel : public ::testing::Test {
     describe(store, add);
     store.allocate(Device{}, true);
     const Checkpoint base = Checkpoint::open(root_ / "base");
-    const CheckpointMap map = map_checkpoint(base, store, {"mtp."});
+    const CheckpointMap map = map_checkpoint(base, store, {{"mtp."}});
     load_parameters(base, map, store, pool);
     for (const Parameter& p : store.all()) {
       if (rounding != nullptr && is_base_weight(p)) round_matrices(*rounding, p);

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "formats/packed_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "weights/dequantise.h"
+#include "weights/shard_writer.h"
 #include "weights/tensor_dims.h"
 
 namespace hone {
@@ -84,6 +86,7 @@ StoredTensor StoredTensor::carried(const Checkpoint& checkpoint, const std::stri
       BitsandbytesMatrix::has_codes_of(*found.entry)) {
     stored = bitsandbytes(checkpoint, found, missing);
   }
+  stored.carried_ = true;
   if (missing.empty()) return stored;
   throw UserError(fmt::format("'{}' is quantised and its scales '{}' are missing", name, missing.front()),
                   found.file->path().string(), "download the checkpoint again");
@@ -196,7 +199,27 @@ void StoredTensor::prefetch(int64_t first, int64_t count) const {
                          static_cast<uint64_t>(bytes_of(count)));
 }
 
+void StoredTensor::refuse_number(int64_t element, float number) const {
+  throw UserError(
+      fmt::format("'{}' has a number that is not finite: element {} is {}", names().front(), element, number),
+      values_.file->path().string(),
+      "download this file again; if it is the same there, the model was damaged before it was published");
+}
+
 void StoredTensor::read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const {
+  read_values(scratch, first, count, dtype, destination);
+  if (carried_ || all_finite(dtype, destination, count)) return;
+  const auto refuse_first = [&](auto element) {
+    const auto* numbers = reinterpret_cast<const decltype(element)*>(destination);
+    for (int64_t i = 0; i < count; ++i) {
+      if (const auto number = static_cast<float>(numbers[i]); !std::isfinite(number)) refuse_number(first + i, number);
+    }
+  };
+  dtype == DType::kF16 ? refuse_first(Float16{}) : dispatch_float(dtype, refuse_first);
+}
+
+void StoredTensor::read_values(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,
+                               std::byte* destination) const {
   switch (format_) {
     case Format::kPlain:
       return read_plain(scratch, first, count, dtype, destination);
@@ -240,7 +263,12 @@ void StoredTensor::read_chunk(const PackedLayout& layout, int64_t matrix, std::b
   const auto elements = static_cast<uint64_t>(layout.elements());
   values_.file->read(*values_.entry, static_cast<uint64_t>(matrix) * elements, chunk, elements);
   const int64_t scales = blocks(layout.rows, kFp8Block) * layout.scale_columns;
-  scales_.file->read_floats(*scales_.entry, matrix * scales, reinterpret_cast<float*>(chunk + layout.scales), scales);
+  auto* floats = reinterpret_cast<float*>(chunk + layout.scales);
+  scales_.file->read_floats(*scales_.entry, matrix * scales, floats, scales);
+  if (!all_finite(DType::kF32, chunk + layout.scales, scales)) {
+    throw UserError(fmt::format("'{}' has a number that is not finite", scales_.entry->name),
+                    scales_.file->path().string(), "download this file again");
+  }
 }
 
 void StoredTensor::read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,

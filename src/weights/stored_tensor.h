@@ -55,7 +55,8 @@ class StoredTensor {
   int64_t bytes_of(int64_t count) const;
 
   /// Elements [first, first + count), in the file's order, as float32 or bfloat16 in host memory. For MXFP4 both are
-  /// multiples of 32, and the order is that of [.., out, in]. Thread-safe.
+  /// multiples of 32, and the order is that of [.., out, in]. UserError with the tensor and the file for a number that
+  /// is not finite, but for a carried tensor. Thread-safe.
   void read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
 
   /// The packed format for these weights: the values are the same in it, or as near as its blocks allow. Null if they
@@ -69,6 +70,7 @@ class StoredTensor {
   void prefetch(int64_t first, int64_t count) const;
 
  private:
+  void read_values(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
   void read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
   void read_block_fp8(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
   void read_mxfp4(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
@@ -80,7 +82,10 @@ class StoredTensor {
                                    std::vector<std::string>& missing);
   void expect_matrix(const std::vector<int64_t>& expected) const;
 
+  [[noreturn]] void refuse_number(int64_t element, float number) const;
+
   Format format_ = Format::kPlain;
+  bool carried_ = false;
   Checkpoint::Tensor values_, scales_;
   Quantization quantization_;
   std::shared_ptr<const BitsandbytesMatrix> bitsandbytes_;

@@ -161,7 +161,7 @@ class QuantizedCheckpoint : public ::testing::Test {
       ParameterStore store;
       add(store, dtype);
       store.allocate(Device{}, inference);
-      const CheckpointMap map = map_checkpoint(checkpoint, store, {"mtp."});
+      const CheckpointMap map = map_checkpoint(checkpoint, store, {{"mtp."}});
       int64_t bytes = 0;
       load_parameters(checkpoint, map, store, pool_, [&](int64_t done) { bytes = done; });
       EXPECT_GT(bytes, 0);
@@ -237,6 +237,33 @@ void expect_bitsandbytes_model(const ParameterStore& store) {
   }
 }
 
+TEST_F(QuantizedCheckpoint, ALabelOfBitsandbytesThatContradictsItsTableIsRefused) {
+  const SafetensorsFile source(kFixtures / "bitsandbytes/model.safetensors");
+  const auto error = [&](const std::string& name, const std::string& from, const std::string& to) {
+    std::vector<SafetensorsWriter::Announced> tensors;
+    for (const SafetensorsEntry& entry : source.entries()) {
+      std::string renamed = entry.name;
+      const std::string ending = ".quant_state.bitsandbytes__" + from;
+      if (renamed == name + ending) renamed = name + ".quant_state.bitsandbytes__" + to;
+      tensors.push_back({renamed, entry.dtype, entry.shape});
+    }
+    fs::copy_file(kFixtures / "bitsandbytes/config.json", root_ / "config.json", fs::copy_options::overwrite_existing);
+    SafetensorsWriter writer(root_ / "model.safetensors", tensors);
+    for (const SafetensorsEntry& entry : source.entries()) {
+      std::vector<std::byte> bytes(entry.bytes);
+      source.read(entry, 0, bytes.data(), bytes.size());
+      writer.write(bytes.data(), bytes.size());
+    }
+    writer.finish();
+    ParameterStore store;
+    add_bitsandbytes_model(store, DType::kF32);
+    return testing::user_error([&] { map_checkpoint(Checkpoint::open(root_), store, {{"mtp."}}); });
+  };
+  const std::string attention = "model.layers.0.self_attn.";
+  EXPECT_THAT(error(attention + "q_proj.weight", "nf4", "fp4"), HasSubstr("fp4"));
+  EXPECT_THAT(error(attention + "v_proj.weight", "fp4", "nf4"), HasSubstr("nf4"));
+}
+
 TEST_F(QuantizedCheckpoint, BitsandbytesMatricesAreWhatItDequantises) {
   expect_loads(kFixtures / "bitsandbytes", add_bitsandbytes_model,
                [](const Checkpoint&, const CheckpointMap&, const ParameterStore& s) { expect_bitsandbytes_model(s); });
@@ -265,7 +292,7 @@ TEST_F(QuantizedCheckpoint, BitsandbytesCodesStayAsTheyAre) {
   EXPECT_EQ(formats[layer + "self_attn.o_proj.weight"], &packed_int8_format());
   EXPECT_EQ(formats[layer + "mlp.gate_proj.weight"], nullptr) << "blocks of 128";
   store.allocate(Device{}, true);
-  load_parameters(checkpoint, map_checkpoint(checkpoint, store, {"mtp."}), store, pool_);
+  load_parameters(checkpoint, map_checkpoint(checkpoint, store, {{"mtp."}}), store, pool_);
   const SafetensorsFile expected(kFixtures / "bitsandbytes/expected.safetensors");
   for (const Parameter& parameter : store.all()) {
     if (!parameter.packed()) continue;
@@ -288,7 +315,7 @@ TEST_F(QuantizedCheckpoint, LoadsTheSameBytesOnAGpu) {
       for (const auto& [store, device] : {std::pair(&on_cpu, Device{}), {&on_gpu, Device{DeviceKind::kCuda, 0}}}) {
         name == "fp8" ? add_fp8_model(*store, DType::kBF16) : add_mxfp4_model(*store, DType::kBF16);
         store->allocate(device, inference);
-        load_parameters(checkpoint, map_checkpoint(checkpoint, *store, {"mtp."}), *store, pool_);
+        load_parameters(checkpoint, map_checkpoint(checkpoint, *store, {{"mtp."}}), *store, pool_);
       }
       for (size_t i = 0; i < on_cpu.all().size(); ++i) {
         const Parameter &ours = on_gpu.all()[i], &theirs = on_cpu.all()[i];
@@ -338,7 +365,7 @@ TEST_F(QuantizedCheckpoint, CarriedTensorsAreSavedDequantised) {
   ParameterStore store;
   add_fp8_model(store, DType::kF32);
   store.allocate(Device{}, true);
-  const CheckpointMap map = map_checkpoint(source, store, {"mtp."});
+  const CheckpointMap map = map_checkpoint(source, store, {{"mtp."}});
   load_parameters(source, map, store, pool_);
   save_parameters(root_, store, &source, &map, {});
   const Checkpoint saved = Checkpoint::open(root_);

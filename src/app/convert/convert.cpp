@@ -53,7 +53,7 @@ void convert_sharded_model(const WeightConversionOptions& options, const Sharded
   save.max_shard_size = options.max_shard_size;
   save.dtype = parse_weight_dtype(options.dtype, "convert");
   copy_model_files(model.directory(), output);
-  if (save.dtype) write_config_dtype(output, model.config().json(), *save.dtype);
+  if (save.dtype) write_config_dtype(output, *save.dtype);
   write_model(checkpoint, model.store(), model.checkpoint(), model.map(), output, save);
   // Read the result again as a checkpoint.
   const Checkpoint written = Checkpoint::open(output);
@@ -262,7 +262,8 @@ void export_quantised(const ExportOptions& options, const fs::path& directory) {
   std::string said;
   write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
     copy_model_files(directory, temporary);
-    const Json config = quantized_config(model.config().json(), method, dense_modules(model.store(), method));
+    const Json config =
+        quantized_config(read_json(temporary / "config.json"), method, dense_modules(model.store(), method));
     write_text_file(temporary / "config.json", config.dump(2) + "\n");
     const auto rounded = save_quantised(temporary, model.store(), model.checkpoint(), model.map(), method, pool,
                                         {.max_shard_size = options.max_shard_size, .checksums = &checksums});
@@ -284,7 +285,7 @@ void export_model(const ExportOptions& options) {
   model.load(Device{}, pool, 0, true);
   write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
     copy_model_files(directory, temporary);
-    if (dtype) write_config_dtype(temporary, model.config().json(), *dtype);
+    if (dtype) write_config_dtype(temporary, *dtype);
     save_parameters(temporary, model.store(), &model.checkpoint(), &model.map(),
                     {.max_shard_size = options.max_shard_size, .dtype = dtype, .checksums = &checksums});
     model.map_of(Checkpoint::open(temporary));  // throws if it is incomplete

@@ -27,6 +27,7 @@
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/model_folder.h"
+#include "weights/promised_layers.h"
 #include "weights/quantization.h"
 
 namespace hone {
@@ -327,7 +328,7 @@ int run_new_model(const NewModelOptions& options) {
   store.allocate(Device{}, true);
   ThreadPool pool(options.threads);
   initialise_weights(store, decoder_config.initializer_range, options.seed, pool);
-  Json json = unquantized_config(config.json());
+  Json json = with_true_promises(unquantized_config(config.json()), Checkpoint());
   json.erase("torch_dtype");
   json["dtype"] = std::string(name_of(dtype));
   if (!json.contains("architectures")) json["architectures"] = {config.architecture()};

@@ -71,6 +71,7 @@ void print_architecture(Page& page, LoadedModel& model, const DecoderConfig& con
   if (window > 0) page.fact("sliding window", with_commas(window));
   const std::vector<std::string> unread = model.config().unread();
   if (!unread.empty()) page.fact("fields not known", fmt::format("{}", fmt::join(unread, ", ")));
+  for (const std::string& difference : model.differences()) page.fact("files differ", difference);
 }
 
 void print_groups(Page& page, const ParameterStore& store, const DecoderConfig& config) {

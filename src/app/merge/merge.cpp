@@ -287,7 +287,7 @@ class MergeRun {
       tokenizer.choose(chat.tokens);
       save_token_choice(directory, chat.tokens, tokenizer);
     }
-    if (dtype_) write_config_dtype(directory, model.config().json(), *dtype_);
+    if (dtype_) write_config_dtype(directory, *dtype_);
     const auto formats = rounding_of(model.store(), options_);
     const auto rounding = [&](const Parameter& p) {
       const auto format = formats.find(&p);

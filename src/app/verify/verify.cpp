@@ -207,9 +207,7 @@ void Verification::check_full(Replay& replay) {
   }
   HostTensors final = read_host_tensors(file);
   std::erase_if(final, [&](const auto& tensor) {  // a vision tower, which is not trained
-    const std::vector<std::string>& prefixes = replay.config().carried_prefixes;
-    return std::any_of(prefixes.begin(), prefixes.end(),
-                       [&](const std::string& prefix) { return tensor.first.starts_with(prefix); });
+    return replay.config().carried.contain(tensor.first);
   });
   const HostTensors change = changes(initial, final, file.string());
   check_run("full", replay, golden_.full, kFull, initial, {change.begin(), change.end()}, file);

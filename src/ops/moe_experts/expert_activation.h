@@ -11,6 +11,8 @@ struct ExpertActivation {
   };
   Kind kind = Kind::kSwiglu;
   float alpha = 1.0f, limit = 0.0f;  ///< kClampedSwiglu; a clamp has gradient 1 up to its limit, 0 beyond
+
+  bool operator==(const ExpertActivation&) const = default;
 };
 
 }  // namespace hone

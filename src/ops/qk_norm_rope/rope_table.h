@@ -37,6 +37,8 @@ struct RopeScaling {
   // kLlama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct RopeParameters {
@@ -44,6 +46,8 @@ struct RopeParameters {
   int64_t rotary_dim = 0;  ///< head_dim · partial_rotary_factor; even
   int64_t max_position_embeddings = 0;
   RopeScaling scaling = {};
+
+  bool operator==(const RopeParameters&) const = default;
 };
 
 struct RopeFrequencies {

@@ -23,6 +23,8 @@ struct RouterRule {
   /// Experts form `groups` runs of equal length; a token may use `kept_groups` of them (n_group, topk_group).
   int64_t groups = 1, kept_groups = 1;
   GroupScore group_score = GroupScore::kLargest;
+
+  bool operator==(const RouterRule&) const = default;
 };
 
 /// The maximum number of groups of a router.
