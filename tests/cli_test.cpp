@@ -28,10 +28,29 @@ TEST(CommandLine, WithoutArgumentsShowsWhatThereIs) {
 
 TEST(CommandLine, EveryVerbHasHelpWithExamples) {
   for (const char* verb : {"train", "eval", "validate", "estimate", "init", "inspect", "generate", "chat", "merge",
-                           "convert", "verify", "schema", "env", "version", "quickstart"}) {
+                           "convert", "verify", "schema", "env", "version", "quickstart", "bench"}) {
     const Outcome outcome = run_hone({verb, "--help"});
     EXPECT_EQ(outcome.code, 0) << verb;
     EXPECT_TRUE(contains(outcome.out, "Examples:\n  hone " + std::string(verb))) << outcome.out;
+  }
+}
+
+TEST(CommandLine, HelpOfTrainNamesTheUsualKeysAndWhereTheOthersAre) {
+  const std::string help = run_hone({"train", "--help"}).out, keys = run_hone({"schema", "--markdown"}).out;
+  for (const char* key :
+       {"model_name_or_path", "datasets", "finetuning_type", "base_weight_dtype", "max_length", "num_train_epochs",
+        "per_device_train_batch_size", "global_batch_size", "learning_rate", "output_dir"}) {
+    EXPECT_TRUE(contains(help, std::string("\n  ") + key)) << help;
+    EXPECT_TRUE(contains(keys, std::string("| `") + key + "` |")) << key;
+  }
+  EXPECT_TRUE(contains(help, "docs/config.md, or hone schema")) << help;
+}
+
+TEST(CommandLine, HelpOfConvertConfigNamesEveryTool) {
+  const std::string help = run_hone({"convert-config", "--help"}).out;
+  EXPECT_TRUE(contains(help, "Python script")) << help;
+  for (const char* tool : {"axolotl", "llama-factory-v1", "trl", "unsloth", "swift", "deepspeed", "accelerate"}) {
+    EXPECT_TRUE(contains(help, tool)) << tool;
   }
 }
 

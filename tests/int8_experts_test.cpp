@@ -170,7 +170,7 @@ TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {
   const std::string int8 = "expert_weight_dtype=int8";
   refused(run_hone(train_arguments(model_, data_, folder_ / "out", {int8, "finetuning_type=full"})),
           "experts of 8 bits are frozen, but finetuning_type is full");
-  refused(train("out", {int8, "device=cuda"}), "experts of 8 bits are for the CPU in this version");
+  refused(train("out", {int8, "device=cuda"}), "experts of 8 bits are computed by a CPU");
   refused(train("out", {int8, R"(trainable_parameters=["*.experts.down_proj"])"}),
           "would be trained beside the adapters");
   refused(

@@ -80,6 +80,15 @@ TEST_F(Launch, TwoRanksTrainAndOneGoesOn) {
   EXPECT_THAT(checkpoints("run"), Contains("checkpoint-6"));
 }
 
+TEST_F(Launch, AMistakeInTheConfigurationIsSaidOnce) {
+  const Outcome outcome =
+      run_hone(endless(2, "run", {"global_batch_size=2", "per_device_train_batch_size=2", "--dry-run"}));
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  const size_t said = outcome.err.find("set per_device_train_batch_size: 1, with which the run trains the same");
+  ASSERT_NE(said, std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("set per_device_train_batch_size", said + 1), std::string::npos) << outcome.err;
+}
+
 TEST_F(Launch, AKilledRankIsNamedAndTheLastStepIsSaved) {
   Process run(endless(3, "run"));
   const std::vector<pid_t> ranks = ranks_of("run");

@@ -99,8 +99,8 @@ void refuse_misspelt_option(const CLI::App& verb, const std::string& argument) {
                   "command line: " + argument, "write " + dashed);
 }
 
-/// The arguments after the program's name, with each override `--key value` as one word, so that its value is not read
-/// as CONFIG.
+}  // namespace
+
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const CLI::App* verb = app.get_subcommand(arguments.front());
@@ -120,6 +120,8 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char*
   }
   return arguments;
 }
+
+namespace {
 
 /// `hone help VERB` is `hone VERB --help`.
 std::vector<const char*> without_help_verb(int argc, const char* const* argv) {

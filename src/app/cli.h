@@ -42,4 +42,8 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
 /// remain in its remaining().
 bool takes_overrides(const std::string& verb);
 
+/// The arguments after the program's name, with each override `--key value` as one word, so that its value is not read
+/// as CONFIG.
+std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv);
+
 }  // namespace hone

@@ -4,10 +4,13 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "app/bench/bench_verbs.h"
 #include "app/chat/chat.h"
+#include "app/config/resolve.h"
 #include "app/config/schema_docs.h"
 #include "app/convert/convert.h"
 #include "app/convert_config/convert_config.h"
@@ -115,18 +118,60 @@ RunRequest request_of(const ConfigOptions& options, std::vector<std::string> ove
   return request;
 }
 
-void add_train(CLI::App& app, Action& action) {
+/// The keys that nearly every configuration states, for the help of hone train.
+constexpr std::pair<const char*, const char*> kUsualKeys[] = {
+    {"model_name_or_path", "folder of the model"},
+    {"datasets", "a file or folder of rows; in a file also a list of them"},
+    {"finetuning_type", "lora: small adapters; full: all weights"},
+    {"base_weight_dtype", "nf4: the frozen weights beside adapters in 4 bits (QLoRA)"},
+    {"max_length", "tokens of a sample"},
+    {"num_train_epochs", "passes over the data; or max_steps"},
+    {"per_device_train_batch_size", "sequences at once: memory grows with it"},
+    {"global_batch_size", "sequences of a step, of all ranks together"},
+    {"learning_rate", "1e-4 is usual for adapters, 1e-5 for all weights"},
+    {"output_dir", "where model, checkpoints and metrics go"},
+};
+
+std::string usual_keys_text() {
+  std::string text = "\n\nKeys that nearly everybody sets, in the file or as key=value:\n";
+  for (const auto& [key, what] : kUsualKeys) text += fmt::format("  {:<28} {}\n", key, what);
+  return text + "All keys: docs/config.md, or hone schema --markdown. hone init writes a file with comments.";
+}
+
+/// What a command line of hone train asks for.
+using TrainCall = std::function<void(const RunRequest& request, bool dry_run)>;
+
+void add_train(CLI::App& app, const TrainCall& call) {
   CLI::App* verb = add_verb(app, "train", "Fine-tune a model",
                             "  hone train run.yaml\n"
                             "  hone train run.yaml learning_rate=2e-5 --max_steps 100\n"
                             "  hone train run.yaml --dry-run        everything but training: nothing is written\n"
                             "  hone train run.yaml resume=auto      go on where the run stopped");
+  verb->footer(verb->get_footer() + usual_keys_text());
   auto options = add_config(verb);
   auto dry_run = options_of<bool>();
   verb->add_flag("--dry-run", *dry_run, "load, show a sample and the memory plan, run one step, estimate the time");
   add_tier(verb);
-  verb->callback(
-      [=, &action] { action = [=] { return run_train(request_of(*options, verb->remaining()), *dry_run); }; });
+  verb->callback([=] { call(request_of(*options, verb->remaining()), *dry_run); });
+}
+
+/// Reads the configuration of a launched hone train, for `ranks` ranks: what is wrong with it is said once, and not by
+/// each rank.
+void check_launched_training(const std::vector<std::string>& command, int ranks) {
+  if (command.empty() || command.front() != "train") return;
+  CLI::App app;
+  RunRequest request;
+  add_train(app, [&](const RunRequest& asked, bool) { request = asked; });
+  std::vector<const char*> words = {"hone"};
+  for (const std::string& word : command) words.push_back(word.c_str());
+  try {
+    std::vector<std::string> arguments = arguments_of(app, static_cast<int>(words.size()), words.data());
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(std::move(arguments));
+  } catch (const CLI::Error&) {  // help, or a mistake that the ranks name
+    return;
+  }
+  load_config(request.config, request.overrides, {ranks});
 }
 
 void add_launch(CLI::App& app, Action& action) {
@@ -148,6 +193,7 @@ void add_launch(CLI::App& app, Action& action) {
   verb->callback([=, &action] {
     action = [=] {
       options->arguments = verb->remaining();
+      options->check = [command = options->arguments](int ranks) { check_launched_training(command, ranks); };
       if (!elsewhere->wanted()) return run_launch(*options);
       return run_launch_elsewhere(*elsewhere, options->ranks, options->device, options->arguments);
     };
@@ -254,12 +300,14 @@ void add_init(CLI::App& app, Action& action) {
       add_verb(app, "init", "Write a commented configuration for a model, or a new model with random weights",
                "  hone init ./Qwen3-30B-A3B --data data/chat.jsonl\n"
                "  hone init ./Qwen3-8B --method full --output full.yaml\n"
+               "  hone init ./gpt-oss-20b --method qlora --data data/chat.jsonl\n"
                "  hone init --new-model config.json ./tiny --tokenizer ./Qwen3-8B --seed 7");
   auto options = options_of<InitOptions>();
   auto create = options_of<NewModelOptions>();
   auto folders = options_of<std::vector<std::string>>();
   verb->add_option("MODEL", options->model, "model folder; with --new-model the folder to write");
-  verb->add_option("--method", options->method, "lora or full")->capture_default_str();
+  verb->add_option("--method", options->method, "lora, qlora (a 4-bit base beside the adapters) or full")
+      ->capture_default_str();
   verb->add_option("--preset", options->preset, "quick, full, memory, conservative, balanced or aggressive");
   verb->add_option("--data", options->data,
                    "data set: a file (JSONL, JSON, CSV, TSV, Parquet, text) or a folder of them");
@@ -289,11 +337,11 @@ void add_convert_config(CLI::App& app, Action& action) {
                "  hone convert-config axolotl.yml\n"
                "  hone convert-config train.sh --output run.yaml --devices 8\n"
                "  hone convert-config --from trl --model_name_or_path ./Qwen3-8B --dataset_name chat.jsonl\n"
-               "  hone convert-config ds_config.json --output -\n"
-               "Tools: axolotl, llama-factory, trl, transformers, swift, qwen3-sft, kt, qwen3-nodes, "
-               "mixtral-guide, fms, deepspeed, fsdp, accelerate (docs/migration.md).");
+               "  hone convert-config finetune.py              TRL's or Unsloth's calls in a Python script\n"
+               "  hone convert-config ds_config.json --output -");
+  verb->footer(verb->get_footer() + fmt::format("\nTools: {} (docs/migration.md).", tool_names()));
   auto options = options_of<ConvertOptions>();
-  verb->add_option("CONFIG", options->input, "YAML, JSON or shell script; then the tool's own flags");
+  verb->add_option("CONFIG", options->input, "YAML, JSON, shell or Python script; then the tool's own flags");
   verb->add_option("--from", options->from, "the tool; auto goes by the keys")->capture_default_str();
   add_output(verb, "--output", options->output, "file to write, - for standard output")->capture_default_str();
   verb->add_option("--devices", options->devices, "GPUs the tool ran on: accumulation makes up for them");
@@ -415,8 +463,9 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--base-weight-dtype", options.base_weight_dtype,
                    fmt::format("of weights of layers: {}", fmt::join(base_format_names(), ", ")))
       ->capture_default_str();
-  verb->add_option("--expert-weight-dtype", options.expert_weight_dtype,
-                   fmt::format("of routed experts: {}; int8 on a CPU", fmt::join(expert_format_names(), ", ")))
+  verb->add_option(
+          "--expert-weight-dtype", options.expert_weight_dtype,
+          fmt::format("of routed experts: {}; int8 where a CPU computes them", fmt::join(expert_format_names(), ", ")))
       ->capture_default_str();
   verb->add_option("--experts-device", options.experts_device,
                    "what has and computes routed experts: gpu, as all else; cpu, the CPU beside the GPU; auto, the "
@@ -597,7 +646,9 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
   add_estimate(app, action);
   add_validate(app, action);
   add_prepare(app, action);
-  add_train(app, action);
+  add_train(app, [&action](const RunRequest& request, bool dry_run) {
+    action = [=] { return run_train(request, dry_run); };
+  });
   add_launch(app, action);
   add_eval(app, action);
   add_generate(app, action, arguments);

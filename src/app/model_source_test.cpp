@@ -38,6 +38,14 @@ class ModelSources : public testing::Test {
     }
     return "";
   }
+  static std::string resolve_error(const std::string& path) {
+    try {
+      resolve_model_path(path);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
   static std::string printed(auto&& action) {
     testing::internal::CaptureStdout();
     EXPECT_EQ(action(), 0);
@@ -64,8 +72,33 @@ TEST_F(ModelSources, AMistypedPathIsNotAnsweredWithADownload) {
   EXPECT_THAT(error("models/tinny"), AllOf(HasSubstr("there is no such model folder"),
                                            HasSubstr("Did you mean 'tiny'?"), Not(HasSubstr("hf download"))));
   fs::current_path(before);
-  EXPECT_THAT(error("Qwen/Qwen9-1B"), HasSubstr("if it is an id: hf download Qwen/Qwen9-1B"));
+  EXPECT_THAT(error("Qwen/Qwen9-1B"), HasSubstr("download it: hf download Qwen/Qwen9-1B --local-dir Qwen9-1B"));
   EXPECT_THAT(error("qwen3-30b-a3"), HasSubstr("Did you mean 'qwen3-30b-a3b'"));
+}
+
+TEST_F(ModelSources, OtherFormsOfAModelAreNamedForWhatTheyAre) {
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << bytes;
+    return (folder_ / name).string();
+  };
+  const std::string unnamed = write("ggufs/model", "GGUF\x03");
+  for (const std::string& path : {unnamed, write("ggufs/tiny-q4.gguf", "")}) {
+    EXPECT_THAT(error(path), AllOf(HasSubstr("GGUF files are not read"), HasSubstr("hf download"))) << path;
+    EXPECT_THAT(resolve_error(path), HasSubstr("GGUF files are not read")) << path;
+  }
+  EXPECT_THAT(error((folder_ / "ggufs").string()), HasSubstr("GGUF files are not read"));
+  write("adapter/adapter_config.json", "{}");
+  EXPECT_THAT(error((folder_ / "adapter").string()), HasSubstr("the folder has an adapter, not a model"));
+  EXPECT_THAT(resolve_error(write("models/some.txt", "text")), HasSubstr("a model is a folder, and this is a file"));
+}
+
+TEST_F(ModelSources, AnIdWhoseFolderIsHereIsPointedToIt) {
+  const fs::path before = fs::current_path();
+  fs::create_directories(folder_ / "work/Qwen9-1B");
+  fs::current_path(folder_ / "work");
+  EXPECT_THAT(error("Qwen/Qwen9-1B"), HasSubstr("write ./Qwen9-1B"));
+  fs::current_path(before);
 }
 
 TEST_F(ModelSources, MemoryIsPlannedAsWithTheWeightsThere) {

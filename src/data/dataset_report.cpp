@@ -127,13 +127,23 @@ void check_shares(const DatasetReport& report, bool masked) {
       report.path, fix + kOverride);
 }
 
+/// What to change where no row is kept.
+std::string fix_of_nothing_kept(const DatasetReport& report) {
+  if (report.counts.too_long == 0) return "see train_on, max_length and overlength in docs/data.md";
+  if (report.format == SampleFormat::kText) {
+    return "set overlength: split, which makes several samples of a long text (overlength in docs/data.md)";
+  }
+  return fmt::format("set max_length: {}, or overlength: truncate_right, which shortens long rows (docs/data.md)",
+                     report.lengths.max);
+}
+
 }  // namespace
 
 std::string check_dataset(const DatasetReport& report, bool masked, bool tolerant) {
   if (report.rows == 0) throw UserError("the data set is empty", report.path, "it has no rows: check the path");
   if (report.counts.kept == 0) {
     throw UserError(fmt::format("the data set '{}' has no sample to train on: {}", report.name, causes_of(report)),
-                    report.path, "see train_on, max_length and overlength in docs/data.md");
+                    report.path, fix_of_nothing_kept(report));
   }
   try {
     check_shares(report, masked);

@@ -325,7 +325,11 @@ TEST_F(DatasetBuilding, RefusesDataWithNothingInIt) {
                              HasSubstr("chat.jsonl:1")));
   options_.max_length = 3;
   give(chat_rows(5));
-  EXPECT_THAT(error(), HasSubstr("5 rows: longer than max_length (the longest has "));
+  EXPECT_THAT(error(), AllOf(HasSubstr("5 rows: longer than max_length (the longest has "),
+                             HasSubstr("set max_length: "), HasSubstr("overlength: truncate_right")));
+  options_.datasets = {{folder_.write("book.txt", "A long time ago.")}};
+  EXPECT_THAT(error(), HasSubstr("set overlength: split"));
+  give(chat_rows(5));
   options_.overlength = Overlength::kTruncateRight;
   EXPECT_THAT(error(), HasSubstr("their supervised tokens were cut off"));
   options_.datasets = {{folder_ / "absent.jsonl"}};

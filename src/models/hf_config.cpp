@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
+#include "weights/other_weights.h"
 #include "weights/quantization.h"
 
 namespace hone {
@@ -25,6 +26,12 @@ bool HfConfig::is_null(const std::string& key) const { return json_.contains(key
 HfConfig HfConfig::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
   if (!std::filesystem::exists(path)) {
+    if (std::filesystem::exists(directory / "adapter_config.json")) {
+      throw UserError(
+          "the folder has an adapter, not a model", directory.string(),
+          "name the adapter's base model, and this folder as the adapter (adapter_name_or_path, --adapter)");
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) refuse_gguf_file(entry.path());
     throw UserError("the model folder has no config.json", path.string(),
                     "give the folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)");
   }
@@ -32,6 +39,7 @@ HfConfig HfConfig::read(const std::filesystem::path& directory) {
 }
 
 HfConfig HfConfig::read_file(const std::filesystem::path& path) {
+  refuse_gguf_file(path);
   Json json = read_json(path);
   if (!json.is_object()) throw UserError("the model's config is not a JSON object", path.string(), "download it again");
   return HfConfig(std::move(json), path.string());

@@ -18,6 +18,7 @@
 #include "params/frozen_weights.h"
 #include "params/lora_patterns.h"
 #include "weights/model_folder.h"
+#include "weights/other_weights.h"
 #include "weights/promised_layers.h"
 #include "weights/quantization.h"
 #include "weights/stored_tensor.h"
@@ -99,7 +100,8 @@ const WeightFormat& parse_expert_format(const std::string& name, const std::stri
 
 void check_expert_format(const WeightFormat& experts, Device device, const std::string& where, const std::string& fix) {
   if (experts.packed() || experts.read_in_place(WeightProduct::kExperts, device)) return;
-  throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where, fix);
+  throw UserError("experts of 8 bits are computed by a CPU, but the device is a GPU", where,
+                  fix + "; base_weight_dtype: int8 holds them in 8 bits on a GPU");
 }
 
 LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts)
@@ -446,6 +448,11 @@ std::filesystem::path resolve_model_path(const std::string& name_or_path) {
     require_finished(path);
     return path;
   }
+  if (std::filesystem::is_regular_file(path)) {
+    refuse_gguf_file(path);
+    throw UserError("a model is a folder, and this is a file", name_or_path,
+                    "give the folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)");
+  }
   const auto slashes = std::count(name_or_path.begin(), name_or_path.end(), '/');
   const bool is_id = slashes == 1 && name_or_path.front() != '/' && name_or_path.front() != '.' &&
                      name_or_path.back() != '/' && !std::filesystem::is_directory(path.parent_path());
@@ -457,9 +464,16 @@ std::filesystem::path resolve_model_path(const std::string& name_or_path) {
   }
   const std::filesystem::path snapshot = cached_snapshot(name_or_path);
   if (!snapshot.empty() && std::filesystem::exists(snapshot / "config.json")) return snapshot;
+  const std::string name = name_or_path.substr(name_or_path.find('/') + 1);
+  const std::string fix =
+      std::filesystem::is_directory(name)
+          ? fmt::format("if the folder {} here is meant, write ./{}", name, name)
+          : fmt::format(
+                "download it: hf download {} --local-dir {} (hf comes with pip install huggingface_hub), and give "
+                "./{}; if a folder is meant, check the path",
+                name_or_path, name, name);
   throw UserError(fmt::format("the model '{}' is neither a folder nor in the local Hugging Face cache", name_or_path),
-                  hub_cache().string(),
-                  fmt::format("if it is an id: hf download {}; if a folder is meant, check the path", name_or_path));
+                  hub_cache().string(), fix);
 }
 
 }  // namespace hone

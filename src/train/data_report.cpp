@@ -73,11 +73,24 @@ std::string unused_rows(const DatasetReport& report, int64_t max_length) {
                      with_commas(unused), plural(unused), percent(unused, all), unused == 1 ? "is" : "are");
 }
 
+/// The bins, with empty ones that follow each other as one.
+LengthHistogram without_empty_runs(const LengthHistogram& bins) {
+  LengthHistogram merged;
+  for (const LengthBin& bin : bins) {
+    if (!merged.empty() && merged.back().rows == 0 && bin.rows == 0) {
+      merged.back().to = bin.to;
+    } else {
+      merged.push_back(bin);
+    }
+  }
+  return merged;
+}
+
 std::string histogram(const DatasetReport& report, int width, bool color) {
   std::vector<Bar> bars;
   int64_t tokens = 0;
   for (const LengthBin& bin : report.histogram) tokens += bin.tokens;
-  for (const LengthBin& bin : report.histogram) {
+  for (const LengthBin& bin : without_empty_runs(report.histogram)) {
     const std::string label =
         bin.from == bin.to ? with_commas(bin.from) : fmt::format("{}–{}", with_commas(bin.from), with_commas(bin.to));
     bars.push_back({label, bin.rows, percent(bin.tokens, tokens) + " of the tokens"});

@@ -95,7 +95,13 @@ TEST_F(CheckpointFiles, AMissingShardOrABrokenPromiseOfTheIndexIsNamed) {
   EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "a"); }), HasSubstr(shard.filename().string()));
   std::ofstream(root_ / "a/model.safetensors.index.json") << R"({"weight_map":{"x":"../secret.safetensors"}})";
   EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "a"); }), HasSubstr("'x'"));
-  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "b"); }), HasSubstr("no weights"));
+  const auto no_weights = [&] { return testing::user_error([&] { Checkpoint::open(root_ / "b"); }); };
+  EXPECT_THAT(no_weights(), AllOf(HasSubstr("no weights"), HasSubstr("hf download ORG/NAME --local-dir NAME")));
+  fs::create_directories(root_ / "b");
+  std::ofstream(root_ / "b/pytorch_model.bin");
+  EXPECT_THAT(no_weights(), HasSubstr("pytorch_model.bin is not read (a pickle)"));
+  std::ofstream(root_ / "b/model-q4.gguf");
+  EXPECT_THAT(no_weights(), HasSubstr("model-q4.gguf is not read (GGUF)"));
 }
 
 TEST_F(CheckpointFiles, ShardsAreReadWithoutAnIndexWhereAllAreThere) {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
+#include "weights/other_weights.h"
 
 namespace hone {
 
@@ -115,7 +116,7 @@ WeightFiles shards_without_index(const fs::path& directory) {
   const auto sets = shards_in(directory);
   if (sets.empty()) {
     throw UserError("the model folder has no weights", (directory / kSingleName).string(),
-                    "give a folder with model.safetensors, or with its shards");
+                    advice_without_safetensors(directory));
   }
   std::vector<std::string> first_names;
   for (const auto& [set, shards] : sets) first_names.push_back(shards.begin()->second);

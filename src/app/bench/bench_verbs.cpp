@@ -195,8 +195,11 @@ void add_tokenizer(CLI::App& bench, Action& action) {
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench =
-      app.add_subcommand("bench", "Speed of training steps, alone or many in a grid, of ops and of tokenizers");
-  bench->allow_extras();
+      add_verb(app, "bench", "Speed of training steps, alone or many in a grid, of ops and of tokenizers",
+               "  hone bench step --model qwen3-30b-a3b --mode lora    how fast this machine would train it\n"
+               "  hone bench grid grid.yaml --dry-run\n"
+               "  hone bench ops --model qwen3-30b-a3b\n"
+               "  hone bench tokenizer --tokenizer ./Qwen3-8B --text README.md");
   bench->callback([bench, &action] {
     if (!bench->get_subcommands().empty()) return;
     action = []() -> int {

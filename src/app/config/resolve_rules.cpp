@@ -337,6 +337,25 @@ std::string times_ranks(const ResolvedConfig& config) {
   return ranks > 1 ? fmt::format(" × {} ranks", ranks) : "";
 }
 
+/// The largest divisor of `number` that is at most `most`.
+int64_t largest_divisor(int64_t number, int64_t most) {
+  int64_t divisor = std::min(number, most);
+  while (number % divisor != 0) --divisor;
+  return divisor;
+}
+
+/// What to change for a step of `total` sequences that `part` × ranks does not divide; first, what trains the same.
+std::string undivided_fix(int64_t total, int64_t part, int64_t ranks, const std::string& name) {
+  const std::string multiple = fmt::format("or state a multiple of {}", part * ranks);
+  if (total % ranks == 0) {
+    return fmt::format("set {}: {}, with which the run trains the same; {}", name, largest_divisor(total / ranks, part),
+                       multiple);
+  }
+  const int64_t fewer = largest_divisor(total, ranks);
+  return fmt::format("{} sequences cannot be divided among {} ranks: start {}, with which the run trains the same; {}",
+                     total, ranks, fewer, multiple);
+}
+
 /// Returns total / (part × ranks), which must be an integer.
 int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const char* name) {
   const int64_t of_ranks = part * config.run.machine.ranks;
@@ -344,7 +363,7 @@ int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const
   throw UserError(
       fmt::format("global_batch_size {} is not a multiple of {} {}{}", total, name, part, times_ranks(config)),
       where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
-      fmt::format("state a multiple of {}", of_ranks));
+      undivided_fix(total, part, config.run.machine.ranks, name));
 }
 
 /// dp_shard_size as a number of ranks.

@@ -205,10 +205,11 @@ TEST(Precision, ExpertsOf8BitsAreFrozenAndOnACpu) {
       refusal("expert_weight_dtype: int8"),
       "experts of 8 bits are frozen, but finetuning_type is full | run.yaml:1 | write finetuning_type: lora, which "
       "trains adapters beside them, or leave expert_weight_dtype out");
-  EXPECT_EQ(
-      refusal("lora_r: 8\ndevice: cuda:1\nexpert_weight_dtype: int8"),
-      "experts of 8 bits are for the CPU in this version, but the device is a GPU | run.yaml:3 | write experts_device: "
-      "cpu, which computes them on the CPU beside the GPU; or leave expert_weight_dtype out");
+  EXPECT_EQ(refusal("lora_r: 8\ndevice: cuda:1\nexpert_weight_dtype: int8"),
+            "experts of 8 bits are computed by a CPU, but the device is a GPU | run.yaml:3 | write experts_device: "
+            "cpu, which computes them on the CPU beside the GPU; or leave expert_weight_dtype out; base_weight_dtype: "
+            "int8 holds "
+            "them in 8 bits on a GPU");
   EXPECT_EQ(held("lora_r: 8\ndevice: cuda:1\nexpert_weight_dtype: int8\nexperts_device: cpu"), "int8");
   EXPECT_THAT(refusal("dtype: float32\nexpert_weight_dtype: bf16"), HasSubstr("but dtype is float32"));
   EXPECT_THAT(refusal("lora_r: 8\nkt_backend: AMXINT8\nkt_expert_weight_format: bf16"), HasSubstr("stated twice"));

@@ -32,7 +32,15 @@ TEST(Config, RanksShareTheGlobalBatch) {
     return "";
   };
   EXPECT_THAT(refused("global_batch_size: 6\n", 4),
-              HasSubstr("global_batch_size 6 is not a multiple of per_device_train_batch_size 1 × 4 ranks"));
+              AllOf(HasSubstr("global_batch_size 6 is not a multiple of per_device_train_batch_size 1 × 4 ranks"),
+                    HasSubstr("start 3, with which the run trains the same; or state a multiple of 4")));
+  EXPECT_THAT(
+      refused("per_device_train_batch_size: 2\nglobal_batch_size: 2\n", 2),
+      HasSubstr("set per_device_train_batch_size: 1, with which the run trains the same; or state a multiple of 4"));
+  EXPECT_THAT(refused("per_device_train_batch_size: 5\nglobal_batch_size: 16\n", 2),
+              HasSubstr("set per_device_train_batch_size: 4,"));
+  EXPECT_THAT(refused("gradient_accumulation_steps: 3\nglobal_batch_size: 16\n", 2),
+              HasSubstr("set gradient_accumulation_steps: 2,"));
   EXPECT_THAT(refused("num_gpus: 4\n", 1), HasSubstr("num_gpus is 4, but 1 rank was started"));
   EXPECT_THAT(refused("num_gpus: 4\n", 4), IsEmpty());
   EXPECT_THAT(refused("zero_stage: 1\noptim: adafactor\n", 2), HasSubstr("adafactor keeps factors of whole ones"));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kIntroduction = R"(# Configuration
 
-<!-- Generated from the schema (src/app/schema_table_*.cpp) by `hone schema --markdown`; a test compares them. -->
+<!-- Generated from the schema (src/app/config/schema_table_*.cpp) by `hone schema --markdown`; a test compares them. -->
 
 A run is described by one file, in YAML or JSON. Keys may stand at the top or inside sections: a section such as
 `training:` or `lora:` only groups keys, and `lora: {r: 8}` says the same as `lora_r: 8`.
@@ -80,7 +80,10 @@ std::vector<std::string> alias_names(const KeySpec& key) {
 
 std::string help_cell(const KeySpec& key) {
   std::string text = key.help;
-  if (!key.later_choices.empty()) text += fmt::format(" Not in this version: {}.", join_code(key.later_choices));
+  if (!key.later_choices.empty()) {
+    text += key.instead.empty() ? fmt::format(" Not in this version: {}.", join_code(key.later_choices))
+                                : fmt::format(" Refused: {}; {}.", join_code(key.later_choices), key.instead);
+  }
   if (key.choice_aliases.empty()) return text;
   text += " Also spelled:";
   for (const auto& [other, choice] : key.choice_aliases) {

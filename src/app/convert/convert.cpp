@@ -196,7 +196,7 @@ namespace fs = std::filesystem;
 void check(const ExportOptions& options) {
   if (options.format == "gguf") {
     throw UserError("the format gguf is known, not in this version", "--format",
-                    "export safetensors, and convert them with the program that reads gguf");
+                    "export safetensors, and convert them with convert_hf_to_gguf.py of llama.cpp (docs/serving.md)");
   }
   if (options.format != "safetensors") {
     throw UserError(fmt::format("'{}' is not a format of export", options.format), "--format", "use safetensors");

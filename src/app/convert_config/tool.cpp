@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "app/config/alias_rules.h"
+#include "app/convert_config/convert_config.h"
 #include "core/error.h"
 
 namespace hone {
@@ -182,13 +183,13 @@ Score score_of(const Tool& tool, const ConfigNode& root) {
   return score;
 }
 
+}  // namespace
+
 std::string tool_names() {
   std::string text;
   for (const Tool& tool : tools()) text += (text.empty() ? "" : ", ") + tool.name;
   return text;
 }
-
-}  // namespace
 
 bool is_key_of_a_tool(std::string_view name) {
   return std::any_of(tools().begin(), tools().end(), [&](const Tool& tool) {

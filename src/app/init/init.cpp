@@ -15,15 +15,11 @@
 #include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
-#include "data/dataset_reader.h"
-#include "data/row_formats.h"
 #include "models/registry.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
 #include "session/device_facts.h"
 #include "session/loaded_model.h"
-#include "text/chat_mask.h"
-#include "text/thinking.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/model_folder.h"
@@ -31,39 +27,6 @@
 #include "weights/quantization.h"
 
 namespace hone {
-namespace {
-
-std::string switch_of(const std::filesystem::path& directory) {
-  if (directory.empty() || !std::filesystem::exists(directory / "tokenizer.json")) return {};
-  const Tokenizer tokenizer = Tokenizer::load(directory);
-  const auto source = tokenizer.chat_template();
-  if (!source) return {};
-  const ChatTemplate chat_template(*source, "chat_template");
-  return thinking_switch(chat_template, special_token_variables(tokenizer)).value_or("");
-}
-
-}  // namespace
-
-ThinkingRows find_thoughts(const std::filesystem::path& directory, const std::string& data) {
-  ThinkingRows result{switch_of(directory)};
-  if (result.switch_name.empty() || data.empty()) return result;
-  const DatasetEntry entry{data};
-  try {
-    DatasetReader reader(entry);
-    for (DatasetRow row; reader.next(row);) {
-      const FormattedRow formatted = read_row(row, entry.mapping);
-      const auto* conversation = std::get_if<Conversation>(&formatted);
-      if (!conversation) continue;
-      ++result.rows;
-      result.with_thoughts += has_thoughts(*conversation) ? 1 : 0;
-    }
-  } catch (const UserError& error) {
-    result.problem = error.message();
-    result.rows = result.with_thoughts = 0;
-  }
-  return result;
-}
-
 namespace {
 
 constexpr const char* kExampleData = "data/chat.jsonl";
@@ -96,6 +59,10 @@ std::string laid_out(const std::vector<Line>& lines) {
   return text;
 }
 
+void append(std::vector<Line>& lines, std::vector<Line> more) {
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
 std::vector<Line> method_lines(const InitOptions& options, bool sparse) {
   if (options.method == "full") {
     std::vector<Line> lines = {{"finetuning_type: full", "all weights; lora trains small adapters beside them"}};
@@ -104,19 +71,42 @@ std::vector<Line> method_lines(const InitOptions& options, bool sparse) {
     return lines;
   }
   std::vector<Line> lines = {
-      {"finetuning_type: lora", "small adapters beside frozen weights; full trains all of them"},
-      {"lora_r: 16", "rank: higher learns more and takes more memory"},
-      {"lora_alpha: 32", "the adapters count alpha / r = 2"},
-      {sparse ? "lora_target_modules: [attention, all-experts]" : "lora_target_modules: [all-linear]",
-       "`hone inspect` lists what else can be named"},
-  };
+      {"finetuning_type: lora", "small adapters beside frozen weights; full trains all of them"}};
+  if (options.method == "qlora") {
+    lines.push_back(
+        options.has_mxfp4
+            ? Line{"base_weight_dtype: auto", "frozen weights keep the 4 bits that they have in the files"}
+            : Line{"base_weight_dtype: nf4", "QLoRA: frozen weights of layers in 4 bits (docs/precision.md)"});
+  }
+  append(lines, {
+                    {"lora_r: 16", "rank: higher learns more and takes more memory"},
+                    {"lora_alpha: 32", "the adapters count alpha / r = 2"},
+                    {sparse ? "lora_target_modules: [attention, all-experts]" : "lora_target_modules: [all-linear]",
+                     "`hone inspect` lists what else can be named"},
+                });
   if (sparse) lines.push_back({"freeze_router: true", "tokens keep going to the experts the model chose"});
   return lines;
 }
 
-/// Replaces the lines of keys that the preset sets by the preset's line.
-void put_preset(std::vector<Line>& lines, const std::string& name) {
+constexpr const char* kAccumulation = "gradient_accumulation_steps";
+
+/// The sequences of a step at most: those that the preset accumulates, if there is one.
+int64_t most_sequences(const InitOptions& options) {
+  constexpr int64_t kUsual = 16;
+  if (options.preset.empty()) return kUsual;
+  for (const PresetValue& value : preset_called(options.preset).values) {
+    if (value.key == kAccumulation) return (options.method == "full" ? value.full : value.lora).get<int64_t>();
+  }
+  return kUsual;
+}
+
+/// Replaces the lines of keys that the preset sets by the preset's line. `decided`: keys of presets that the data
+/// decide.
+void put_preset(std::vector<Line>& lines, const std::string& name, const std::vector<std::string>& decided) {
   const Preset& preset = preset_called(name);
+  std::vector<PresetValue> values = preset.values;
+  std::erase_if(values,
+                [&](const PresetValue& value) { return std::count(decided.begin(), decided.end(), value.key); });
   const auto is_set = [&](const Line& line) {
     const std::string key = line.text.substr(0, line.text.find(':'));
     const auto sets = [&](const PresetValue& value) {
@@ -128,11 +118,11 @@ void put_preset(std::vector<Line>& lines, const std::string& name) {
       }
       return false;
     };
-    return std::any_of(preset.values.begin(), preset.values.end(), sets);
+    return std::any_of(values.begin(), values.end(), sets);
   };
   std::erase_if(lines, is_set);
   std::string sets;
-  for (const PresetValue& value : preset.values) sets += (sets.empty() ? "sets " : ", ") + value.key;
+  for (const PresetValue& value : values) sets += (sets.empty() ? "sets " : ", ") + value.key;
   const auto place =
       std::find_if(lines.begin(), lines.end(), [](const Line& line) { return line.text == "datasets:"; });
   lines.insert(place, {{"preset: " + name, "to " + preset.purpose},
@@ -141,26 +131,43 @@ void put_preset(std::vector<Line>& lines, const std::string& name) {
                        {"", ""}});
 }
 
-void append(std::vector<Line>& lines, std::vector<Line> more) {
-  lines.insert(lines.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+/// The lines for a template's switch for thinking.
+std::vector<Line> thinking_lines(const DataFacts& data) {
+  if (data.thinking_switch.empty()) return {};
+  const std::string off = fmt::format("chat_template_kwargs: {{{}: false}}", data.thinking_switch);
+  if (data.chats == 0) return {{"", off + "   if no answer of your data has thoughts"}};
+  if (data.with_thoughts == 0) return {{off, "no answer of the data has thoughts: asked so, none are written"}};
+  if (data.with_thoughts == data.chats) return {};
+  return {{"", fmt::format("{} of {} rows have thoughts: see {} in docs/data.md", data.with_thoughts, data.chats,
+                           data.thinking_switch)}};
 }
 
-/// The lines for a template's switch for thinking.
-std::vector<Line> thinking_lines(const ThinkingRows& thoughts) {
-  if (thoughts.switch_name.empty()) return {};
-  const std::string off = fmt::format("chat_template_kwargs: {{{}: false}}", thoughts.switch_name);
-  if (thoughts.rows == 0) return {{"", off + "   if no answer of your data has thoughts"}};
-  if (thoughts.with_thoughts == 0) return {{off, "no answer of the data has thoughts: asked so, none are written"}};
-  if (thoughts.with_thoughts == thoughts.rows) return {};
-  return {{"", fmt::format("{} of {} rows have thoughts: see {} in docs/data.md", thoughts.with_thoughts, thoughts.rows,
-                           thoughts.switch_name)}};
+/// The lines of max_length and overlength.
+std::vector<Line> length_lines(const BatchSizes& sizes, const DataFacts& data, int64_t model_length) {
+  const std::string allowed = fmt::format("the model allows {}", with_commas(model_length));
+  const std::string measured =
+      data.lengths.rows == 0 ? "tokens a sample may have; " + allowed
+                             : fmt::format("99 % of the samples: up to {} tokens, the longest {}; {}",
+                                           with_commas(data.lengths.p99), with_commas(data.lengths.longest), allowed);
+  return {{fmt::format("max_length: {}", sizes.max_length), measured},
+          data.plain_text
+              ? Line{"overlength: split", "longer texts become several samples; or drop, truncate_right, …"}
+              : Line{"overlength: drop", "longer ones: drop | truncate_left | truncate_right | split | error"}};
+}
+
+std::string steps_text(const BatchSizes& sizes) {
+  if (sizes.steps_per_epoch == 0) return "sequences a step; how often gradients accumulate follows";
+  return fmt::format("sequences a step, about {} step{} an epoch; how often gradients accumulate follows",
+                     with_commas(sizes.steps_per_epoch), sizes.steps_per_epoch == 1 ? "" : "s");
 }
 
 }  // namespace
 
-std::string initial_yaml(const InitOptions& options, const DecoderConfig& model, const ThinkingRows& thoughts) {
+std::string initial_yaml(const InitOptions& options, const DecoderConfig& model, const DataFacts& data) {
   const bool sparse = model.num_moe_layers() > 0, full = options.method == "full";
-  const int64_t max_length = std::min<int64_t>(model.rope.max_position_embeddings, 4096);
+  const int64_t model_length = model.rope.max_position_embeddings;
+  const bool one_row = data.rows == 1;
+  const BatchSizes sizes = batch_sizes(data, model_length, most_sequences(options));
   std::vector<Line> lines = {
       {"", "What `hone train` does with this file. Every key: docs/config.md, or `hone schema`."},
       {"", fmt::format("Try it first: `hone train {0} --dry-run`. Change a key for one run: `hone train {0} seed=7`.",
@@ -174,18 +181,18 @@ std::string initial_yaml(const InitOptions& options, const DecoderConfig& model,
           {"  - path: " + yaml_path(options.data.empty() ? kExampleData : options.data),
            options.data.empty() ? "YOUR DATA: a file or a folder of JSONL, JSON, CSV, text" : "or a folder of files"},
           {"    type: auto", "by the columns; or messages, alpaca, prompt_response, text, … (docs/data.md)"},
-          {"val_split: 0.02", "share of the samples that is only evaluated on"},
-          {fmt::format("max_length: {}", max_length), fmt::format("tokens a sample may have; the model allows {}",
-                                                                  with_commas(model.rope.max_position_embeddings))},
-          {"overlength: drop", "longer ones: drop | truncate_left | truncate_right | split | error"},
-          {"packing: true", "short samples share a batch; they do not see each other"},
-          {"train_on: assistant", "what is learnt: assistant | last | all | completion"}});
-  append(lines, thinking_lines(thoughts));
+          one_row ? Line{"val_split: 0", "the data are one row, of which none can be held back"}
+                  : Line{"val_split: 0.02", "share of the samples that is only evaluated on"}});
+  append(lines, length_lines(sizes, data, model_length));
+  append(lines, {{"packing: true", "short samples share a batch; they do not see each other"},
+                 {"train_on: assistant", "what is learnt: assistant | last | all | completion"}});
+  append(lines, thinking_lines(data));
   append(lines,
          {{"", ""},
           {"num_train_epochs: 3", "or max_steps: 1000"},
-          {"per_device_train_batch_size: 1", "sequences of max_length at once: memory grows with it"},
-          {"global_batch_size: 16", "sequences a step; how often gradients accumulate follows"},
+          {fmt::format("per_device_train_batch_size: {}", sizes.per_device),
+           "sequences of max_length at once: memory grows with it"},
+          {fmt::format("global_batch_size: {}", sizes.global), steps_text(sizes)},
           {full ? "learning_rate: 1.0e-5" : "learning_rate: 1.0e-4", ""},
           {"lr_scheduler_type: cosine", "or linear, constant, constant_with_warmup"},
           {"min_lr_ratio: 0.1", "falls to this share of learning_rate"},
@@ -199,17 +206,21 @@ std::string initial_yaml(const InitOptions& options, const DecoderConfig& model,
           {"", ""},
           {"output_dir: out/run1", "model, checkpoints, metrics.jsonl, run.log"},
           {"save_total_limit: 3", "checkpoints kept, one an epoch (save_steps: 200 for more); best and last always"},
-          {"load_best_model_at_end: true", "best by eval_loss, evaluated once an epoch (eval_steps)"},
+          one_row ? Line{"load_best_model_at_end: false", "true: the best by eval_loss, with data to evaluate on"}
+                  : Line{"load_best_model_at_end: true", "best by eval_loss, evaluated once an epoch (eval_steps)"},
           {"logging_steps: 1", ""},
           {"report_to: [jsonl, tensorboard]", ""}});
-  if (!options.preset.empty()) put_preset(lines, options.preset);
+  std::vector<std::string> decided;
+  if (sizes.steps_per_epoch > 0) decided.emplace_back(kAccumulation);
+  if (one_row) decided.insert(decided.end(), {"val_split", "load_best_model_at_end"});
+  if (!options.preset.empty()) put_preset(lines, options.preset, decided);
   return laid_out(lines);
 }
 
 int run_init(const InitOptions& stated) {
-  if (stated.method != "lora" && stated.method != "full") {
+  if (stated.method != "lora" && stated.method != "qlora" && stated.method != "full") {
     throw UserError(fmt::format("'{}' is not a method of this version", stated.method), "--method",
-                    "use --method lora or --method full");
+                    "use --method lora, qlora or full");
   }
   if (!stated.preset.empty() && !key_spec("preset").is_choice(stated.preset)) {
     throw UserError(
@@ -223,27 +234,35 @@ int run_init(const InitOptions& stated) {
   const ModelSource source = find_model(stated.model);
   InitOptions options = stated;
   options.needs_download = !source.known_as.empty();
+  options.has_mxfp4 =
+      source.config.json().value(Json::json_pointer("/quantization_config/quant_method"), Json()) == "mxfp4";
   const auto planned = planned_model(source, DType::kBF16);
   LoadedModel& model = *planned;
-  const ThinkingRows thoughts = find_thoughts(source.directory, options.data);
-  const std::string text = initial_yaml(options, model.decoder().config(), thoughts);
+  const DecoderConfig& decoder = model.decoder().config();
+  const DataFacts data = look_at_data(source.directory, options.data, decoder.vocab_size);
+  const std::string text = initial_yaml(options, decoder, data);
   if (options.output == "-") {
     print_text(text);
     return 0;
   }
   write_output(options.output, text,
                output_rule({{source.directory, "the model"}, {options.data, "the data set"}}, options.force));
-  const GroupCount total = total_of(count_groups(model.store(), model.decoder().config().moe));
+  const GroupCount total = total_of(count_groups(model.store(), decoder.moe));
   print_text(fmt::format("{0}: {1} fine-tuning of {2} ({3} parameters)\n", options.output, options.method,
                          options.model, human_count(static_cast<double>(total.parameters))));
   if (const std::string missing = what_is_missing(source); !missing.empty()) {
     print_text(fmt::format("  {}: download the model before you train\n", missing));
   }
-  if (!thoughts.problem.empty()) {
-    print_text(fmt::format("  {}: the data were not looked at for thoughts: {}\n", options.data, thoughts.problem));
-  } else if (thoughts.with_thoughts > 0 && thoughts.with_thoughts < thoughts.rows) {
+  if (!data.problem.empty()) {
+    print_text(fmt::format("  {}: max_length, the batch and thinking are not those of the data: {}\n", options.data,
+                           data.problem));
+  } else if (!data.unmeasured.empty()) {
+    print_text(
+        fmt::format("  {}: max_length and the batch are not those of the data: {}\n", options.data, data.unmeasured));
+  }
+  if (data.with_thoughts > 0 && data.with_thoughts < data.chats && !data.thinking_switch.empty()) {
     print_text(fmt::format("  {} of {} rows of the data have thoughts, the others have none: {} is not written\n",
-                           thoughts.with_thoughts, thoughts.rows, thoughts.switch_name));
+                           data.with_thoughts, data.chats, data.thinking_switch));
   }
   if (options.data.empty()) print_text("  put your data set at 'YOUR DATA', then\n");
   print_text(

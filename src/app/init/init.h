@@ -2,39 +2,27 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
+#include "app/init/data_facts.h"
 #include "nn/decoder_config.h"
 #include "params/parameter_store.h"
 
 namespace hone {
 
-// Thinking in a model's template and in data, from which hone init derives the template's switch.
-
-struct ThinkingRows {
-  std::string switch_name;    ///< the template's switch (text/thinking.h); "" = it has none
-  int64_t rows = 0;           ///< chats that were read; 0 without data
-  int64_t with_thoughts = 0;  ///< chats with thoughts
-  std::string problem = {};   ///< why the data could not be read completely
-};
-
-/// Reads the template of the model in `directory` (empty: no template) and, if it has a switch, all rows of `data` ("":
-/// none). Unreadable data set `problem` and throw nothing.
-ThinkingRows find_thoughts(const std::filesystem::path& directory, const std::string& data);
-
 struct InitOptions {
   std::string model;                ///< as find_model() takes it
-  std::string method = "lora";      ///< lora | full
+  std::string method = "lora";      ///< lora | qlora | full
   std::string preset;               ///< a preset; "" = none
   std::string data;                 ///< a data set; "" = a placeholder to be replaced
   std::string output = "run.yaml";  ///< "-" = standard output
   bool force = false;               ///< replace an existing file
   bool needs_download = false;      ///< only the model's name is known
+  bool has_mxfp4 = false;           ///< the model's files have weights of 4 bits, which qlora keeps
 };
 
 /// The text of the configuration: all keys that a first run needs, with comments, adapted to the model and its data.
-std::string initial_yaml(const InitOptions& options, const DecoderConfig& model, const ThinkingRows& thoughts = {});
+std::string initial_yaml(const InitOptions& options, const DecoderConfig& model, const DataFacts& data = {});
 
 /// Writes the configuration and returns the exit code. Throws UserError for an unsupported model or an existing file.
 int run_init(const InitOptions& options);

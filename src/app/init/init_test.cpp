@@ -28,7 +28,7 @@ DecoderConfig model(bool sparse) {
 
 TEST(Init, ItsTextIsReadWithoutNotesAndSaysWhatItMeans) {
   for (const bool sparse : {false, true}) {
-    for (const std::string method : {"lora", "full"}) {
+    for (const std::string method : {"lora", "qlora", "full"}) {
       InitOptions options;
       options.model = "./My model: v2";
       options.method = method;
@@ -36,7 +36,8 @@ TEST(Init, ItsTextIsReadWithoutNotesAndSaysWhatItMeans) {
       const ResolvedConfig config = resolved(initial_yaml(options, model(sparse)));
       EXPECT_TRUE(config.notes.empty()) << config.notes.front();
       EXPECT_EQ(config.run.model.model_name_or_path, "./My model: v2");
-      EXPECT_EQ(config.run.model.finetuning_type, method);
+      EXPECT_EQ(config.run.model.finetuning_type, method == "full" ? "full" : "lora");
+      EXPECT_EQ(config.run.model.base_weight_dtype, method == "qlora" ? "nf4" : "dtype");
       EXPECT_EQ(config.run.data.datasets.front().path, "data/chat.jsonl");
       EXPECT_EQ(config.run.data.max_length, 2048);
       if (method == "full") continue;
@@ -62,9 +63,9 @@ TEST(Init, APresetStandsInThePlaceOfWhatItSets) {
 }
 
 /// A folder with a model's config.json, a tokenizer and a template, and no weights.
-class InitThinking : public testing::Test {
+class InitWithData : public testing::Test {
  protected:
-  InitThinking() : folder_(fs::path(testing::TempDir()) / "hone_init_thinking") {
+  InitWithData() : folder_(fs::path(testing::TempDir()) / "hone_init_with_data") {
     fs::remove_all(folder_);
     write_chat_model(folder_ / "model");
     for (const auto& entry : fs::directory_iterator(folder_ / "model")) {
@@ -74,14 +75,15 @@ class InitThinking : public testing::Test {
           "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|model|>"
           "{{ '' if enable_thinking is defined and not enable_thinking else '<think>' }}{% endif %}");
   }
-  ~InitThinking() override { fs::remove_all(folder_); }
+  ~InitWithData() override { fs::remove_all(folder_); }
 
   void write(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   /// The file that init writes, followed by its output.
-  std::string init(const std::string& data) const {
+  std::string init(const std::string& data, const std::string& preset = "") const {
     InitOptions options;
     options.model = path("model");
+    options.preset = preset;
     options.data = data.empty() ? "" : path(data);
     options.output = path("run.yaml");
     options.force = true;
@@ -95,7 +97,7 @@ class InitThinking : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(InitThinking, TheSwitchIsWrittenOffWhereNoRowHasThoughts) {
+TEST_F(InitWithData, TheSwitchIsWrittenOffWhereNoRowHasThoughts) {
   const std::string off = "\nchat_template_kwargs: {enable_thinking: false}";
   const std::string without = R"({"question": "q", "answer": "a"})";
   const std::string with = R"({"question": "q", "answer": "<think>hm</think>a"})";
@@ -108,10 +110,97 @@ TEST_F(InitThinking, TheSwitchIsWrittenOffWhereNoRowHasThoughts) {
   EXPECT_THAT(init("some.jsonl"),
               AllOf(Not(HasSubstr(off)), HasSubstr("1 of 2 rows of the data have thoughts, the others have none")));
   EXPECT_THAT(init("all.jsonl"), Not(HasSubstr("enable_thinking")));
-  EXPECT_THAT(init("broken.jsonl"), AllOf(Not(HasSubstr(off)), HasSubstr("were not looked at for thoughts")));
+  EXPECT_THAT(init("broken.jsonl"),
+              AllOf(Not(HasSubstr(off)), HasSubstr("max_length, the batch and thinking are not those of the data")));
   EXPECT_THAT(init(""), AllOf(Not(HasSubstr(off)), HasSubstr("# chat_template_kwargs: {enable_thinking: false}")));
   write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}<|model|>");
   EXPECT_THAT(init("none.jsonl"), Not(HasSubstr("enable_thinking")));
+}
+
+/// Lengths of `rows` rows that have `mean` tokens each, and some as many as `p99` and `longest`.
+DataFacts lengths(int64_t rows, int64_t mean, int64_t p99, int64_t longest) {
+  DataFacts facts;
+  facts.rows = rows;
+  facts.lengths = {.rows = rows, .tokens = rows * mean, .p99 = p99, .longest = longest};
+  return facts;
+}
+
+TEST(BatchSizes, GiveSomeTensOfStepsAnEpochOfFewRows) {
+  for (const int64_t rows : {100, 500, 2000, 8000}) {
+    const BatchSizes sizes = batch_sizes(lengths(rows, 100, 125, 190), 8192, 16);
+    EXPECT_EQ(sizes.max_length, 192);
+    EXPECT_GE(sizes.steps_per_epoch, 20) << rows;
+    EXPECT_LE(sizes.steps_per_epoch, 100) << rows;
+    EXPECT_EQ(sizes.global % sizes.per_device, 0);
+  }
+}
+
+TEST(BatchSizes, OfManyRowsAreTheUsualNumberOfTokens) {
+  const BatchSizes sizes = batch_sizes(lengths(10'000'000, 100, 125, 190), 8192, 16);
+  EXPECT_GT(sizes.global * sizes.max_length, 16 * 4096 / 2);
+  EXPECT_LE(sizes.global * sizes.max_length, 16 * 4096);
+  EXPECT_LE(sizes.per_device * sizes.max_length, 4096);
+  const BatchSizes half = batch_sizes(lengths(10'000'000, 100, 125, 190), 8192, 8);
+  EXPECT_EQ(half.global * 2, sizes.global);
+}
+
+TEST(BatchSizes, HoldTheLongestSampleUnlessItIsAnException) {
+  EXPECT_EQ(batch_sizes(lengths(100, 100, 1000, 2000), 8192, 16).max_length, 2048);
+  EXPECT_EQ(batch_sizes(lengths(100, 100, 1000, 2001), 8192, 16).max_length, 1024);
+  EXPECT_EQ(batch_sizes(lengths(100, 100, 9000, 9001), 8192, 16).max_length, 8192);
+  EXPECT_EQ(batch_sizes(lengths(100, 8000, 20000, 20000), 131072, 16).max_length, 20032);
+}
+
+TEST(BatchSizes, OfTextHaveTheUsualLengthAtMost) {
+  DataFacts book = lengths(1, 64000, 64000, 64000);
+  book.plain_text = true;
+  const BatchSizes sizes = batch_sizes(book, 131072, 16);
+  EXPECT_EQ(sizes.max_length, 4096);
+  EXPECT_EQ(sizes.global, 1);
+}
+
+TEST(BatchSizes, AreTheUsualOnesWithoutData) {
+  const BatchSizes sizes = batch_sizes({}, 2048, 16);
+  EXPECT_EQ(sizes.max_length, 2048);
+  EXPECT_EQ(sizes.per_device, 1);
+  EXPECT_EQ(sizes.global, 16);
+  EXPECT_EQ(sizes.steps_per_epoch, 0);
+}
+
+TEST_F(InitWithData, TheBatchIsThatOfTheData) {
+  std::string rows;
+  for (int i = 0; i < 500; ++i)
+    rows += R"({"question": "What is )" + std::to_string(i) +
+            R"( + 1?", "answer": "More."})"
+            "\n";
+  write("few.jsonl", rows);
+  for (const char* preset : {"", "balanced", "conservative"}) {
+    const std::string text = init("few.jsonl", preset);
+    const RunConfig run = resolved(text.substr(0, text.find(path("run.yaml") + ":"))).run;
+    EXPECT_EQ(run.data.max_length, 128) << text;
+    EXPECT_EQ(run.schedule.global_batch_size, 2) << text;
+    EXPECT_THAT(text, HasSubstr("99 % of the samples: up to"));
+    EXPECT_THAT(text, HasSubstr("overlength: drop "));
+  }
+  write("long.txt", std::string(300, 'a'));
+  for (const char* preset : {"", "full"}) {
+    EXPECT_THAT(init("long.txt", preset), AllOf(HasSubstr("\noverlength: split "), HasSubstr("\nval_split: 0 ")));
+  }
+}
+
+TEST(Init, QloraKeepsTheFourBitsOfAModelThatHasThem) {
+  InitOptions options;
+  options.model = "./gpt-oss-20b";
+  options.method = "qlora";
+  options.has_mxfp4 = true;
+  EXPECT_EQ(resolved(initial_yaml(options, model(true))).run.model.base_weight_dtype, "auto");
+}
+
+TEST_F(InitWithData, SaysWhyTheBatchIsNotThatOfTheData) {
+  fs::remove(folder_ / "model/tokenizer.json");
+  write("few.jsonl", R"({"question": "q", "answer": "a"})");
+  EXPECT_THAT(init("few.jsonl"), AllOf(HasSubstr("\nglobal_batch_size: 16 "),
+                                       HasSubstr("the batch are not those of the data: the model")));
 }
 
 TEST(Init, EveryLineOfTheDefaultMethodFitsTheScreen) {

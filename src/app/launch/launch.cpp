@@ -157,6 +157,7 @@ int run_launch(const LaunchOptions& options) {
   if (count < 1 || count > 1024) {
     throw UserError(fmt::format("{} ranks cannot be started", count), "-n", "use 1 to 1024");
   }
+  if (options.check) options.check(count);
   CaughtSignals signals;
   Ranks ranks = start_ranks(count, options);
   return wait_for(ranks, signals);

@@ -1,6 +1,7 @@
 // hone launch: starts several ranks on this machine or on others.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,9 @@ namespace hone {
 
 struct LaunchOptions {
   std::optional<int> ranks;
-  std::string device = "auto";         ///< cpu, cuda, or auto: GPUs if there is one per rank
-  std::vector<std::string> arguments;  ///< a verb and its arguments
+  std::string device = "auto";                ///< cpu, cuda, or auto: GPUs if there is one per rank
+  std::vector<std::string> arguments;         ///< a verb and its arguments
+  std::function<void(int ranks)> check = {};  ///< called before ranks start; may throw UserError
 };
 
 /// Starts the ranks with a new secret and forwards SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 to them, except signals

@@ -1,0 +1,66 @@
+#include "weights/other_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDownload = "hf download ORG/NAME --local-dir NAME";
+
+bool is_gguf(const fs::path& path) {
+  if (path.extension() == ".gguf") return true;
+  std::array<char, 4> first{};
+  std::ifstream(path, std::ios::binary).read(first.data(), first.size());
+  return std::string_view(first.data(), first.size()) == "GGUF";
+}
+
+/// The first file of the folder, by name, that ends so; "" if there is none.
+std::string file_ending(const fs::path& directory, const std::vector<std::string_view>& ends) {
+  std::string first;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool fits = std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
+    if (fits && (first.empty() || name < first)) first = name;
+  }
+  return first;
+}
+
+}  // namespace
+
+void refuse_gguf_file(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) || !is_gguf(path)) return;
+  throw UserError("GGUF files are not read: they are for programs that run a model, not for training", path.string(),
+                  fmt::format("give the folder of the model's safetensors ({}); docs/serving.md says how a GGUF file "
+                              "is made of the result",
+                              kDownload));
+}
+
+std::string advice_without_safetensors(const fs::path& directory) {
+  if (const std::string gguf = file_ending(directory, {".gguf"}); !gguf.empty()) {
+    return fmt::format("{} is not read (GGUF): download the model's safetensors: {}", gguf, kDownload);
+  }
+  if (const std::string pickle = file_ending(directory, {".bin", ".pt", ".pth"}); !pickle.empty()) {
+    return fmt::format(
+        "{} is not read (a pickle): download the model's safetensors, or save them with transformers "
+        "(save_pretrained)",
+        pickle);
+  }
+  return fmt::format("download them ({}), or give a folder with model.safetensors, or with shards and their index",
+                     kDownload);
+}
+
+}  // namespace hone
