@@ -4,8 +4,8 @@
     tools/fits.py build/hone > docs/fits.md
     tools/fits.py --predictions        only its last section, which needs no program
 
-Every number is a plan of `hone estimate` for a GPU that need not be present; the program must be built with CUDA. For each cell
-the settings are tried from the fastest to the most frugal, and the first that fits is shown. Measured tokens a second come from
+Every number is a plan of `hone estimate` for a GPU that need not be present; any build has the same. For each cell the
+settings are tried from the fastest to the most frugal, and the first that fits is shown. Measured tokens a second come from
 bench/results.
 """
 import json

@@ -12,7 +12,7 @@ root=${2:-$(dirname "$0")/..}
 [ -n "$name" ] || fail "say what it is called: make new-op NAME=rms_norm"
 [[ $name =~ ^[a-z][a-z0-9]*(_[a-z0-9]+)*$ ]] ||
   fail "'$name' is not a name for an op: use lower-case letters, digits and single underscores, as in rms_norm"
-[[ ! $name =~ (^|_)(test|testing|bench|module|main|cuda|absent|amx|avx512|avx2|baseline)$ ]] ||
+[[ ! $name =~ (^|_)(test|testing|bench|module|main|cuda|gpu|absent|amx|avx512|avx2|baseline)$ ]] ||
   fail "'$name' ends in a word that tells the build what a file is: choose another name"
 folder=$root/src/ops/$name
 [ ! -e "$folder" ] || fail "src/ops/$name exists: choose another name"

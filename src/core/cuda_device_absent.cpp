@@ -1,7 +1,8 @@
-// The build without CUDA: there are no devices, so no other function is called.
+// The build without CUDA: there are no devices, so no other function is called. Queues are those of a planned GPU.
 #include "core/cuda_device.h"
 #include "core/cuda_queue.h"
 #include "core/error.h"
+#include "core/planned_device.h"
 
 namespace hone {
 
@@ -29,12 +30,12 @@ void copy_to_host(int, void*, const std::byte*, size_t) { HONE_ASSERT(false, "bu
 }  // namespace cuda
 
 struct CudaQueue::State {};
-CudaQueue::CudaQueue(int) { HONE_ASSERT(false, "built without CUDA"); }
+CudaQueue::CudaQueue(int device) { HONE_ASSERT(is_planned({DeviceKind::kCuda, device}), "built without CUDA"); }
 CudaQueue::~CudaQueue() = default;
-int CudaQueue::device() const { return 0; }
-int CudaQueue::multiprocessors() const { return 0; }
-int CudaQueue::compute_capability() const { return 0; }
-size_t CudaQueue::shared_memory() const { return 0; }
+int CudaQueue::device() const { return kPlannedGpu.index; }
+int CudaQueue::multiprocessors() const { return PlannedGpu::kMultiprocessors; }
+int CudaQueue::compute_capability() const { return PlannedGpu::kComputeCapability; }
+size_t CudaQueue::shared_memory() const { return PlannedGpu::kSharedMemory; }
 void* CudaQueue::stream() const { return nullptr; }
 const CudaLibraries& CudaQueue::libraries() const { HONE_ASSERT(false, "built without CUDA"); }
 void CudaQueue::upload(std::byte*, const void*, size_t) {}

@@ -51,10 +51,10 @@ struct CudaQueue::State {
 CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.device = device;
-  if (is_planned({DeviceKind::kCuda, device})) {  // assume a Hopper GPU; nothing runs on it
-    s.multiprocessors = 132;
-    s.compute_capability = 90;
-    s.shared_memory = size_t{227} << 10;
+  if (is_planned({DeviceKind::kCuda, device})) {  // nothing runs on it
+    s.multiprocessors = PlannedGpu::kMultiprocessors;
+    s.compute_capability = PlannedGpu::kComputeCapability;
+    s.shared_memory = PlannedGpu::kSharedMemory;
     return;
   }
   const cuda::DeviceInfo info = cuda::device_info(device);

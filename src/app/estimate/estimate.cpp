@@ -33,6 +33,7 @@
 #include "train/planned_run.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
+#include "weights/other_weights.h"
 
 namespace hone {
 
@@ -42,18 +43,12 @@ namespace {
 constexpr int64_t kShortDocument = 32;
 constexpr int64_t kShortestLength = 128;
 
-/// A GPU that need not be there.
-Device planned_gpu() {
-  if (!cuda::built()) throw UserError("this program was built without CUDA, so it cannot plan for a GPU", "device");
-  return kPlannedGpu;
-}
-
 /// The device of a name, as training chooses it; but a GPU need not be there.
 Device device_to_plan_for(const std::string& name) {
   if (name == "auto" || name == "cpu" || cuda::device_count() > 0) {
     return choose_device(name, "device", DeviceUse::kPlan);
   }
-  return planned_gpu();
+  return kPlannedGpu;
 }
 
 /// The device that is planned for, and what it has.
@@ -138,6 +133,7 @@ constexpr int64_t kUsualGpus = 8;
 
 RunConfig read_run(const EstimateOptions& options) {
   std::vector<std::string> overrides = options.overrides;
+  refuse_gguf_file(options.target);
   const bool file = is_config(options.target);
   if (!file) overrides.insert(overrides.begin(), "model_name_or_path=" + Json(options.target).dump());
   const int64_t of_host = options.ranks_of_host > 0 ? options.ranks_of_host : std::min(options.ranks, kUsualGpus);
@@ -178,7 +174,9 @@ std::string lora_name(const RunConfig& config) {
   for (const auto* names : {&config.lora.target_modules, &config.lora.target_parameters}) {
     for (const std::string& name : *names) targets += (targets.empty() ? "" : " + ") + name;
   }
-  return fmt::format("LoRA r {}{}", config.lora.r.value_or(16), targets.empty() ? "" : " on " + targets);
+  const std::string& base = config.model.base_weight_dtype;
+  return fmt::format("LoRA r {}{}{}", config.lora.r.value_or(16), targets.empty() ? "" : " on " + targets,
+                     base == "dtype" ? "" : ", base " + base);
 }
 
 const std::string& smallest_level() { return recompute_levels().back(); }
@@ -189,21 +187,23 @@ std::string with_level(const std::string& name, const std::string& level) {
   return name + ", gradient checkpointing" + (setting == "true" ? "" : " of " + setting);
 }
 
-RunConfig with_nf4(RunConfig config) {
-  config.model.base_weight_dtype = "nf4";
+RunConfig with_base(RunConfig config, const std::string& base) {
+  config.model.base_weight_dtype = base;
   return config;
 }
 
-/// The place among the variants of LoRA with checkpointing and a base in dtype.
+/// The place among the variants of LoRA with checkpointing and the configuration's base, or one in dtype.
 constexpr size_t kSmallLora = 3;
 
-/// Full fine-tuning, LoRA and LoRA of a base in nf4, each with and without checkpointing.
+/// Full fine-tuning, LoRA, and LoRA of a base in nf4 (beside that in dtype, if the configuration's base is nf4), each
+/// with and without checkpointing.
 std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Target& target) {
-  const RunConfig full = as_full(config), lora = as_lora(config, sparse);
+  const RunConfig lora = as_lora(config, sparse);
+  const std::string& base = lora.model.base_weight_dtype;
   std::vector<Variant> variants;
-  for (const auto& [name, run] : {std::pair{std::string("full"), full},
-                                  {lora_name(lora), lora},
-                                  {lora_name(lora) + ", base nf4", with_nf4(lora)}}) {
+  for (const RunConfig& run :
+       {as_full(config), with_base(lora, base == "nf4" ? "dtype" : base), with_base(lora, "nf4")}) {
+    const std::string name = run.model.finetuning_type == "full" ? "full" : lora_name(run);
     for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
       variants.push_back({with_level(name, level), run, plan_levels(run, {level}, target)});
     }
@@ -418,7 +418,7 @@ int run_estimate(const EstimateOptions& asked) {
   LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
-  Target target(gpu ? planned_gpu() : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
+  Target target(gpu ? kPlannedGpu : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
   const bool sparse = decoder.num_moe_layers() > 0;
   const std::string experts = choose_experts_device(config, target);
   const std::vector<Variant> variants = variants_of(config, sparse, target);

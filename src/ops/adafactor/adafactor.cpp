@@ -27,7 +27,7 @@ void check(const AdafactorTensor& tensor, bool has_m) {
 
 void adafactor(const Context& context, const AdafactorArgs& args) {
   for (const AdafactorTensor& tensor : args.tensors) check(tensor, args.beta1 > 0);
-  dispatch(context, args, &cpu::adafactor, HONE_CUDA_OP(adafactor));
+  dispatch(context, args, &cpu::adafactor, &cuda::adafactor);
 }
 
 }  // namespace hone

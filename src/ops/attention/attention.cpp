@@ -7,11 +7,11 @@
 namespace hone {
 
 void attention(const Context& context, const AttentionArgs& args) {
-  dispatch(context, args, &cpu::attention, HONE_CUDA_OP(attention));
+  dispatch(context, args, &cpu::attention, &cuda::attention);
 }
 
 void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
-  dispatch(context, args, &cpu::attention_backward, HONE_CUDA_OP(attention_backward));
+  dispatch(context, args, &cpu::attention_backward, &cuda::attention_backward);
 }
 
 namespace {

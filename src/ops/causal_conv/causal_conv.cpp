@@ -9,7 +9,7 @@ void causal_conv(const Context& context, const CausalConvArgs& args) {
   dispatch(context, args, &cpu::causal_conv, HONE_CUDA_OP(causal_conv));
 }
 void causal_conv_grad(const Context& context, const CausalConvGradArgs& args) {
-  dispatch(context, args, &cpu::causal_conv_grad, HONE_CUDA_OP(causal_conv_grad));
+  dispatch(context, args, &cpu::causal_conv_grad, &cuda::causal_conv_grad);
 }
 
 namespace {

@@ -12,7 +12,7 @@ void dora_scale(const Context& context, const DoraScaleArgs& args) {
   dispatch(context, args, &cpu::dora_scale, HONE_CUDA_OP(dora_scale));
 }
 void dora_scale_grad(const Context& context, const DoraScaleGradArgs& args) {
-  dispatch(context, args, &cpu::dora_scale_grad, HONE_CUDA_OP(dora_scale_grad));
+  dispatch(context, args, &cpu::dora_scale_grad, &cuda::dora_scale_grad);
 }
 
 namespace {

@@ -9,7 +9,7 @@ void embedding(const Context& context, const EmbeddingArgs& args) {
   dispatch(context, args, &cpu::embedding, HONE_CUDA_OP(embedding));
 }
 void embedding_grad(const Context& context, const EmbeddingGradArgs& args) {
-  dispatch(context, args, &cpu::embedding_grad, HONE_CUDA_OP(embedding_grad));
+  dispatch(context, args, &cpu::embedding_grad, &cuda::embedding_grad);
 }
 
 namespace {

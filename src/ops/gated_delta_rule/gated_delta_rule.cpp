@@ -5,10 +5,10 @@
 namespace hone {
 
 void gated_delta_rule(const Context& context, const DeltaRuleArgs& args) {
-  dispatch(context, args, &cpu::gated_delta_rule, HONE_CUDA_OP(gated_delta_rule));
+  dispatch(context, args, &cpu::gated_delta_rule, &cuda::gated_delta_rule);
 }
 void gated_delta_rule_grad(const Context& context, const DeltaRuleGradArgs& args) {
-  dispatch(context, args, &cpu::gated_delta_rule_grad, HONE_CUDA_OP(gated_delta_rule_grad));
+  dispatch(context, args, &cpu::gated_delta_rule_grad, &cuda::gated_delta_rule_grad);
 }
 
 namespace {

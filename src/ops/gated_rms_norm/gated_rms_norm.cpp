@@ -8,7 +8,7 @@ void gated_rms_norm(const Context& context, const GatedRmsNormArgs& args) {
   dispatch(context, args, &cpu::gated_rms_norm, HONE_CUDA_OP(gated_rms_norm));
 }
 void gated_rms_norm_grad(const Context& context, const GatedRmsNormGradArgs& args) {
-  dispatch(context, args, &cpu::gated_rms_norm_grad, HONE_CUDA_OP(gated_rms_norm_grad));
+  dispatch(context, args, &cpu::gated_rms_norm_grad, &cuda::gated_rms_norm_grad);
 }
 
 namespace {

@@ -5,7 +5,7 @@
 namespace hone {
 
 void sum_of_squares(const Context& context, const SumOfSquaresArgs& args) {
-  dispatch(context, args, &cpu::sum_of_squares, HONE_CUDA_OP(sum_of_squares));
+  dispatch(context, args, &cpu::sum_of_squares, &cuda::sum_of_squares);
 }
 
 void finish_grad_norm(const Context& context, const FinishGradNormArgs& args) {

@@ -19,18 +19,18 @@ void check_weight(const Context& context, const WeightView& w, DType activations
 
 void linear(const Context& context, const LinearArgs& args) {
   check_weight(context, args.w, args.x.dtype);
-  dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear));
+  dispatch(context, args, &cpu::linear, &cuda::linear);
 }
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   check_weight(context, args.w, args.dy.dtype);
   HONE_ASSERT(args.w.is_dense() || !args.dw.wanted());
-  dispatch(context, args, &cpu::linear_grad, HONE_CUDA_OP(linear_grad));
+  dispatch(context, args, &cpu::linear_grad, &cuda::linear_grad);
 }
 void lora_down(const Context& context, const LoraDownArgs& args) {
-  dispatch(context, args, &cpu::lora_down, HONE_CUDA_OP(lora_down));
+  dispatch(context, args, &cpu::lora_down, &cuda::lora_down);
 }
 void lora_down_grad(const Context& context, const LoraDownGradArgs& args) {
-  dispatch(context, args, &cpu::lora_down_grad, HONE_CUDA_OP(lora_down_grad));
+  dispatch(context, args, &cpu::lora_down_grad, &cuda::lora_down_grad);
 }
 
 namespace {

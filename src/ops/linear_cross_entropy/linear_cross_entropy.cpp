@@ -12,7 +12,7 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& 
   HONE_ASSERT(args.label_smoothing >= 0.0f && args.label_smoothing < 1.0f);
   if (args.dx.defined()) fill_zero(context, args.dx);
   if (args.dxa.defined()) fill_zero(context, args.dxa);
-  dispatch(context, args, &cpu::linear_cross_entropy, HONE_CUDA_OP(linear_cross_entropy));
+  dispatch(context, args, &cpu::linear_cross_entropy, &cuda::linear_cross_entropy);
 }
 
 namespace {

@@ -28,23 +28,23 @@ void check_weight(const Context& context, const WeightView& weight, bool wants_g
 
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   HONE_ASSERT(args.ids.numel() <= INT32_MAX);
-  dispatch(context, args, &cpu::moe_permutation, HONE_CUDA_OP(moe_permutation));
+  dispatch(context, args, &cpu::moe_permutation, &cuda::moe_permutation);
 }
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   check_weight(context, args.weight);
-  dispatch(context, args, &cpu::moe_gate_up, HONE_CUDA_OP(moe_gate_up));
+  dispatch(context, args, &cpu::moe_gate_up, &cuda::moe_gate_up);
 }
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
   check_weight(context, args.weight, args.dweight.wanted());
-  dispatch(context, args, &cpu::moe_gate_up_grad, HONE_CUDA_OP(moe_gate_up_grad));
+  dispatch(context, args, &cpu::moe_gate_up_grad, &cuda::moe_gate_up_grad);
 }
 void moe_down(const Context& context, const MoeDownArgs& args) {
   check_weight(context, args.weight);
-  dispatch(context, args, &cpu::moe_down, HONE_CUDA_OP(moe_down));
+  dispatch(context, args, &cpu::moe_down, &cuda::moe_down);
 }
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   check_weight(context, args.weight, args.dweight.wanted());
-  dispatch(context, args, &cpu::moe_down_grad, HONE_CUDA_OP(moe_down_grad));
+  dispatch(context, args, &cpu::moe_down_grad, &cuda::moe_down_grad);
 }
 
 namespace {

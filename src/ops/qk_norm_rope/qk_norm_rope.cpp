@@ -9,7 +9,7 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
 }
 
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args) {
-  dispatch(context, args, &cpu::qk_norm_rope_backward, HONE_CUDA_OP(qk_norm_rope_backward));
+  dispatch(context, args, &cpu::qk_norm_rope_backward, &cuda::qk_norm_rope_backward);
 }
 
 namespace {

@@ -9,7 +9,7 @@ void rms_norm(const Context& context, const RmsNormArgs& args) {
   dispatch(context, args, &cpu::rms_norm, HONE_CUDA_OP(rms_norm));
 }
 void rms_norm_grad(const Context& context, const RmsNormGradArgs& args) {
-  dispatch(context, args, &cpu::rms_norm_grad, HONE_CUDA_OP(rms_norm_grad));
+  dispatch(context, args, &cpu::rms_norm_grad, &cuda::rms_norm_grad);
 }
 
 namespace {

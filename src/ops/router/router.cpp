@@ -6,10 +6,10 @@
 namespace hone {
 
 void router(const Context& context, const RouterArgs& args) {
-  dispatch(context, args, &cpu::router, HONE_CUDA_OP(router));
+  dispatch(context, args, &cpu::router, &cuda::router);
 }
 void router_grad(const Context& context, const RouterGradArgs& args) {
-  dispatch(context, args, &cpu::router_grad, HONE_CUDA_OP(router_grad));
+  dispatch(context, args, &cpu::router_grad, &cuda::router_grad);
 }
 
 namespace {

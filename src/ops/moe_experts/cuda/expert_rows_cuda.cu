@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/cuda_launch.h"
-#include "ops/cast/cast.h"
 
 namespace hone::cuda {
 
@@ -122,13 +121,6 @@ void store_gradient(const Context& context, const Tensor& src, const GradDest& d
     });
   });
   check_launch("storing a gradient");
-}
-
-Tensor in_dtype(const Context& context, ArenaScope& scratch, const Tensor& weight, DType dtype) {
-  if (weight.dtype == dtype) return weight;
-  const Tensor converted = scratch.take(weight.shape, dtype);
-  hone::cast(context, CastArgs{weight, converted});
-  return converted;
 }
 
 }  // namespace hone::cuda

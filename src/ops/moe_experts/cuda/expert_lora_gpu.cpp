@@ -3,8 +3,8 @@
 #include "ops/moe_experts/cuda/expert_lora_cuda.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "core/cuda_launch.h"
 #include "ops/moe_experts/cuda/expert_masks_cuda.h"
 #include "ops/moe_experts/cuda/slice_copy_cuda.h"
 
