@@ -1,4 +1,4 @@
-// Every #include of src/ stays within what its room may include (docs/architecture.md, section 1).
+// Every #include of src/ stays within what its room may include (docs/architecture.md, The rooms).
 #include <gtest/gtest.h>
 
 #include <algorithm>
