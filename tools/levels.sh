@@ -21,6 +21,9 @@ programs=(
 )
 run() {
   local begin=$SECONDS
+  # Tests name their folders by themselves, and another level may be at the same one.
+  export TEST_TMPDIR=$build/levels-$1-$2
+  mkdir -p "$TEST_TMPDIR"
   "$build/hone_$2_test" --gtest_brief=1 "--gtest_filter=$3" >"$build/levels-$1-$2.txt" 2>&1 ||
     { cat "$build/levels-$1-$2.txt"; echo "HONE_INSTRUCTION_SET=$1 $build/hone_$2_test FAILED"; return 1; }
   echo "$1: hone_$2_test passed in $((SECONDS - begin)) s"
