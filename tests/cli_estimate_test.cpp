@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "device_main.h"
 #include "program.h"
 #include "weights/safetensors.h"
 

@@ -1,6 +1,7 @@
 // What the program writes: every option that names an output is aimed at files that must stay, and every verb that
 // prints at a standard output that fails. The options are those of the command line itself, so none is forgotten.
 #include <gmock/gmock.h>
+#include <CLI/CLI.hpp>
 
 #include <functional>
 #include <map>
@@ -54,7 +55,10 @@ class Writes : public testing::Test {
     files_->write("chat.jsonl", chats);
     files_->write("rows.csv", "prompt,response\nq,a\nr,b\n");
     files_->write("prompts.jsonl", "{\"prompt\":\"a\"}\n");
-    files_->write("src/a.py", "def f():\n    return 1\n");
+    std::string source = "def total(values):\n    \"\"\"The sum of all values, one after another.\"\"\"\n    sum = 0\n";
+    for (int i = 0; i < 12; ++i)
+      source += "    for value in values:\n        sum += value * " + std::to_string(i) + "\n";
+    files_->write("src/a.py", source + "    return sum\n");
     files_->write("axolotl.yaml", "base_model: x\ndatasets:\n  - path: y\n    type: alpaca\nmicro_batch_size: 1\n");
     files_->write("adapter/adapter_config.json", Json{{"base_model_name_or_path", path("model")}}.dump());
     files_->write("grid.yaml", "include:\n  - {model: " + path("model") + ", mode: lora}\n");
@@ -96,7 +100,8 @@ class Writes : public testing::Test {
         {"prepare --output",
          {[](auto& t) { return Words{"prepare", "datasets=" + path("rows.csv"), "--split-nodes", "2", "--output", t}; },
           "training_data_node_1.csv"}},
-        {"eval --output", {evaluate, "", {"chat.jsonl", "model/config.json", "model/model.safetensors"}}},
+        {"eval --output",
+         {evaluate, "", {"chat.jsonl", "model/config.json", "model/model-00001-of-00006.safetensors"}}},
         {"generate --output",
          {[](auto& t) {
             return Words{
@@ -207,6 +212,7 @@ TEST_F(Writes, EveryOptionThatWritesIsTriedHere) {
       if (is_output(*option)) outputs.insert(name);
       const bool names_output = std::regex_search(option->get_description(), writes) || name.ends_with("-output") ||
                                 name.ends_with(" --output");
+      if (name == "prepare --split-nodes") continue;  // a number: --output names what it writes
       EXPECT_TRUE(!names_output || is_output(*option) || tried.contains(name)) << name << ": use add_output";
     }
   });
@@ -344,8 +350,8 @@ TEST_F(Writes, ShardsThatAreKilledOnTheWayLoseNothing) {
     EXPECT_EQ(read_file(folder / "data/notes.txt"), "a\nb\n");
     EXPECT_EQ(run_shell(command + " --force").code, 0);
     EXPECT_THAT(names_in(folder / "data"),
-                testing::ElementsAre("dataset_stats.json", "notes.txt", "training_data_node_0.csv",
-                                     "training_data_node_1.csv"));
+                testing::ElementsAre("dataset_stats.json", "notes.txt", "training_data_node_0.jsonl",
+                                     "training_data_node_1.jsonl"));
   }
 }
 
@@ -361,7 +367,7 @@ TEST_F(Writes, ChatSavesToFilesOfRowsOnly) {
   EXPECT_EQ(save(rows), 0);
   EXPECT_EQ(read_json_lines(rows).size(), 2u);
   fs::create_symlink(rows, folder / "link.jsonl");
-  const std::string model = path("model/model.safetensors"), before = read_file(model);
+  const std::string model = path("model/model-00001-of-00006.safetensors"), before = read_file(model);
   for (const std::string& file :
        {notes, model, path("model/new.jsonl"), (folder / "link.jsonl").string(), std::string("/dev/full")}) {
     EXPECT_EQ(save(file), 2) << file;
@@ -401,7 +407,7 @@ TEST_F(Writes, StandardOutputThatFailsIsAnError) {
   for (const auto& [verb, arguments] : printing(path)) {
     SCOPED_TRACE(verb);
     const std::string command = hone + " " + verb + " " + arguments;
-    const ShellOutcome full = run_shell(command + " > /dev/full");
+    const ShellOutcome full = run_shell("(" + command + " > /dev/full)");
     EXPECT_EQ(full.code, 2) << full.out;
     EXPECT_THAT(full.out, HasSubstr("standard output cannot be written: No space left"));
   }
@@ -420,7 +426,7 @@ TEST_F(Writes, ATrainingRunIsCompleteWithoutItsStandardOutput) {
        train_arguments(model, folder.write("data.jsonl", progressions(20)), out, {"max_steps=1"})) {
     command += " '" + word + "'";
   }
-  const ShellOutcome outcome = run_shell(command + " > /dev/full");
+  const ShellOutcome outcome = run_shell("(" + command + " > /dev/full)");
   EXPECT_EQ(outcome.code, 2) << outcome.out;
   EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
 }

@@ -17,7 +17,6 @@ namespace hone {
 
 namespace {
 
-
 bool on_gpu(Device device) { return device.kind == DeviceKind::kCuda; }
 
 }  // namespace

@@ -105,7 +105,8 @@ size_t span_at(const RenderedChat& chat, size_t at) {
   return static_cast<size_t>(found - chat.spans.begin());
 }
 
-/// Whether the text of `token` at these bytes, which may include white space around it, has characters of a message.
+/// Whether the text of `token` at these bytes, which may include white space around it, is what a message says. A token
+/// that the template makes of a role ('<|' + role + '|>') is not.
 bool is_of_message(const RenderedChat& chat, std::string_view token, ByteRange range) {
   const std::string_view found = std::string_view(chat.text).substr(range.begin, range.end - range.begin);
   const size_t at = found.find(token);
@@ -113,9 +114,9 @@ bool is_of_message(const RenderedChat& chat, std::string_view token, ByteRange r
   const size_t end = at == std::string_view::npos ? range.end : begin + token.size();
   for (size_t i = span_at(chat, begin); i < chat.spans.size() && chat.spans[i].begin < end; ++i) {
     const SpanKind kind = chat.spans[i].kind;
-    if (kind != SpanKind::kTemplate && kind != SpanKind::kVariable) return true;
+    if (kind == SpanKind::kTemplate || kind == SpanKind::kVariable || kind == SpanKind::kRole) return false;
   }
-  return false;
+  return begin < end;
 }
 
 /// Whether the token steers the model: it is special. Think tags are meant where they stand in the text of messages.

@@ -450,7 +450,7 @@ TEST(NodeShards, RefuseWhatCannotBeSplitOrWouldMix) {
   EXPECT_THAT(refusal([&] {
                 write_node_shards(entries, {2, folder / "out"});
               }),
-              HasSubstr("the folder holds shards of a run with more nodes"));
+              HasSubstr("the output file exists already"));
 }
 
 TEST(NodeShards, NeverReplaceWhatIsReadNorWhatSomebodyElseWrote) {

@@ -36,7 +36,8 @@ constexpr std::array<BuiltIn, 4> kAlpaca = {{
      "<|user|>\n{instruction}<|end|>\n<|assistant|>\n", "<|system|>\n{system}<|end|>\n"},
 }};
 
-constexpr std::array<std::string_view, 5> kTemplateNames = {"alpaca", "alpaca_chat", "alpaca_chatml", "alpaca_phi", "plain"};
+constexpr std::array<std::string_view, 5> kTemplateNames = {"alpaca", "alpaca_chat", "alpaca_chatml", "alpaca_phi",
+                                                            "plain"};
 constexpr std::array<std::string_view, 4> kMembers = {"format", "no_input_format", "system_format", "system_prompt"};
 
 /// The values of the placeholders.
@@ -133,9 +134,9 @@ PromptTemplate PromptTemplate::parse(const Json& json, const std::string& where)
       result.reads_system_ = false;
       return result;
     }
-    throw UserError(
-        fmt::format("there is no prompt template '{}'.{}", name, did_you_mean(name, kTemplateNames)), where,
-        fmt::format("use {}, or a mapping with format: \"… {{instruction}} … {{input}} …\"", fmt::join(kTemplateNames, ", ")));
+    throw UserError(fmt::format("there is no prompt template '{}'.{}", name, did_you_mean(name, kTemplateNames)), where,
+                    fmt::format("use {}, or a mapping with format: \"… {{instruction}} … {{input}} …\"",
+                                fmt::join(kTemplateNames, ", ")));
   }
   if (!json.is_object()) {
     throw UserError("prompt_template is neither a name nor a mapping", where, "write {format: \"… {instruction} …\"}");

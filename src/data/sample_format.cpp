@@ -36,8 +36,8 @@ FormattedRow prompt_completion(const RowColumns& columns) {
 SampleFormat sample_format_of(std::string_view name) {
   const auto found = std::find(kFormatNames.begin(), kFormatNames.end(), name);
   if (found != kFormatNames.end()) return static_cast<SampleFormat>(found - kFormatNames.begin());
-  throw UserError(fmt::format("there is no sample format '{}'.{}", name, did_you_mean(name, kFormatNames)), "datasets.type",
-                  fmt::format("one of {}", fmt::join(kFormatNames, ", ")));
+  throw UserError(fmt::format("there is no sample format '{}'.{}", name, did_you_mean(name, kFormatNames)),
+                  "datasets.type", fmt::format("one of {}", fmt::join(kFormatNames, ", ")));
 }
 
 std::string_view name_of(SampleFormat format) { return kFormatNames[static_cast<size_t>(format)]; }

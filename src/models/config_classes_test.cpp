@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
 
@@ -114,7 +115,7 @@ std::vector<std::string> known_names() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ConfigClasses, ::testing::ValuesIn(known_names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace hone

@@ -16,7 +16,10 @@ DecoderConfig read_deepseek_v3(const HfConfig& config) {
                .n_shared_experts = 1,
                .routed_scaling_factor = 2.5});
   // transformers rotates head_dim dimensions, where config.json has the field.
-  config.require("head_dim", decoder.latent.qk_rope_head_dim);
+  const int64_t rotated = decoder.latent.qk_rope_head_dim;
+  if (const int64_t stated = config.integer_or("head_dim", rotated); stated != rotated) {
+    config.refuse(fmt::format("head_dim: {} is not qk_rope_head_dim, which is {}", stated, rotated));
+  }
   config.require("scoring_func", "sigmoid");
   config.require("topk_method", "noaux_tc");
   decoder.latent.rope_interleave = config.boolean_or("rope_interleave", true);

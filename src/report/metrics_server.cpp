@@ -84,7 +84,7 @@ class Client {
   explicit Client(int socket)
       : socket_(socket),
         end_(ServerClock::now() + std::chrono::duration_cast<ServerClock::duration>(
-                                std::chrono::duration<double>(HttpResponder::kClientSeconds))) {}
+                                      std::chrono::duration<double>(HttpResponder::kClientSeconds))) {}
 
   int descriptor() const { return socket_.descriptor(); }
   short events() const { return static_cast<short>(state_ == State::kSending ? POLLOUT : POLLIN); }

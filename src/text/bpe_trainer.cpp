@@ -155,7 +155,8 @@ Json tokenizer_json(const std::vector<std::string>& tokens, Json merges, const B
             {"merges", std::move(merges)}}}};
 }
 
-/// The 256 characters of the byte-level all_byte_characters by code point, in the order in which other tokenizers number them.
+/// The 256 characters of the byte-level all_byte_characters by code point, in the order in which other tokenizers
+/// number them.
 std::vector<std::string> all_byte_characters() {
   std::vector<std::string> characters;
   for (int byte = 0; byte < 256; ++byte) characters.push_back(byte_character(uint8_t(byte)));

@@ -423,7 +423,7 @@ class TemplateProbe {
 
   RenderedChat rendered(std::initializer_list<Json> messages, bool add_generation_prompt = false) const {
     ChatInput probe;
-    for (const Json& one : messages) probe.messages.push_back(one);
+    for (const Json& one : messages) probe.messages->push_back(one);
     probe.variables = variables_;
     probe.add_generation_prompt = add_generation_prompt;
     return render_once(engine_, probe, now_);

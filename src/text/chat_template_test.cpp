@@ -106,9 +106,9 @@ TEST(ChatTemplate, KeysKeepTheirOrderInJson) {
 std::string with_arguments(const char* source, const Json& arguments) {
   ChatInput input = question("Hi");
   const Json function = {{"name", "f"}, {"arguments", arguments}};
-  input.messages.push_back({{"role", "assistant"},
-                            {"content", nullptr},
-                            {"tool_calls", Json::array({{{"type", "function"}, {"function", function}}})}});
+  input.messages->push_back({{"role", "assistant"},
+                             {"content", nullptr},
+                             {"tool_calls", Json::array({{{"type", "function"}, {"function", function}}})}});
   return ChatTemplate(source, "t").render(input).text;
 }
 
@@ -147,7 +147,7 @@ TEST(ChatTemplate, ArgumentsThatAreNoJsonStayTextAndMissingOnesAreEmpty) {
   EXPECT_EQ(with_arguments(source, nullptr), "{}");
   EXPECT_EQ(with_arguments(source, ""), "{}");
   ChatInput input = question("Hi");  // and the forms without "function"
-  input.messages.push_back({{"role", "assistant"}, {"tool_calls", {{{"name", "f"}, {"arguments", "{\"a\":1}"}}}}});
+  input.messages->push_back({{"role", "assistant"}, {"tool_calls", {{{"name", "f"}, {"arguments", "{\"a\":1}"}}}}});
   EXPECT_EQ(ChatTemplate("{{ messages[1].tool_calls[0].arguments.a }}", "t").render(input).text, "1");
   input.messages[1] = {{"role", "assistant"}, {"function_call", {{"name", "f"}, {"arguments", "{\"a\":1}"}}}};
   EXPECT_EQ(ChatTemplate("{{ messages[1].function_call.arguments.a }}", "t").render(input).text, "1");
@@ -156,8 +156,8 @@ TEST(ChatTemplate, ArgumentsThatAreNoJsonStayTextAndMissingOnesAreEmpty) {
 TEST(ChatTemplate, ContentThatIsNullOrMissingIsNoneAndNeverAWord) {
   ChatInput null = question("Hi"), missing = null;
   const Json calls = Json::array({{{"function", {{"name", "f"}, {"arguments", Json::object()}}}}});
-  null.messages.push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}});
-  missing.messages.push_back({{"role", "assistant"}, {"tool_calls", calls}});
+  null.messages->push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}});
+  missing.messages->push_back({{"role", "assistant"}, {"tool_calls", calls}});
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{{ c }}", ""},
       {"{{ c ~ 'x' }}{{ 'x' + c }}{{ c + 'x' }}", "xxx"},
@@ -179,7 +179,7 @@ TEST(ChatTemplate, ContentThatIsNullOrMissingIsNoneAndNeverAWord) {
 TEST(ChatTemplate, NullMembersOfMessagesAndToolsAreLeftOut) {
   ChatInput input = question("Hi");
   const Json arguments = {{"city", "Rome"}, {"days", nullptr}};
-  input.messages.push_back(
+  input.messages->push_back(
       {{"role", "assistant"},
        {"content", "a"},
        {"reasoning_content", nullptr},

@@ -241,7 +241,7 @@ class UnigramModel : public TokenModel {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
-constexpr size_t kLongestToken = 512;            // bytes; SentencePiece's default limit is 16 characters per token
+constexpr size_t kLongestToken = 512;                 // bytes; SentencePiece's default limit is 16 characters per token
 constexpr size_t kMostTokenBytes = size_t{32} << 20;  // of all tokens together
 
 }  // namespace
@@ -272,7 +272,8 @@ void UnigramModel::read_vocabulary(const JsonCursor& vocab) {
     const auto& token = entry[0].get_ref<const std::string&>();
     bytes += token.size();
     if (token.size() > kLongestToken || bytes > kMostTokenBytes)
-      vocab.element(i).fail(fmt::format("a token has at most {} bytes, all together {}", kLongestToken, kMostTokenBytes));
+      vocab.element(i).fail(
+          fmt::format("a token has at most {} bytes, all together {}", kLongestToken, kMostTokenBytes));
     vocabulary_.add(token, int32_t(i));
     tokens.emplace_back(token, int32_t(i));  // of equal tokens the last one is used, in the vocabulary and in the trie
     scores_.push_back(entry[1].get<double>());

@@ -109,7 +109,7 @@ TEST_F(ModelIdentity, AdaptersDifferByWhatTheyAddAndWhereTheyAre) {
               HasSubstr("k_proj.weight is none, was LoRA r 4"));
   EXPECT_THAT(after([](RunConfig& config) { config.lora.layers = {"1"}; }).refused, HasSubstr("in layers 1, was "));
   EXPECT_THAT(after([](RunConfig& config) {
-                config.lora.alpha_pattern = {{"q_proj", 3}};
+                config.lora.alpha_pattern = Json{{"q_proj", 3}};
               }).refused,
               AllOf(HasSubstr("scaling 0.75"), Not(HasSubstr("k_proj"))));
   // Another way to write the same scaling is the same adapter.

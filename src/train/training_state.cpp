@@ -166,7 +166,8 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
     throw UserError(std::string("the training state is damaged: ") + error.what(), (directory / kValues).string(),
                     "resume from an older checkpoint");
   }
-  for (const auto& [name, identity] : {std::pair{"data", &state.data}, {"model", &state.model}}) {
+  using Identity = std::pair<const char*, const JsonValue*>;
+  for (const auto& [name, identity] : {Identity{"data", &state.data}, {"model", &state.model}}) {
     if (identity->is_object() || (identity->is_null() && identity == &state.model)) continue;
     throw UserError(fmt::format("the training state is damaged: {} is not an object", name),
                     (directory / kValues).string(), "resume from an older checkpoint");

@@ -227,8 +227,8 @@ void read_scales(const Json& config, const std::filesystem::path& path, LoraOpti
   lora.alpha = number_of(config, "lora_alpha", 8);
   lora.dropout = number_of(config, "lora_dropout", 0);
   if (!is_below_one(lora.dropout)) {
-    throw UserError(fmt::format("lora_dropout: {} of the adapter is not in [0, 1) in float32", lora.dropout), path.string(),
-                    "correct the file");
+    throw UserError(fmt::format("lora_dropout: {} of the adapter is not in [0, 1) in float32", lora.dropout),
+                    path.string(), "correct the file");
   }
   const auto fits = [](double alpha) { return std::isfinite(as_float32(alpha)); };
   if (!fits(lora.alpha) || !std::all_of(lora.alpha_pattern.begin(), lora.alpha_pattern.end(),
@@ -356,7 +356,7 @@ void check_tied(const AdapterFolder& files, const ParameterStore& store, const A
   if (of_vocabulary && !entry.shape.empty() && !expected.empty() && entry.shape.front() != expected.front()) {
     throw UserError(fmt::format("the adapter's vocabulary has {} rows and the model's {}: '{}' has the shape {}",
                                 entry.shape.front(), expected.front(), entry.name, entry.shape_text()),
-                    file.path().string(),
+                    file.string(),
                     "use the base model that the adapter was trained on, with the tokens that were added to it");
   }
   throw UserError(fmt::format("'{}' has the shape {}, the model and rank need [{}]", entry.name, entry.shape_text(),

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "params/adapter.h"
 #include "params/parameter_store.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "core/untrusted_json.h"
 #include "params/store_testing.h"
 #include "weights/adapter_keys.h"

@@ -144,8 +144,7 @@ TEST_F(CheckpointFiles, ANumberThatIsNotFiniteIsNamedWithItsTensorAndFile) {
       each->allocate(Device{});
     }
     testing::fill(store, 5);
-    Parameter* norm = store.find("model.norm.weight");
-    norm->value().as<BFloat16>()[1] = BFloat16(lost);
+    write_values(*store.find("model.norm.weight"), 1, &lost, 1);
     save_parameters(root_ / "a", store, nullptr, nullptr, {.dtype = DType::kBF16});
     const Checkpoint checkpoint = Checkpoint::open(root_ / "a");
     const std::string error =

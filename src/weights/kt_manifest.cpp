@@ -92,20 +92,20 @@ void check_kt_tensors(const fs::path& manifest, const Json& record) {
   if (tensors.is_null() && count.is_null()) return;
   const SafetensorsFile file(manifest.parent_path() / kKtFile);
   if (!count.is_null() && count != file.entries().size()) {
-    damaged(manifest, fmt::format("{} has {} tensors, not {}", kKtFile, file.entries().size(), count.dump()));
+    mismatch(manifest, fmt::format("{} has {} tensors, not {}", kKtFile, file.entries().size(), count.dump()));
   }
   if (tensors.is_null()) return;
-  if (!tensors.is_object()) damaged(manifest, fmt::format("it does not list the tensors of {}", kKtFile));
+  if (!tensors.is_object()) mismatch(manifest, fmt::format("it does not list the tensors of {}", kKtFile));
   for (const SafetensorsEntry& entry : file.entries()) {
     const Json stated = tensors.value(entry.name, Json());
-    if (!stated.is_object()) damaged(manifest, fmt::format("it does not list '{}' of {}", entry.name, kKtFile));
+    if (!stated.is_object()) mismatch(manifest, fmt::format("it does not list '{}' of {}", entry.name, kKtFile));
     if (stated.value("shape", Json()) != Json(entry.shape)) {
-      damaged(manifest, fmt::format("'{}' has the shape {}, not {}", entry.name, entry.shape_text(),
-                                    stated.value("shape", Json()).dump()));
+      mismatch(manifest, fmt::format("'{}' has the shape {}, not {}", entry.name, entry.shape_text(),
+                                     stated.value("shape", Json()).dump()));
     }
   }
   for (const auto& [name, stated] : tensors.items()) {
-    if (file.find(name) == nullptr) damaged(manifest, fmt::format("{} has no tensor '{}'", kKtFile, name));
+    if (file.find(name) == nullptr) mismatch(manifest, fmt::format("{} has no tensor '{}'", kKtFile, name));
   }
 }
 
@@ -135,10 +135,10 @@ void check_kt_manifest(const fs::path& folder) {
   const Json& manifest = *read;
   if (!manifest.is_object()) mismatch(path, "it is not a JSON object");
   if (manifest.value("version", Json()) != kManifestVersion || manifest.value("status", Json()) != "ready") {
-    throw UserError(
-        fmt::format("the adapter's manifest has version {} and status {}, not version {} and \"ready\"",
-                    manifest.value("version", Json()).dump(), manifest.value("status", Json()).dump(), kManifestVersion),
-        path.string(), "the program that wrote it did not finish, or is newer: write the adapter again");
+    throw UserError(fmt::format("the adapter's manifest has version {} and status {}, not version {} and \"ready\"",
+                                manifest.value("version", Json()).dump(), manifest.value("status", Json()).dump(),
+                                kManifestVersion),
+                    path.string(), "the program that wrote it did not finish, or is newer: write the adapter again");
   }
   const Json artifacts = manifest.value("artifacts", Json());
   if (!artifacts.is_object()) mismatch(path, "it lists no artifacts");

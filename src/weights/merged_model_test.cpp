@@ -284,8 +284,7 @@ TEST_F(MergedModel, OfQuantisedFilesIsWrittenInBFloat16) {
 }
 
 TEST_F(MergedModel, RoundsTheBaseFirstIfAsked) {
-  for (const AddModel& add :
-       {AddModel(add_small_model), AddModel(add_fused_experts), AddModel(add_turned_experts)}) {
+  for (const AddModel& add : {AddModel(add_small_model), AddModel(add_fused_experts), AddModel(add_turned_experts)}) {
     for (const PackedFormat* format : {&nf4_format(), &packed_int8_format(), &fp8_format()}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         SCOPED_TRACE(std::string(format->name()) + " " + std::string(name_of(dtype)));

@@ -43,7 +43,8 @@ bool is_true(const Json& quantization, const char* key) {
   for (const auto& [name, title] :
        {std::pair{"gptq", "GPTQ"}, {"awq", "AWQ"}, {"auto-round", "AutoRound"}, {"hqq", "HQQ"}}) {
     if (method == name)
-      throw UserError(fmt::format("{} checkpoints are not read ({}.quant_method)", title, kQuantizationKey), file, kRounded);
+      throw UserError(fmt::format("{} checkpoints are not read ({}.quant_method)", title, kQuantizationKey), file,
+                      kRounded);
   }
   refuse("quant_method", method, file);
 }
@@ -63,7 +64,8 @@ std::string Quantization::name() const {
 }
 
 std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
-  if (!config.is_object() || !config.contains(kQuantizationKey) || config[kQuantizationKey].is_null()) return std::nullopt;
+  if (!config.is_object() || !config.contains(kQuantizationKey) || config[kQuantizationKey].is_null())
+    return std::nullopt;
   const Json& quantization = config[kQuantizationKey];
   if (!quantization.is_object()) throw UserError(fmt::format("{} is not an object", kQuantizationKey), file);
   const Json method = quantization.contains("quant_method") ? quantization["quant_method"] : Json(nullptr);

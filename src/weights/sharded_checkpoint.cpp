@@ -66,9 +66,9 @@ const std::set<std::string>& metadata_names() {
 }
 
 constexpr std::array<std::pair<std::string_view, DType>, 4> kTorchDTypes = {{{"torch.float32", DType::kF32},
-                                                                        {"torch.bfloat16", DType::kBF16},
-                                                                        {"torch.float16", DType::kF16},
-                                                                        {"torch.float64", DType::kF64}}};
+                                                                             {"torch.bfloat16", DType::kBF16},
+                                                                             {"torch.float16", DType::kF16},
+                                                                             {"torch.float64", DType::kF64}}};
 
 /// Reads the objects of `.metadata`.
 class MetadataReader {

@@ -1,8 +1,8 @@
 #include "app/bench/bench_verbs.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_ops.h"

@@ -75,9 +75,11 @@ std::vector<size_t> missing(const GridFile& grid, const GridRows& rows, const Re
 std::string counted(size_t count) { return fmt::format("{} scenario{}", count, plural(static_cast<int64_t>(count))); }
 
 /// The rule for grid.jsonl and grid.csv, which a grid that goes on adds to.
-OutputRule grid_rule(const BenchGridOptions& options) {
-  return output_rule({{options.file, "the grid"}, {options.compare, "the earlier grid"}}, options.force,
-                     [](std::string_view beginning) {
+OutputRule grid_rule(const BenchGridOptions& options, const fs::path& rows) {
+  std::error_code error;  // of rows that do not exist yet
+  const bool with_itself = fs::equivalent(options.compare, rows, error);
+  return output_rule({{options.file, "the grid"}, {with_itself ? "" : options.compare, "the earlier grid"}},
+                     options.force, [](std::string_view beginning) {
                        return beginning.empty() || beginning.starts_with("status,") || beginning.starts_with("{\"");
                      });
 }
@@ -150,7 +152,7 @@ int run_bench_grid(const BenchGridOptions& options, const std::vector<GridKey>& 
     list_commands(grid, GridRows(folder / "grid.jsonl"));
     return 0;
   }
-  const OutputRule rule = grid_rule(options);
+  const OutputRule rule = grid_rule(options, folder / "grid.jsonl");
   for (const char* name : {"grid.jsonl", "grid.csv"}) require_output(folder / name, rule);
   fs::create_directories(folder);
   const FolderLock lock(folder);

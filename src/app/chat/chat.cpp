@@ -21,7 +21,7 @@ namespace hone {
 namespace {
 
 constexpr size_t kMostPromptBytes = size_t{64} << 20;  // of a line
-constexpr int kPollMilliseconds = 100;           // another thread may receive the signal
+constexpr int kPollMilliseconds = 100;                 // another thread may receive the signal
 
 // A signal handler can access static storage only.
 volatile std::sig_atomic_t ctrl_c_pressed = 0;

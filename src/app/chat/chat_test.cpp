@@ -134,7 +134,7 @@ TEST_F(Chat, SaysWhatIsWrong) {
   EXPECT_EQ(problem(options(), "/sav x\n"), "'/sav' is not a command. Did you mean 'save'?");
   EXPECT_EQ(problem(options(), "/save x\n"), "there is no conversation to save");
   EXPECT_EQ(problem(options(), "a\n/save\n"), "the file is not named");
-  EXPECT_EQ(problem(options(), "a\n/save /nowhere/at/all\n"), "the file cannot be written");
+  EXPECT_EQ(problem(options(), "a\n/save /nowhere/at/all\n"), "the file cannot be written: No such file or directory");
   EXPECT_EQ(problem(options(), std::string(600, 'x') + "\n"),
             "the conversation has 602 tokens, and there is room for 512");
   ChatOptions small = options();

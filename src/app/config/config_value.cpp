@@ -54,7 +54,8 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
 }
 
 bool is_unset(const KeySpec& key, const ConfigNode& node) {
-  return node.kind == Kind::kNull || (node.kind == Kind::kScalar && contains(key.unset_texts, in_lower_case(node.text)));
+  return node.kind == Kind::kNull ||
+         (node.kind == Kind::kScalar && contains(key.unset_texts, in_lower_case(node.text)));
 }
 
 const std::string& scalar_text(const Reading& r) {

@@ -245,7 +245,7 @@ void resolve_nf4_scales(ResolvedConfig& config) {
     if (*format == "nf4" && !model.nested_scales) *format = "nf4_float_scales";
     any |= format->starts_with("nf4");
   }
-  if (!any)
+  if (!any && !model.nested_scales)
     config.notes.push_back(fmt::format("{} has no effect: no weight is nf4 ({})", kNested, where(config, kNested)));
 }
 

@@ -478,8 +478,9 @@ TEST_F(ConvertConfig, FourBitsHaveTheScalesOfTheirTool) {
             "nf4_float_scales");
   EXPECT_EQ(base(write("m.yaml", llama)), "nf4");
   EXPECT_EQ(base(write("m.yaml", llama + "double_quantization: false\n")), "nf4_float_scales");
-  const std::string trl = "model_name_or_path: m\ndataset_name: a\nuse_peft: true\npacking_strategy: bfd\n"
-                          "load_in_4bit: true\n";
+  const std::string trl =
+      "model_name_or_path: m\ndataset_name: a\nuse_peft: true\npacking_strategy: bfd\n"
+      "load_in_4bit: true\n";
   EXPECT_EQ(base(write("t.yaml", trl)), "nf4_float_scales");
   EXPECT_EQ(base(write("t.yaml", trl + "use_bnb_nested_quant: true\n")), "nf4");
 }

@@ -30,6 +30,8 @@ namespace hone {
 
 namespace {
 
+constexpr const char* kResultsName = "evaluation_results.json";
+
 namespace fs = std::filesystem;
 
 constexpr int64_t kSequencesAtOnce = 16;
@@ -165,7 +167,7 @@ Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
 /// The file that is written; "" if there is none.
 std::string output_of(const EvalRequest& request) {
   if (!request.output.empty() || !request.base || request.checkpoint.empty()) return request.output;
-  return (fs::path(request.checkpoint) / "evaluation_results.json").string();
+  return (fs::path(request.checkpoint) / kResultsName).string();
 }
 
 /// Whether a file begins like one that `hone eval` has written.
@@ -245,7 +247,9 @@ class Evaluation {
     for (const std::string& folder : folders) {
       if (folder.empty()) continue;
       const fs::path path = resolve_model_path(folder);
-      for (const std::string& name : hone_files_in(path)) rule_.inputs.add(path / name, "the model");
+      for (const std::string& name : hone_files_in(path)) {
+        if (name != kResultsName) rule_.inputs.add(path / name, "the model");
+      }
     }
     require_output(output_, rule_);
   }

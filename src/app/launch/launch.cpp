@@ -1,7 +1,7 @@
 #include "app/launch/launch.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -124,9 +124,9 @@ int visible_gpus(const std::string& device) {
                   "hone launch -n 2 --device cpu -- train run.yaml");
 }
 
-Ranks start_ranks(int count, const LaunchOptions& options) {
+Ranks start_ranks(int count, const LaunchOptions& options, bool gpus) {
   Environment environment = common_environment();
-  if (!on_gpus(options.device, count)) {
+  if (!gpus) {
     const Environment cpu = cpu_rank_variables();
     environment.insert(environment.end(), cpu.begin(), cpu.end());
   }
@@ -157,9 +157,10 @@ int run_launch(const LaunchOptions& options) {
   if (count < 1 || count > 1024) {
     throw UserError(fmt::format("{} ranks cannot be started", count), "-n", "use 1 to 1024");
   }
+  const bool gpus = on_gpus(options.device, count);
   if (options.check) options.check(count);
   CaughtSignals signals;
-  Ranks ranks = start_ranks(count, options);
+  Ranks ranks = start_ranks(count, options, gpus);
   return wait_for(ranks, signals);
 }
 

@@ -238,13 +238,13 @@ void expect_layer_within_bounds(const LayerSizes& sizes, DType dtype, float drop
 
 TEST(LinearBounds, LayersBeyondOneTile) {
   for (const LayerSizes& sizes : {LayerSizes{1, 8, 16, 1},
-                             {65, 136, 40, 5},
-                             {300, 264, 72, 16},
-                             {77, 72, 520, 33},
-                             {150, 128, 96, 64},
-                             {20, 520, 24, 70},
-                             {129, 37, 53, 8},
-                             {520, 16, 8, 17}}) {
+                                  {65, 136, 40, 5},
+                                  {300, 264, 72, 16},
+                                  {77, 72, 520, 33},
+                                  {150, 128, 96, 64},
+                                  {20, 520, 24, 70},
+                                  {129, 37, 53, 8},
+                                  {520, 16, 8, 17}}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const float dropout : {0.0f, 0.3f}) expect_layer_within_bounds(sizes, dtype, dropout);
     }

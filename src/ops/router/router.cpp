@@ -5,9 +5,7 @@
 
 namespace hone {
 
-void router(const Context& context, const RouterArgs& args) {
-  dispatch(context, args, &cpu::router, &cuda::router);
-}
+void router(const Context& context, const RouterArgs& args) { dispatch(context, args, &cpu::router, &cuda::router); }
 void router_grad(const Context& context, const RouterGradArgs& args) {
   dispatch(context, args, &cpu::router_grad, &cuda::router_grad);
 }

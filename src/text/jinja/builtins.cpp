@@ -271,7 +271,7 @@ Predicate find_predicate(std::string_view name) {
       {"false", is_false_itself}, {"callable", is_callable},
       {"escaped", is_escaped},    {"odd", is_odd},
       {"even", is_even},          {"divisibleby", is_divisible},
-      {"upper", has_upper_case},        {"lower", has_lower_case},
+      {"upper", has_upper_case},  {"lower", has_lower_case},
       {"eq", is_equal},           {"equalto", is_equal},
       {"==", is_equal},           {"ne", is_unequal},
       {"!=", is_unequal},         {"lt", is_less},

@@ -71,14 +71,14 @@ class Output {
 };
 
 /// Rows of groups, and a token for each row.
-struct Rows {
+struct TokenRows {
   std::vector<int64_t> offsets{0};
   std::vector<int32_t> token, group;
   int64_t tokens;
   std::unique_ptr<TestTensor<int64_t>> device_offsets;
   std::unique_ptr<TestTensor<int32_t>> device_token;
 
-  explicit Rows(const std::vector<int64_t>& counts) {
+  explicit TokenRows(const std::vector<int64_t>& counts) {
     for (size_t e = 0; e < counts.size(); ++e) {
       offsets.push_back(offsets.back() + counts[e]);
       group.insert(group.end(), static_cast<size_t>(counts[e]), static_cast<int32_t>(e));
@@ -148,7 +148,7 @@ void check_product(const ProductCase& c) {
   SCOPED_TRACE(::testing::Message() << "K " << c.k << " N " << c.n << " J " << c.extra
                                     << (c.gathered ? " gathered" : "") << (c.transposed ? " transposed" : "")
                                     << (c.activated ? " activated" : ""));
-  const Rows rows(c.rows);
+  const TokenRows rows(c.rows);
   const int64_t groups = rows.groups(), count = rows.count();
   const Factor a({c.gathered ? rows.tokens : count, c.k}, 1);
   const Factor w(c.transposed ? Shape{groups, c.k, c.n} : Shape{groups, c.n, c.k}, 2, 0.1);
@@ -220,7 +220,7 @@ TEST_F(GroupedGemmTensorCores, OneGroupTakesAllRowsOrNone) {
 TEST_F(GroupedGemmTensorCores, GradientsOfActivationsMeetEveryTile) {
   for (const auto& [k, width, extra] : {std::array<int64_t, 3>{72, 1208, 0}, {200, 456, 16}, {8, 72, 64}}) {
     SCOPED_TRACE(::testing::Message() << "H " << k << " I " << width << " J " << extra);
-    const Rows rows(kBorders);
+    const TokenRows rows(kBorders);
     const int64_t groups = rows.groups(), count = rows.count();
     std::vector<int32_t> choices(static_cast<size_t>(count));
     std::iota(choices.rbegin(), choices.rend(), 0);
@@ -290,7 +290,7 @@ TEST_F(GroupedGemmTensorCores, GradientsOfActivationsMeetEveryTile) {
 void check_weight_gradient(const std::vector<int64_t>& counts, int64_t m, int64_t n, bool a_gathered, bool b_gathered) {
   SCOPED_TRACE(::testing::Message() << "M " << m << " N " << n << (a_gathered ? " a gathered" : "")
                                     << (b_gathered ? " b gathered" : ""));
-  const Rows rows(counts);
+  const TokenRows rows(counts);
   const int64_t groups = rows.groups();
   const Factor a({a_gathered ? rows.tokens : rows.count(), m}, 1), b({b_gathered ? rows.tokens : rows.count(), n}, 2);
   Output dw({groups, m, n}, DType::kF32);
