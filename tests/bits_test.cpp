@@ -152,6 +152,7 @@ std::vector<SizedModel> sized_models() {
              {"q_lora_rank", 256},
              {"qk_nope_head_dim", 128},
              {"qk_rope_head_dim", 64},
+             {"head_dim", 64},
              {"num_key_value_heads", 4},
              {"v_head_dim", 128}})}};
 }
