@@ -48,7 +48,7 @@ TEST(CpuFeatures, TheEnvironmentNamesALevel) {
 }
 
 TEST(CpuFeatures, ALevelThatIsNamedIsTheOneThatRuns) {
-  // Of this process: the level is chosen once, by what was in the environment when it began.
+  // The process chooses its level once, from the environment in which it began.
   EXPECT_EQ(active_isa(), stated_isa().value_or(best_isa()));
 }
 

@@ -29,7 +29,7 @@ HistoryRewrites history_rewrites_of(std::string_view name) {
 
 std::vector<RewrittenTurns> rewritten_turns(const RenderedChat& whole, const std::vector<size_t>& learnt,
                                             const std::function<RenderedChat(size_t)>& render) {
-  // Of renderings that end with a rewritten message, by its index: the characters shown of each message.
+  // By the index of a rewritten message: the characters shown of each message where the rendering ends with it.
   std::map<size_t, std::vector<size_t>> own;
   for (const size_t message : learnt) {
     if (whole.messages[message].shown_whole() || message + 1 == whole.messages.size()) continue;

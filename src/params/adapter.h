@@ -86,8 +86,8 @@ class AttachedAdapter {
   /// what `rows` points to, must outlive the tape.
   virtual Var forward(Tape& tape, Var x, Weight& weight, Weight* bias, const LoraDropoutContext& rows) const = 0;
 
-  /// Of a router [E, H]: the identity [E, E], frozen and in no file; null for other weights. The router's op, which
-  /// multiplies with a weight itself, then chooses by logits that forward() has made.
+  /// The identity of a router [E, H]: the matrix [E, E], frozen and in no file; null for other weights. The router's
+  /// op, which multiplies with a weight itself, then chooses by logits that forward() has made.
   Weight* identity() const;
   /// Queues its values.
   void initialise_identity(const Context& context) const;

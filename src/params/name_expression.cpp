@@ -70,7 +70,8 @@ bool NameExpression::ends_with_plain(std::string_view name) const {
 
 bool NameExpression::matches(std::string_view name) const {
   if (plain_) return ends_with_plain(name);
-  // How many steps a match took is not known, but which limit it kept: so the limit grows from few.
+  // PCRE2 does not say how many steps a match took, only whether it kept within a limit: so the limit starts small and
+  // grows.
   std::string problem;
   for (uint32_t steps = kFirstSteps; problem.empty(); steps = std::min(steps * 8, kMostSteps)) {
     try {

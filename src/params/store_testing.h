@@ -9,6 +9,7 @@
 
 #include "core/philox.h"
 #include "core/testing_names.h"
+#include "params/adapter.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
 
@@ -101,6 +102,17 @@ inline void fill(ParameterStore& store, uint64_t seed) {
 }
 
 inline std::vector<std::byte> bytes_of(const Tensor& tensor) { return {tensor.data, tensor.data + tensor.bytes()}; }
+
+/// Merges the adapters; returns the base weights, which are float32.
+inline std::vector<float> merged(ParameterStore& store) {
+  merge_adapters(store);
+  std::vector<float> values;
+  for (const Parameter& p : store.all()) {
+    if (p.kind() == ParameterKind::kLora) continue;
+    values.insert(values.end(), p.value().as<float>(), p.value().as<float>() + p.shape().numel());
+  }
+  return values;
+}
 
 /// The message of the UserError that `f` must throw; "" and a failure otherwise.
 template <class F>

@@ -30,8 +30,8 @@ struct AddedToken {
 
 /// Added tokens that files beside tokenizer.json name; transformers adds them too.
 struct TokensBeside {
-  /// Of added_tokens_decoder in tokenizer_config.json, or of added_tokens.json; ascending by the ids of the file, which
-  /// are otherwise not used.
+  /// The tokens of added_tokens_decoder in tokenizer_config.json, or of added_tokens.json; ascending by the ids of the
+  /// file, which are otherwise not used.
   std::vector<AddedToken> tokens;
   /// Special tokens that are added where they are not added tokens yet: those of extra_special_tokens, and, if the
   /// vocabulary has them, bos_token, eos_token etc.

@@ -10,11 +10,11 @@
 
 namespace hone {
 
-/// Of a run that trains adapters: config.json of the base without fields that change nothing, hashes of the names,
-/// dtypes and shapes of its tensors and of a sample of their values, the formats of packed weights, and rank and
-/// scaling of every adapter. The folder's path does not count, nor how tensors are divided over files. Of full
-/// fine-tuning, whose checkpoints are whole models: only that. In both, the settings that change steps. Before weights
-/// are loaded. UserError if the base cannot be read.
+/// What a checkpoint belongs to. A run that trains adapters: config.json of the base without fields that change
+/// nothing, hashes of the names, dtypes and shapes of its tensors and of a sample of their values, the formats of
+/// packed weights, and rank and scaling of every adapter. The folder's path does not count, nor how tensors are divided
+/// over files. Full fine-tuning, whose checkpoints are whole models: only that. In both, the settings that change
+/// steps. Before weights are loaded. UserError if the base cannot be read.
 Json model_identity(const DescribedModel& model);
 
 struct ModelDifference {

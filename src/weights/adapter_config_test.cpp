@@ -67,16 +67,7 @@ class AdapterFiles : public ::testing::Test {
       if (description.whole.contains(p.kind())) write_values(p, 0, std::vector<float>(28, 9).data(), p.shape().numel());
     }
     load_adapter(directory_, store);
-    return merged(store);
-  }
-  static std::vector<float> merged(ParameterStore& store) {
-    merge_adapters(store);
-    std::vector<float> values;
-    for (const Parameter& p : store.all()) {
-      if (p.kind() == ParameterKind::kLora) continue;
-      values.insert(values.end(), p.value().as<float>(), p.value().as<float>() + p.shape().numel());
-    }
-    return values;
+    return testing::merged(store);
   }
 
   fs::path directory_;
@@ -105,7 +96,7 @@ TEST_F(AdapterFiles, PatternsSurviveEveryParameterisationAndExport) {
         ParameterStore store;
         make(store, lora);
         save_adapter(directory_, store, {.lora = lora, .layout = layout, .base_model = ""});
-        const std::vector<float> got = loaded(), want = merged(store);
+        const std::vector<float> got = loaded(), want = testing::merged(store);
         ASSERT_EQ(got.size(), want.size());
         // A fused gate_up has one scaling: that of the other part is folded into B, which adds a rounding.
         for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * (1 + std::abs(want[i]))) << i;
@@ -154,7 +145,7 @@ TEST_F(AdapterFiles, AdaptersOfSomeLayersSayWhich) {
   // PEFT applies target_parameters to every layer.
   EXPECT_EQ(config()["target_parameters"],
             Json({"model.layers.1.mlp.experts.down_proj", "model.layers.1.mlp.experts.gate_up_proj"}));
-  EXPECT_EQ(loaded(), merged(store));
+  EXPECT_EQ(loaded(), testing::merged(store));
   // A module that is adapted in one layer only needs its full name.
   lora.target_modules = {"*layers.0.*q_proj", "*layers.1.*v_proj"};
   lora.layers = {};
@@ -213,7 +204,7 @@ TEST_F(AdapterFiles, EmbeddingAndHeadAreSavedWhole) {
   make(store, lora, {ParameterKind::kEmbedding, ParameterKind::kHead, ParameterKind::kNorm});
   save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kTargetParameters, .base_model = ""});
   EXPECT_EQ(config()["modules_to_save"], Json({"embed_tokens", "lm_head", "model.norm"}));
-  EXPECT_EQ(loaded(), merged(store));
+  EXPECT_EQ(loaded(), testing::merged(store));
 }
 
 TEST_F(AdapterFiles, ATiedEmbeddingIsWrittenUnderBothNamesAndReadIfTheyAgree) {
@@ -226,7 +217,7 @@ TEST_F(AdapterFiles, ATiedEmbeddingIsWrittenUnderBothNamesAndReadIfTheyAgree) {
   const SafetensorsFile file(directory_ / "adapter_model.safetensors");
   EXPECT_EQ(file.read_floats("base_model.model.lm_head.weight"),
             file.read_floats("base_model.model.model.embed_tokens.weight"));
-  EXPECT_EQ(loaded(), merged(store));
+  EXPECT_EQ(loaded(), testing::merged(store));
   // PEFT trains them separately if only one is listed.
   tied_ = false;
   ParameterStore apart;

@@ -67,23 +67,14 @@ class AdapterForms : public ::testing::Test {
     add_two_layers(store);
     allocate(store, lora);
     save_adapter(folder_, store, {.lora = lora, .layout = layout, .base_model = ""});
-    return merged(store);
+    return testing::merged(store);
   }
   std::vector<float> merged_after_loading() const {
     ParameterStore store;
     add_two_layers(store);
     allocate(store, describe_adapter(folder_, store).lora);
     load_adapter(folder_, store);
-    return merged(store);
-  }
-  static std::vector<float> merged(ParameterStore& store) {
-    merge_adapters(store);
-    std::vector<float> values;
-    for (const Parameter& p : store.all()) {
-      if (p.kind() == ParameterKind::kLora) continue;
-      values.insert(values.end(), p.value().as<float>(), p.value().as<float>() + p.shape().numel());
-    }
-    return values;
+    return testing::merged(store);
   }
   std::string error() const {
     ParameterStore store;
@@ -256,7 +247,7 @@ TEST_F(AdapterForms, AModelWithVisionReadsKeysWithoutItsPrefix) {
   add(again);
   allocate(again, describe_adapter(folder_, again).lora);
   load_adapter(folder_, again);
-  EXPECT_EQ(merged(again), merged(store));
+  EXPECT_EQ(testing::merged(again), testing::merged(store));
 }
 
 TEST_F(AdapterForms, TwoAdaptersInOneFileAndTwoNamesOfOneTensorAreRefused) {

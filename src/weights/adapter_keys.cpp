@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/printable.h"
 
 namespace hone {
 namespace {
@@ -160,9 +160,7 @@ bool is_named(const AdapterStart& start, const std::string& name) {
 
 void check_start(const Json& value, const std::filesystem::path& path, std::vector<std::string>& warnings) {
   if (value.is_null() || value.is_boolean()) return;
-  std::string name = value.is_string() ? value.get<std::string>() : "";
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = value.is_string() ? in_lower_case(value.get<std::string>()) : "";
   const auto start = std::find_if(std::begin(kStarts), std::end(kStarts),
                                   [&](const AdapterStart& one) { return is_named(one, name); });
   if (start == std::end(kStarts)) {

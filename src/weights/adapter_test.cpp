@@ -66,16 +66,7 @@ class Adapters : public ::testing::Test {
     store.allocate(Device{});
     testing::fill(store, 3);
     load_adapter(directory_, store);
-    return merged(store);
-  }
-  static std::vector<float> merged(ParameterStore& store) {
-    merge_adapters(store);
-    std::vector<float> values;
-    for (const Parameter& p : store.all()) {
-      if (p.kind() == ParameterKind::kLora) continue;
-      values.insert(values.end(), p.value().as<float>(), p.value().as<float>() + p.shape().numel());
-    }
-    return values;
+    return testing::merged(store);
   }
   void edit_config(const std::string& key, const Json& value) const {
     std::ifstream file(directory_ / "adapter_config.json");
@@ -102,7 +93,7 @@ TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
       make(store, lora_of(trained));
       if (layout == AdapterLayout::kKt) round_adapters(store);
       save_adapter(directory_, store, {.lora = lora_of(trained), .layout = layout, .base_model = "base"});
-      const std::vector<float> loaded = merged_after_loading(), expected = merged(store);
+      const std::vector<float> loaded = merged_after_loading(), expected = testing::merged(store);
       // Added zeros and a copied A do not change sums; the scalings 6/2 and 12/4 are equal: bitwise equal results.
       EXPECT_EQ(loaded, expected);
     }
@@ -126,7 +117,7 @@ TEST_F(Adapters, DoraIsWrittenAndReadAsPeftNamesIt) {
     EXPECT_EQ(file.at("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector").shape,
               std::vector<int64_t>{6});
     EXPECT_EQ(read_json_if_there(directory_ / "adapter_config.json")->at("use_dora"), true);
-    EXPECT_EQ(merged_after_loading(), merged(store));
+    EXPECT_EQ(merged_after_loading(), testing::merged(store));
   }
   ParameterStore store;
   make(store, dora());
@@ -160,7 +151,7 @@ TEST_F(Adapters, SplitAndSharedAdaptersOfOneModelAreWrittenInEveryLayout) {
       make(store, lora);
       if (layout == AdapterLayout::kKt) round_adapters(store);
       save_adapter(directory_, store, {.lora = lora, .layout = layout, .base_model = ""});
-      EXPECT_EQ(merged_after_loading(), merged(store));
+      EXPECT_EQ(merged_after_loading(), testing::merged(store));
     }
   }
 }
@@ -224,7 +215,7 @@ TEST_F(Adapters, KtHasAllExpertsOfAProjectionInOneTensor) {
   for (const SafetensorsEntry& entry : others.entries()) {
     EXPECT_EQ(entry.name.find("experts"), std::string::npos) << entry.name;
   }
-  EXPECT_EQ(merged_after_loading(), merged(store));
+  EXPECT_EQ(merged_after_loading(), testing::merged(store));
   // Saving in another layout removes its files.
   save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kSplit, .base_model = ""});
   EXPECT_FALSE(fs::exists(directory_ / "fused_expert_lora.safetensors"));
@@ -253,7 +244,7 @@ TEST_F(Adapters, KtHasTheExpertsOfEveryLayer) {
     return describe_adapter(directory_, model).lora;
   }());
   load_adapter(directory_, again);
-  EXPECT_EQ(merged(again), merged(store));
+  EXPECT_EQ(testing::merged(again), testing::merged(store));
 }
 
 /// An adapter in KTransformers' layout, in `folder` with its manifest.
@@ -375,7 +366,7 @@ TEST_F(Adapters, ServersNamesAreReadWithoutTheModelsPrefix) {
   add(again);
   fill(again, describe_adapter(directory_, again).lora);
   load_adapter(directory_, again);
-  EXPECT_EQ(merged(again), merged(store));
+  EXPECT_EQ(testing::merged(again), testing::merged(store));
 }
 
 /// KTransformers' injected modules keep what they replaced in orig_module, which PEFT's names then hold.
@@ -386,7 +377,7 @@ TEST_F(Adapters, NamesOfReplacedModulesAreReadAsTheirOwn) {
   save_adapter(directory_, store, {.lora = lora, .base_model = ""});
   rewrite(directory_ / "adapter_model.safetensors", DType::kF32,
           [](std::string name) { return name.insert(name.find(".lora_"), ".orig_module"); });
-  EXPECT_EQ(merged_after_loading(), merged(store));
+  EXPECT_EQ(merged_after_loading(), testing::merged(store));
 }
 
 TEST_F(Adapters, SglangNamesExpertsAloneAndWithoutAPrefix) {
@@ -415,7 +406,7 @@ TEST_F(Adapters, ServersGetRankStabilisedScalingAsAnAlpha) {
   const Json config = Json::parse(file);
   EXPECT_EQ(config["use_rslora"], false);
   EXPECT_EQ(config["lora_alpha"], 12.0);  // 12 / 4 = 6 / √4
-  EXPECT_EQ(merged_after_loading(), merged(store));
+  EXPECT_EQ(merged_after_loading(), testing::merged(store));
 }
 
 TEST_F(Adapters, ServersHaveNoPlaceForARouter) {
@@ -484,7 +475,7 @@ TEST_F(Adapters, SplitAdaptersOfFusedFilesAreWrittenAsTargetParameters) {
     save_adapter(directory_, store, {.lora = lora, .base_model = ""});
     const SafetensorsFile file(directory_ / "adapter_model.safetensors");
     EXPECT_EQ(file.at(std::string(kExperts) + ".base_layer.lora_B.weight").shape, (std::vector<int64_t>{10, 12}));
-    EXPECT_EQ(merged_after_loading(), merged(store));
+    EXPECT_EQ(merged_after_loading(), testing::merged(store));
   }
 }
 
@@ -598,7 +589,7 @@ TEST_F(Adapters, OfInterleavedExpertsAreTargetParametersInTheFilesOrder) {
     again.allocate(Device{});
     testing::fill(again, 3);
     load_adapter(directory_, again);
-    const std::vector<float> want = merged(store), got = merged(again);
+    const std::vector<float> want = testing::merged(store), got = testing::merged(again);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5) << i;
   }

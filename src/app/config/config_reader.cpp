@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/file_bytes.h"
 #include "core/json.h"
+#include "core/printable.h"
 
 namespace hone {
 namespace {
@@ -203,8 +204,7 @@ std::string expand_environment(const std::string& text, const std::string& where
 }
 
 bool parse_bool(std::string_view text, bool& value) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = in_lower_case(std::string(text));
   const bool yes = lower == "true" || lower == "yes" || lower == "on" || lower == "1";
   const bool no = lower == "false" || lower == "no" || lower == "off" || lower == "0";
   if (yes || no) value = yes;

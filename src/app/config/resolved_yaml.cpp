@@ -6,6 +6,7 @@
 
 #include "app/config/schema.h"
 #include "core/json.h"
+#include "core/printable.h"
 #include "core/program.h"
 
 namespace hone {
@@ -15,8 +16,7 @@ namespace {
 bool is_plain(const std::string& text) {
   static const char* const kReserved[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "none"};
   const auto safe = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '/' || c == '.' || c == '-'; };
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = in_lower_case(text);
   return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '/') &&
          std::all_of(text.begin(), text.end(), safe) &&
          std::find(std::begin(kReserved), std::end(kReserved), lower) == std::end(kReserved);

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <unordered_map>
+#include <utility>
 
 #include "app/config/schema_builder.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace hone {
 namespace {
@@ -169,8 +171,7 @@ bool is_section(std::string_view name) {
 std::string config_name(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   const bool shouted = std::none_of(name.begin(), name.end(), [](unsigned char c) { return std::islower(c); });
-  if (shouted) std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
+  return shouted ? in_lower_case(std::move(name)) : name;
 }
 
 bool takes_mapping(const KeySpec& key, const ConfigNode& value) {

@@ -271,7 +271,7 @@ class MergeRun {
       if (logits) said_ += logits->check_written(temporary);
     });
     if (options_.written) options_.written();
-    // Printed at last: a model is not lost with the reader of what is said about it.
+    // Printed last: if nobody reads standard output any more, the model is complete all the same.
     print_text(said_ + fmt::format("{}: written\n", options_.output));
   }
 

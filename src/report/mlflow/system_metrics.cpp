@@ -4,24 +4,19 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
 
 #include "core/json.h"
+#include "core/printable.h"
 #include "core/untrusted_json.h"
 
 namespace hone {
 namespace {
 
 constexpr double kMegabyte = 1e6;
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 void add_disk(std::vector<Metric>& metrics) {
   struct statvfs disk {};
@@ -38,7 +33,7 @@ void add_disk(std::vector<Metric>& metrics) {
 
 bool system_metrics_wanted() {
   const char* value = std::getenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING");
-  const std::string text = lower(value == nullptr ? "" : value);
+  const std::string text = in_lower_case(value == nullptr ? "" : value);
   return text == "true" || text == "1";
 }
 
