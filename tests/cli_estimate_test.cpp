@@ -158,7 +158,7 @@ TEST(Estimate, PlansForAGpuThatIsNotThere) {
 
 /// A plan's scratch memory depends on the kernels of a GPU. Builds without CUDA have their sizes in *_absent.cpp, and
 /// must plan the same. The file has for each command line the bytes of activations, which contain scratch, and the
-/// total, of the configured run and of each variant; whoever changes them records what this prints.
+/// total, of the configured run and of each variant; a change that is meant is recorded as this prints it.
 TEST(Estimate, PlansForGpusAreThoseOfAnyOtherBuild) {
   const std::filesystem::path path = test_run().fixtures / "gpu_plans.json";
   const Json recorded = Json::parse(read_file(path));
