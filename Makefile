@@ -24,7 +24,7 @@ WERROR ?= OFF
 # Compute capabilities to compile for, as CMake's HONE_CUDA_ARCHITECTURES; empty: this machine's.
 ARCHITECTURES ?=
 BUILD ?= build
-# OFF: a changed source is compiled alone, which whoever edits wants; ON: a first build takes half of the time.
+# OFF: a changed source is compiled alone, which whoever edits wants; ON: a first build takes a third of the time.
 UNITY ?=
 # A release runs on GPUs of compute capability 8.0 and later: machine code, and PTX for those to come.
 RELEASE_ARCHITECTURES ?= 80;90a;100;120;compute_80

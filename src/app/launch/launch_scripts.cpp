@@ -317,7 +317,7 @@ start() {  # host, log, variables and command
 }
 )sh";
 
-constexpr const char* kEnd = R"sh(
+constexpr const char* kScriptEnd = R"sh(
 patience=60  # seconds, after the first failure, in which the other ranks may end by themselves
 failed_at=
 while [ -n "$(jobs -rp)" ]; do
@@ -380,7 +380,7 @@ std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts) {
     const std::string line = variables + (variables.empty() ? "" : " ") + remote.command;
     script += fmt::format("start {} {} {}\n", shell_word(remote.host), shell_word(remote.log), shell_word(line));
   }
-  return script + kEnd;
+  return script + kScriptEnd;
 }
 
 namespace {
