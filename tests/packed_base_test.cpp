@@ -113,7 +113,8 @@ std::vector<double> scale_map() {
   return map;
 }
 
-void round_nf4(const Matrix& m) {
+/// nf4, whose scales are nested, and nf4_float_scales, whose scales are the largest magnitudes as they are.
+void round_nf4(const Matrix& m, bool nested_scales) {
   const std::vector<double> quantiles = {-1.0,
                                          -0.6961928009986877,
                                          -0.5250730514526367,
@@ -144,7 +145,8 @@ void round_nf4(const Matrix& m) {
     for (size_t b = first; b < end; ++b) {
       const double exact = largest(blocks[b]);
       const double code = nested > 0 ? nearest(map, (exact - double{offset}) / nested) : 0;
-      const float scale = static_cast<float>(code) * static_cast<float>(nested) + offset;
+      const float scale =
+          nested_scales ? static_cast<float>(code) * static_cast<float>(nested) + offset : static_cast<float>(exact);
       for (float* value : blocks[b]) {
         *value = static_cast<float>(exact > 0 ? nearest(quantiles, double{*value} / exact) : 0) * scale;
       }
@@ -153,7 +155,7 @@ void round_nf4(const Matrix& m) {
 }
 
 void round_to(const std::string& format, const Matrix& m) {
-  if (format == "nf4") return round_nf4(m);
+  if (format == "nf4" || format == "nf4_float_scales") return round_nf4(m, format == "nf4");
   if (format == "fp8") return round_fp8(m);
   if (format == "mxfp4") return round_mxfp4(m);
   if (format == "int8") {
@@ -162,7 +164,7 @@ void round_to(const std::string& format, const Matrix& m) {
   for_blocks(m, 1, format == "int4" ? 32 : 128, [](const auto& block) { round_whole<BFloat16>(block, 7); });
 }
 
-/// A case's model with an adapter, and the gradients of its first batch.
+/// A case's model with an adapter, and the loss and the gradients of its first batch.
 class AdapterRun {
  public:
   AdapterRun(const fs::path& directory, const std::string& adapter, const std::string& base)
@@ -178,11 +180,15 @@ class AdapterRun {
   }
 
   ParameterStore& store() { return replay_->store(); }
-  HostTensors gradients() {
+  struct Measured {
+    double loss = 0;
+    HostTensors gradients = {};
+  };
+  Measured measure() {
     const auto engine = replay_->make_engine(replay_->config().moe.router_aux_loss_coef);
     engine->accumulate(data_, 0);
-    engine->measure();
-    return replay_->gradients();
+    const double loss = engine->measure().loss.loss;
+    return {loss, replay_->gradients()};
   }
 
  private:
@@ -230,11 +236,12 @@ void expect_near(const HostTensors& ours, const HostTensors& expected) {
 
 class PackedGolden : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PackedGolden, GradientsOfAdaptersAreThoseOfTheRoundedWeights) {
+TEST_P(PackedGolden, LossAndGradientsOfAdaptersAreThoseOfTheRoundedWeights) {
+  constexpr double kLossBound = 1e-5;  // relative
   const fs::path directory = goldens() / GetParam();
   for (const char* adapter : {"lora_attention_init", "lora_experts_init"}) {
     if (!fs::exists(directory / adapter)) continue;
-    for (const char* format : {"nf4", "int8", "int4", "int4_128", "fp8", "mxfp4"}) {
+    for (const char* format : {"nf4", "nf4_float_scales", "int8", "int4", "int4_128", "fp8", "mxfp4"}) {
       SCOPED_TRACE(std::string(adapter) + " " + format);
       AdapterRun dense(directory, adapter, "dtype");
       std::unique_ptr<AdapterRun> run;
@@ -247,7 +254,9 @@ TEST_P(PackedGolden, GradientsOfAdaptersAreThoseOfTheRoundedWeights) {
         continue;
       }
       EXPECT_GT(round_like(format, run->store(), dense.store()), 0);
-      expect_near(run->gradients(), dense.gradients());
+      const AdapterRun::Measured ours = run->measure(), expected = dense.measure();
+      EXPECT_NEAR(ours.loss, expected.loss, kLossBound * expected.loss);
+      expect_near(ours.gradients, expected.gradients);
     }
   }
 }
