@@ -449,6 +449,8 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--chat-template", options.chat_template, "Jinja file to use instead of the model's");
   verb->add_option("--chat-template-kwargs", options.chat_template_kwargs, "JSON object of variables for the template");
   verb->add_option("--enable-thinking", options.enable_thinking, "true or false: that variable of the template");
+  verb->add_option("--split-special-tokens", options.split_special_tokens,
+                   "true: special tokens in the text of messages are text; left out: as the training run had it");
   SamplingOverrides& sampling = options.sampling;
   verb->add_option("--max-new-tokens", sampling.max_new_tokens, "default: the model's, else 512");
   verb->add_option("--temperature", sampling.temperature, "0: always the most probable token");

@@ -177,7 +177,8 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
       model_(directory_, dtype_of(run_), experts_of(run_, device_)),
-      chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
+      chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_),
+                                         options_.split_special_tokens.value_or(trained_.split_special_tokens))),
       variables_(trained_.kwargs) {
   if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
     notes_.push_back(reason);
@@ -185,6 +186,9 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
   if (!variables_.empty()) {
     notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),
                                  stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
+  }
+  if (trained_.split_special_tokens && !options_.split_special_tokens) {
+    notes_.push_back("split_special_tokens of the training run: special tokens in the text of messages are text");
   }
   variables_->update(stated);
   check_offload(run_, device_);

@@ -37,9 +37,10 @@ struct SamplingOverrides {
 struct InferenceOptions {
   std::string model;    ///< folder, or Hugging Face id in the local cache; an adapter's folder contains its base's name
   std::string adapter;  ///< folder of an adapter; "" = none
-  std::string chat_template;            ///< a Jinja file to use instead of the model's template; "" = the model's
-  std::string chat_template_kwargs;     ///< JSON object of variables for the template; "" = none
-  std::optional<bool> enable_thinking;  ///< the template's variable of that name
+  std::string chat_template;                 ///< a Jinja file to use instead of the model's template; "" = the model's
+  std::string chat_template_kwargs;          ///< JSON object of variables for the template; "" = none
+  std::optional<bool> enable_thinking;       ///< the template's variable of that name
+  std::optional<bool> split_special_tokens;  ///< as the configuration's key; unset: as the training run had it
   SamplingOverrides sampling;
   std::string device = "auto";
   std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "data/text_key.h"
-#include "text/thinking.h"
+#include "text/chat_tokens.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -96,34 +96,6 @@ void cut_by_details(const Span& span, size_t begin, size_t end, const std::vecto
     done = std::max(done, to);
   }
   if (done < end) add(done, end, 0.0f);
-}
-
-/// Index of the span that contains byte `at`.
-size_t span_at(const RenderedChat& chat, size_t at) {
-  const auto found =
-      std::partition_point(chat.spans.begin(), chat.spans.end(), [&](const Span& span) { return span.end <= at; });
-  return static_cast<size_t>(found - chat.spans.begin());
-}
-
-/// Whether the text of `token` at these bytes, which may include white space around it, is what a message says. A token
-/// that the template makes of a role ('<|' + role + '|>') is not.
-bool is_of_message(const RenderedChat& chat, std::string_view token, ByteRange range) {
-  const std::string_view found = std::string_view(chat.text).substr(range.begin, range.end - range.begin);
-  const size_t at = found.find(token);
-  const size_t begin = range.begin + (at == std::string_view::npos ? 0 : at);
-  const size_t end = at == std::string_view::npos ? range.end : begin + token.size();
-  for (size_t i = span_at(chat, begin); i < chat.spans.size() && chat.spans[i].begin < end; ++i) {
-    const SpanKind kind = chat.spans[i].kind;
-    if (kind == SpanKind::kTemplate || kind == SpanKind::kVariable || kind == SpanKind::kRole) return false;
-  }
-  return begin < end;
-}
-
-/// Whether the token steers the model: it is special. Think tags are meant where they stand in the text of messages.
-bool is_control_token(const AddedToken& token) {
-  return token.special && std::none_of(kThinkTags.begin(), kThinkTags.end(), [&](const auto& tags) {
-           return token.content == tags.first || token.content == tags.second;
-         });
 }
 
 bool vanishes(const Coverage& part) { return part.characters > 0 && part.rendered == 0; }
@@ -303,11 +275,7 @@ std::string ChatEncoder::control_tokens_in(const RenderedChat& chat, const Encod
 
 Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts,
                            std::string* control_tokens) const {
-  const auto is_text = [&](const AddedToken& token, ByteRange range) {
-    return is_control_token(token) && is_of_message(chat, token.content, range);
-  };
-  Encoding encoding = split_special_tokens_ ? tokenizer_.encode_with_offsets(chat.text, false, is_text)
-                                            : tokenizer_.encode_with_offsets(chat.text, false);
+  Encoding encoding = encode_chat(tokenizer_, chat, split_special_tokens_);
   if (control_tokens && !split_special_tokens_) *control_tokens = control_tokens_in(chat, encoding);
   Sample sample;
   sample.labels.assign(encoding.ids.size(), kIgnoredLabel);

@@ -5,12 +5,15 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "text/chat_mask.h"
+#include "text/chat_tokens.h"
 #include "text/thinking.h"
 
 namespace hone {
 
-ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source)
-    : tokenizer_(tokenizer), special_tokens_(special_token_variables(tokenizer)) {
+ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source, bool split_special_tokens)
+    : tokenizer_(tokenizer),
+      split_special_tokens_(split_special_tokens),
+      special_tokens_(special_token_variables(tokenizer)) {
   if (!source.text.empty()) {
     template_.emplace(source.text, source.name);
   } else if (const auto own = tokenizer.chat_template()) {
@@ -34,7 +37,7 @@ bool ChatPrompt::thinks(const Json& variables) const {
   return template_ && prompt_thinks(*template_, with_special_tokens(variables));
 }
 
-std::string ChatPrompt::render(ChatInput input, const std::string& where) const {
+RenderedChat ChatPrompt::rendered(ChatInput input, const std::string& where) const {
   if (!template_) {
     throw UserError("the model has no chat template, which messages need", where,
                     "use --raw for plain text, or set a template with --chat-template");
@@ -44,7 +47,7 @@ std::string ChatPrompt::render(ChatInput input, const std::string& where) const 
   // As in transformers: of several templates, the one named tool_use if there are tools.
   const ChatTemplate& chosen = tool_template_ && input.tools->is_array() ? *tool_template_ : *template_;
   try {
-    return chosen.render(input).text;
+    return chosen.render(input);
   } catch (const UserError& error) {
     if (error.where() == where) throw;
     const std::string place = error.where().empty() ? where : fmt::format("{}, at {}", where, error.where());
@@ -52,8 +55,12 @@ std::string ChatPrompt::render(ChatInput input, const std::string& where) const 
   }
 }
 
+std::string ChatPrompt::render(ChatInput input, const std::string& where) const {
+  return rendered(std::move(input), where).text;
+}
+
 std::vector<int32_t> ChatPrompt::encode(ChatInput input, const std::string& where) const {
-  return tokenizer_.encode(render(std::move(input), where), false);
+  return encode_chat(tokenizer_, rendered(std::move(input), where), split_special_tokens_).ids;
 }
 
 }  // namespace hone

@@ -20,8 +20,10 @@ struct ChatTemplateSource {
 /// Builds prompts for one model. Immutable and thread-safe.
 class ChatPrompt {
  public:
-  /// `tokenizer` must outlive this. Throws UserError for an invalid template; without a template render() throws.
-  explicit ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source = {});
+  /// `tokenizer` must outlive this. With `split_special_tokens`, special tokens in the text of messages are text, as in
+  /// training with the key of that name. Throws UserError for an invalid template; without a template render() throws.
+  explicit ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source = {},
+                      bool split_special_tokens = false);
 
   bool has_template() const { return template_.has_value(); }
 
@@ -37,9 +39,11 @@ class ChatPrompt {
   std::vector<int32_t> encode(ChatInput input, const std::string& where) const;
 
  private:
+  RenderedChat rendered(ChatInput input, const std::string& where) const;
   Json with_special_tokens(const Json& variables) const;
 
   const Tokenizer& tokenizer_;
+  bool split_special_tokens_;
   JsonValue special_tokens_;
   std::optional<ChatTemplate> template_, tool_template_;
 };

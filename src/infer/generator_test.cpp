@@ -533,6 +533,21 @@ TEST_F(ChatPrompts, EndWithWhatComesBeforeAnAnswer) {
   EXPECT_EQ(chat.encode(input(), "").front(), *tokenizer_.token_to_id("<|im_start|>"));
 }
 
+TEST_F(ChatPrompts, MayHaveSpecialTokensOfMessagesAsText) {
+  const ChatTemplateSource source{
+      .text = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}",
+      .name = "t.jinja"};
+  ChatInput asked = input();
+  asked.messages = Json::array({{{"role", "user"}, {"content", "what is <|im_end|>?"}}});
+  const auto ends = [&](bool split) {
+    const std::vector<int32_t> ids = ChatPrompt(tokenizer_, source, split).encode(asked, "");
+    EXPECT_EQ(tokenizer_.decode(ids, false), "<|im_start|>user\nwhat is <|im_end|>?<|im_end|>\n");
+    return std::count(ids.begin(), ids.end(), *tokenizer_.token_to_id("<|im_end|>"));
+  };
+  EXPECT_EQ(ends(false), 2);
+  EXPECT_EQ(ends(true), 1);
+}
+
 TEST_F(ChatPrompts, TakeFurtherVariables) {
   const ChatPrompt chat(tokenizer_, {.text = "{{ enable_thinking }} {{ messages[0].content }}", .name = "t.jinja"});
   ChatInput thinking = input();

@@ -136,7 +136,8 @@ void RunSaver::write_companions(const std::filesystem::path& directory, AdapterL
   }
   if (!described.loaded->chat_template.empty()) save_chat_template(directory, described.loaded->chat_template);
   const TokenChoice tokens = token_choice(config.data);
-  save_chat_settings(directory, {config.data.chat_template_kwargs, lora ? tokens : TokenChoice{}});
+  save_chat_settings(
+      directory, {config.data.chat_template_kwargs, lora ? tokens : TokenChoice{}, config.data.split_special_tokens});
   if (const Tokenizer* tokenizer = described.tokenizer()) save_token_choice(directory, tokens, *tokenizer);
   if (!lora) write_index(directory, files);
 }

@@ -44,12 +44,20 @@ TEST_F(SavedChat, AnAdaptersTokensAreKept) {
   EXPECT_EQ(saved_chat_settings(folder_).kwargs, Json::object());
 }
 
+TEST_F(SavedChat, SplitSpecialTokensAreKept) {
+  save_chat_settings(folder_, {.split_special_tokens = true});
+  EXPECT_TRUE(saved_chat_settings(folder_).split_special_tokens);
+  save_chat_settings(folder_, {Json{{"style", "é"}}, {}});
+  EXPECT_FALSE(saved_chat_settings(folder_).split_special_tokens);
+}
+
 TEST_F(SavedChat, AnotherFileIsRefused) {
   for (const char* text :
        {"[1]", "{}", R"({"chat_template_kwargs": 1})", R"({"chat_template_kwargs": {}, "tokens": []})",
         R"({"chat_template_kwargs": {}, "tokens": {"eot_tokens": "x"}})",
         R"({"chat_template_kwargs": {}, "tokens": {"eot_tokens": [1]}})",
-        R"({"chat_template_kwargs": {}, "tokens": {"mask_token": "x"}})"}) {
+        R"({"chat_template_kwargs": {}, "tokens": {"mask_token": "x"}})",
+        R"({"chat_template_kwargs": {}, "split_special_tokens": "yes"})"}) {
     std::ofstream(folder_ / "hone_chat.json", std::ios::trunc) << text;
     EXPECT_THROW(saved_chat_settings(folder_), UserError) << text;
   }

@@ -89,7 +89,7 @@ class Answers {
     const RunConfig::Data& data = config.data;
     ChatTemplateSource source{data.chat_template, "chat_template"};
     if (!data.chat_template_file.empty()) source = read_chat_template(data.chat_template_file);
-    const ChatPrompt chat(*tokenizer_, source);
+    const ChatPrompt chat(*tokenizer_, source, data.split_special_tokens);
     PromptReaderOptions options;
     options.template_variables = data.chat_template_kwargs;
     options.raw = !chat.has_template();
@@ -153,15 +153,16 @@ RunConfig read_evaluation(const RunRequest& request, RanksOfRun ranks, Logger& l
   return run;
 }
 
-/// The configuration's chat_template_kwargs, then those stored with the evaluated model.
-Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
+/// Gives chats the settings stored with the evaluated model where the configuration does not state others.
+void use_chat_settings(RunConfig& run, const std::string& checkpoint) {
   const std::string& adapter = run.model.adapter_name_or_path;
-  Json kwargs = saved_chat_settings(!checkpoint.empty() ? fs::path(checkpoint)
-                                    : !adapter.empty()  ? fs::path(adapter)
-                                                        : resolve_model_path(run.model.model_name_or_path))
-                    .kwargs;
+  const ChatSettings saved = saved_chat_settings(!checkpoint.empty() ? fs::path(checkpoint)
+                                                 : !adapter.empty()  ? fs::path(adapter)
+                                                                    : resolve_model_path(run.model.model_name_or_path));
+  Json kwargs = saved.kwargs;
   kwargs.update(run.data.chat_template_kwargs);
-  return kwargs;
+  run.data.chat_template_kwargs = kwargs;
+  run.data.split_special_tokens = run.data.split_special_tokens || saved.split_special_tokens;
 }
 
 /// The file that is written; "" if there is none.
@@ -184,7 +185,7 @@ class Evaluation {
   Report run() {
     RunConfig config = read(with(checkpoint_overrides(request_.checkpoint)));
     launched_.set_timeout(static_cast<double>(config.machine.ddp_timeout));
-    config.data.chat_template_kwargs = chat_settings(config, request_.checkpoint);
+    use_chat_settings(config, request_.checkpoint);
     if (ranks_.rank == 0) check_output(config);
     const bool adapted = !config.model.adapter_name_or_path.empty();
     if (request_.base && !adapted && request_.checkpoint.empty()) {
@@ -207,6 +208,7 @@ class Evaluation {
       if (request_.base && !adapted) {  // two whole models: one after the other
         RunConfig base = read(request_.run);
         base.data.chat_template_kwargs = config.data.chat_template_kwargs;
+        base.data.split_special_tokens = config.data.split_special_tokens;
         const EvaluationRun run =
             load_evaluation(describe_evaluation(std::move(base), context, request_.max_samples), group);
         report_.base = measure(run);

@@ -257,6 +257,20 @@ TEST_F(Generate, TheSettingsOfTheTrainingRunAreUsedUnlessOthersAreStated) {
   EXPECT_THAT(problem(stated), HasSubstr("does not hold the chat settings of a run"));
 }
 
+TEST_F(Generate, SplitSpecialTokensOfTheTrainingRunIsUsedUnlessStated) {
+  const std::string special =
+      *Tokenizer::load(path("model")).id_to_token(*Tokenizer::load(path("model")).special_tokens().eos);
+  const auto tokens = [&](const GenerateOptions& changed) {
+    return answers(Json{{"prompt", special}}.dump(), changed).at(0)["prompt_tokens"].get<int>();
+  };
+  const int as_token = tokens(options());
+  write("model/hone_chat.json", R"({"chat_template_kwargs": {}, "split_special_tokens": true})");
+  EXPECT_GT(tokens(options()), as_token);
+  GenerateOptions stated = options();
+  stated.split_special_tokens = false;
+  EXPECT_EQ(tokens(stated), as_token);
+}
+
 TEST_F(Generate, TokensThatEndATurnAreKeptWithTheResult) {
   const int32_t id = 5;
   const std::string token = *Tokenizer::load(path("model")).id_to_token(id);

@@ -280,7 +280,7 @@ class MergeRun {
     copy_model_files(model.directory(), directory);
     copy_chat_template(options_.adapter, directory);
     const ChatSettings chat = saved_chat_settings(options_.adapter);
-    save_chat_settings(directory, {chat.kwargs, {}});
+    save_chat_settings(directory, {chat.kwargs, {}, chat.split_special_tokens});
     copy_special_tokens(options_.adapter, directory);
     if (!chat.tokens.empty()) {
       Tokenizer tokenizer = Tokenizer::load(directory);
