@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <optional>
+#include <unordered_map>
 
 #include "core/error.h"
 
@@ -16,16 +19,105 @@ Merge merge_of(const MergeTable& table, const Symbol& left, const Symbol& right)
   return merge ? *merge : kNoMerge;
 }
 
-/// The symbols of a piece as a linked list, with a heap of mergeable pairs.
-class HeapMerger {
+using Candidate = MergeScratch::Candidate;
+
+/// All candidates in one heap: the fastest for words of some hundred symbols.
+class CandidateHeap {
  public:
-  HeapMerger(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch)
-      : table_(table), symbols_(symbols), scratch_(scratch) {
+  explicit CandidateHeap(MergeScratch& scratch) : heap_(scratch.heap) { heap_.clear(); }
+
+  void push(Candidate candidate) {
+    heap_.push_back(candidate);
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  }
+  std::optional<Candidate> pop() {
+    if (heap_.empty()) return std::nullopt;
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+    const Candidate least = heap_.back();
+    heap_.pop_back();
+    return least;
+  }
+
+ private:
+  std::vector<Candidate>& heap_;
+};
+
+/// The positions of each rank in a queue of their own. Nearly all come in ascending order, so that they are taken from
+/// memory in sequence, where a heap of the millions of pairs of one word misses the caches at each of its levels.
+class RankQueues {
+ public:
+  explicit RankQueues(MergeScratch&) {}
+
+  void push(Candidate candidate) {
+    Queue& queue = queues_[candidate.rank];
+    if (!queue.listed) {
+      queue.listed = true;
+      ranks_.push_back({candidate.rank, &queue});
+      std::push_heap(ranks_.begin(), ranks_.end(), later);
+    }
+    queue.push(candidate.position);
+  }
+  std::optional<Candidate> pop() {
+    while (!ranks_.empty()) {
+      const auto [rank, queue] = ranks_.front();
+      if (const std::optional<uint32_t> position = queue->pop()) return Candidate{rank, *position};
+      queue->listed = false;
+      std::pop_heap(ranks_.begin(), ranks_.end(), later);
+      ranks_.pop_back();
+    }
+    return std::nullopt;
+  }
+
+ private:
+  /// Positions, the least first.
+  struct Queue {
+    std::vector<uint32_t> ascending, others;  // others: a heap
+    size_t taken = 0;                         // of `ascending`
+    bool listed = false;                      // in ranks_
+
+    void push(uint32_t position) {
+      if (taken == ascending.size()) {
+        ascending.clear();
+        taken = 0;
+      }
+      if (ascending.empty() || ascending.back() < position) {
+        ascending.push_back(position);
+      } else {
+        others.push_back(position);
+        std::push_heap(others.begin(), others.end(), std::greater<>());
+      }
+    }
+    std::optional<uint32_t> pop() {
+      const bool more = taken < ascending.size();
+      if (others.empty() || (more && ascending[taken] <= others.front())) {
+        return more ? std::optional(ascending[taken++]) : std::nullopt;
+      }
+      std::pop_heap(others.begin(), others.end(), std::greater<>());
+      const uint32_t least = others.back();
+      others.pop_back();
+      return least;
+    }
+  };
+  struct Ranked {
+    uint32_t rank;
+    Queue* queue;
+  };
+  static bool later(const Ranked& a, const Ranked& b) { return a.rank > b.rank; }
+
+  std::unordered_map<uint32_t, Queue> queues_;  // its elements stay where they are
+  std::vector<Ranked> ranks_;                   // a heap
+};
+
+/// The symbols of a piece as a linked list, with a queue of mergeable pairs.
+template <class Queue>
+class QueueMerger {
+ public:
+  QueueMerger(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch)
+      : table_(table), symbols_(symbols), scratch_(scratch), queue_(scratch) {
     const uint32_t count = uint32_t(symbols.size());
     scratch_.merges.assign(count, kNoMerge);
     scratch_.previous.resize(count);
     scratch_.next.resize(count);
-    scratch_.heap.clear();
     for (uint32_t i = 0; i < count; ++i) {
       scratch_.previous[i] = i == 0 ? kNone : i - 1;
       scratch_.next[i] = i + 1 == count ? kNone : i + 1;
@@ -34,12 +126,9 @@ class HeapMerger {
   }
 
   void run() {
-    while (!scratch_.heap.empty()) {
-      std::pop_heap(scratch_.heap.begin(), scratch_.heap.end(), std::greater<>());
-      const auto candidate = scratch_.heap.back();
-      scratch_.heap.pop_back();
+    while (const std::optional<Candidate> candidate = queue_.pop()) {
       // Each pair has its own rank, so an entry is stale if its rank is not the pair's present rank.
-      if (scratch_.merges[candidate.position].rank == candidate.rank) merge_at(candidate.position);
+      if (scratch_.merges[candidate->position].rank == candidate->rank) merge_at(candidate->position);
     }
     std::erase_if(symbols_, [](const Symbol& symbol) { return symbol.id < 0; });
   }
@@ -48,9 +137,7 @@ class HeapMerger {
   void update_pair(uint32_t left) {
     const uint32_t right = scratch_.next[left];
     scratch_.merges[left] = right == kNone ? kNoMerge : merge_of(table_, symbols_[left], symbols_[right]);
-    if (scratch_.merges[left].id < 0) return;
-    scratch_.heap.push_back({scratch_.merges[left].rank, left});
-    std::push_heap(scratch_.heap.begin(), scratch_.heap.end(), std::greater<>());
+    if (scratch_.merges[left].id >= 0) queue_.push({scratch_.merges[left].rank, left});
   }
 
   void merge_at(uint32_t left) {
@@ -68,6 +155,7 @@ class HeapMerger {
   const MergeTable& table_;
   std::vector<Symbol>& symbols_;
   MergeScratch& scratch_;
+  Queue queue_;
 };
 
 }  // namespace
@@ -101,13 +189,19 @@ void merge_symbols_scanning(const MergeTable& table, std::vector<Symbol>& symbol
 }
 
 void merge_symbols_with_heap(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch) {
-  HeapMerger(table, symbols, scratch).run();
+  QueueMerger<CandidateHeap>(table, symbols, scratch).run();
+}
+
+void merge_symbols_by_rank(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+  QueueMerger<RankQueues>(table, symbols, scratch).run();
 }
 
 void merge_symbols(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch) {
-  constexpr size_t kScanningLimit = 32;
+  constexpr size_t kScanningLimit = 32, kHeapLimit = 1 << 14;
   if (symbols.size() <= kScanningLimit) {
     merge_symbols_scanning(table, symbols, scratch);
+  } else if (symbols.size() > kHeapLimit) {
+    merge_symbols_by_rank(table, symbols, scratch);
   } else {
     merge_symbols_with_heap(table, symbols, scratch);
   }

@@ -73,9 +73,10 @@ struct MergeScratch {
 /// leftmost. O(n^2) with a small constant below ~32 symbols, O(n log n) above.
 void merge_symbols(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch);
 
-/// The two implementations of merge_symbols(); same result.
+/// The implementations of merge_symbols(), for short, long and giant pieces; same result.
 void merge_symbols_scanning(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch);
 void merge_symbols_with_heap(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch);
+void merge_symbols_by_rank(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch);
 
 // A cache of the tokens of pieces: words repeat, so most pieces of a text need no merging.
 

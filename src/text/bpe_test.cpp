@@ -16,7 +16,7 @@
 namespace hone {
 namespace {
 
-TEST(BpeMerge, BothWaysOfMergingAgree) {
+TEST(BpeMerge, AllWaysOfMergingAgree) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
     MergeTable table(60);
@@ -24,12 +24,14 @@ TEST(BpeMerge, BothWaysOfMergingAgree) {
       table.set(int32_t(random() % (4 + rank)), int32_t(random() % (4 + rank)), {rank, int32_t(4 + rank)});
     std::vector<Symbol> symbols;
     for (uint32_t i = 0, n = random() % 120; i < n; ++i) symbols.push_back({int32_t(random() % 4), i, i + 1});
-    std::vector<Symbol> scanned = symbols, heaped = symbols, chosen = symbols;
+    std::vector<Symbol> scanned = symbols, heaped = symbols, ranked = symbols, chosen = symbols;
     MergeScratch scratch;
     merge_symbols_scanning(table, scanned, scratch);
     merge_symbols_with_heap(table, heaped, scratch);
+    merge_symbols_by_rank(table, ranked, scratch);
     merge_symbols(table, chosen, scratch);
     EXPECT_EQ(scanned, heaped) << "seed " << seed;
+    EXPECT_EQ(scanned, ranked) << "seed " << seed;
     EXPECT_EQ(scanned, chosen) << "seed " << seed;
   }
 }
