@@ -2,9 +2,11 @@
 // the same answers and losses as one process gives with all weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -68,6 +70,40 @@ class SharedAnswers : public ::testing::Test {
 
   Folder folder_;
 };
+
+/// Two ranks as a launcher on two hosts starts them: the same arguments, each in a folder of its own.
+TEST(RanksInOtherFolders, AnotherBaseModelIsRefused) {
+  const Folder folder;
+  const auto started = [&](const std::string& changed) {
+    for (const char* rank : {"rank0", "rank1"}) {
+      fs::remove_all(folder / rank);
+      fs::create_directories(folder / rank);
+      fs::copy(kChatModelCase / "model", folder / rank / "model", fs::copy_options::recursive);
+      folder.write(std::string(rank) + "/data.jsonl", "{\"input_ids\": [1, 2, 3, 4, 5, 6, 7, 8]}\n");
+    }
+    if (!changed.empty()) {
+      // The same config.json and names, and other values.
+      std::fstream file(folder / "rank1/model" / changed, std::ios::in | std::ios::out | std::ios::binary);
+      const auto size = static_cast<std::streamoff>(fs::file_size(folder / "rank1/model" / changed));
+      std::vector<char> half(static_cast<size_t>(size / 2), 1);
+      file.seekp(size - static_cast<std::streamoff>(half.size()));
+      file.write(half.data(), static_cast<std::streamsize>(half.size()));
+    }
+    return run_shell("exec 2>&1; cd " + (folder / "").string() +
+                     "; for r in 0 1; do (cd rank$r && env RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 "
+                     "LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+                     std::to_string(20000 + ::getpid() % 20000) + " timeout 100 " + hone_program() +
+                     " train model_name_or_path=model datasets=data.jsonl output_dir=../out overwrite_output_dir=true "
+                     "max_length=8 max_steps=1 global_batch_size=2 per_device_train_batch_size=1 lora_r=2 "
+                     "save_strategy=no device=cpu threads=1) & pids=\"$pids $!\"; done; worst=0; "
+                     "for p in $pids; do wait $p || worst=$?; done; exit $worst");
+  };
+  const ShellOutcome same = started("");
+  EXPECT_EQ(same.code, 0) << same.out;
+  const ShellOutcome other = started("model-00003-of-00006.safetensors");
+  EXPECT_EQ(other.code, 2) << other.out;
+  EXPECT_THAT(other.out, HasSubstr("rank 1 has another model than rank 0"));
+}
 
 TEST_F(SharedAnswers, AreThoseOfOneRank) {
   const std::string adapter = (kChatModelCase / "lora_experts_final").string();

@@ -61,16 +61,6 @@ std::string hash_of_sample(const Checkpoint& base) {
   return hash_text(hash.digest());
 }
 
-Json base_identity(const LoadedModel& model) {
-  Xxh64 tensors;
-  for (const auto& [name, tensor] : model.checkpoint().tensors()) {
-    tensors.update(fmt::format("{} {} {}\n", name, tensor.entry->dtype_name(), tensor.entry->shape_text()));
-  }
-  return {{"config", without_inert_fields(model.config().json())},
-          {"tensors_hash", hash_text(tensors.digest())},
-          {"values_hash", hash_of_sample(model.checkpoint())}};
-}
-
 /// What holds for the weights of a kind in some layers.
 class ByLayer {
  public:
@@ -205,6 +195,16 @@ std::string first_rows(const Json& before, const Json& now, const std::string& w
 }
 
 }  // namespace
+
+Json base_identity(const LoadedModel& model) {
+  Xxh64 tensors;
+  for (const auto& [name, tensor] : model.checkpoint().tensors()) {
+    tensors.update(fmt::format("{} {} {}\n", name, tensor.entry->dtype_name(), tensor.entry->shape_text()));
+  }
+  return {{"config", without_inert_fields(model.config().json())},
+          {"tensors_hash", hash_text(tensors.digest())},
+          {"values_hash", hash_of_sample(model.checkpoint())}};
+}
 
 Json model_identity(const DescribedModel& described) {
   const LoadedModel& model = *described.model;

@@ -10,6 +10,9 @@
 
 namespace hone {
 
+/// The base alone: config.json without fields that change nothing, and the hashes of its tensors. UserError as below.
+Json base_identity(const LoadedModel& model);
+
 /// What a checkpoint belongs to. A run that trains adapters: config.json of the base without fields that change
 /// nothing, hashes of the names, dtypes and shapes of its tensors and of a sample of their values, the formats of
 /// packed weights, and rank and scaling of every adapter. The folder's path does not count, nor how tensors are divided

@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "dist/local_process.h"
 #include "train/data_identity.h"
+#include "train/model_identity.h"
 #include "train/rank_writers.h"
 
 namespace hone {
@@ -42,6 +43,7 @@ void RankGroup::check_agreement(const DescribedRun& run) {
     control.check_same("configuration", context_.config_writer.yaml(shared));
   }
   control.check_same("size of shard groups", std::to_string(run.config.machine.shard_size));
+  control.check_same("model", base_identity(*run.model).dump(1));
   control.check_same("data", data_identity(run.data(), run.config).dump(1));
 }
 
