@@ -122,6 +122,48 @@ Rewrite modules_of_peft() {
   };
 }
 
+namespace {
+
+/// Whether an expression of Axolotl ends in a range of rows: [:32000], [5:], [7].
+bool has_range_of_rows(const std::string& expression) {
+  const size_t begin = expression.rfind('[');
+  if (begin == std::string::npos || begin == 0 || !expression.ends_with(']')) return false;
+  const std::string inside = expression.substr(begin + 1, expression.size() - begin - 2);
+  return inside.find_first_not_of("0123456789:") == std::string::npos &&
+         std::count(inside.begin(), inside.end(), ':') <= 1;
+}
+
+ConfigNode pattern_of_axolotl(const ConfigNode& node) {
+  if (has_range_of_rows(node.text)) {
+    throw UserError(fmt::format("'{}' trains a range of rows; a parameter is trained whole", node.text), node.where,
+                    "leave the range out, which trains all of its rows, or train in the other tool");
+  }
+  std::string expression;
+  for (size_t i = 0; i < node.text.size(); ++i) {
+    const bool literal = node.text[i] == '.' && (i + 1 == node.text.size() || node.text[i + 1] != '+');
+    expression += literal ? "\\." : std::string(1, node.text[i]);
+  }
+  return scalar_at(node, "re:^(?:" + expression + ")");
+}
+
+}  // namespace
+
+Rewrite patterns_of_axolotl() {
+  return [](const ConfigNode& node) {
+    if (is_off(node)) return says(node, "");
+    Rewritten result{node};
+    result.value.kind = Kind::kSequence;
+    result.value.items.clear();
+    if (node.kind == Kind::kScalar) result.value.items.push_back(pattern_of_axolotl(node));
+    for (const ConfigNode& item : node.items) result.value.items.push_back(pattern_of_axolotl(item));
+    return result;
+  };
+}
+
+Rewrite any_means(std::string value) {
+  return [=](const ConfigNode& node) { return says(node, is_off(node) ? "" : value); };
+}
+
 Rewrite member_of(std::string name) {
   return [=](const ConfigNode& node) {
     Rewritten result;

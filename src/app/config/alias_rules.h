@@ -37,6 +37,14 @@ Rewrite prefixed(std::string before);
 /// pattern that must match a whole name (params/pattern.h).
 Rewrite modules_of_peft();
 
+/// Axolotl's unfrozen_parameters: regular expressions that match at the beginning of a name, in which a dot is a dot
+/// unless a + is behind it; each becomes the pattern of the same names. Throws UserError for a range of rows at the
+/// end.
+Rewrite patterns_of_axolotl();
+
+/// A text or a list that is not empty states `value`; null, false and nothing state nothing.
+Rewrite any_means(std::string value);
+
 /// Makes a mapping with one member: enable_thinking: false → {enable_thinking: false}.
 Rewrite member_of(std::string name);
 

@@ -55,9 +55,13 @@ void add_model(GroupBuilder group) {
            "Patterns of parameters that are not trained: names, globs, or re: and a regular expression.")
       .field(kModel, &Model::freeze_parameters)
       .alias("freeze_parameters_regex", prefixed("re:"));
-  group.key("trainable_parameters", "Patterns of parameters that are trained even if freeze_parameters matches them.")
+  group
+      .key("trainable_parameters",
+           "Patterns of parameters that are trained even if freeze_parameters matches them. Axolotl's "
+           "unfrozen_parameters "
+           "also says freeze_parameters: *, and its expressions match at the beginning of a name.")
       .field(kModel, &Model::trainable_parameters)
-      .alias({"unfrozen_parameters"});
+      .alias("unfrozen_parameters", patterns_of_axolotl(), {{"freeze_parameters", any_means("*")}});
   group.key("tokenizer_name_or_path", "Folder of the tokenizer, where it is not the model's.")
       .field(kModel, &Model::tokenizer_name_or_path)
       .type(KeyType::kPath)

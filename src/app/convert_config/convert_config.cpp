@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <string_view>
 
 #include "app/config/config_reader.h"
 #include "app/config/resolve.h"
+#include "app/config/schema.h"
 #include "app/convert_config/command_line.h"
 #include "app/convert_config/python_script.h"
 #include "app/convert_config/tool.h"
@@ -125,6 +127,45 @@ DetectedTool tool_of(const ConvertOptions& options, const Source& source) {
                   "--from", fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
+bool states(const ConfigNode& root, std::string_view name) {
+  return std::any_of(root.members.begin(), root.members.end(), [&](const ConfigMember& member) {
+    return config_name(member.name) == name && member.value.kind != ConfigNode::Kind::kNull;
+  });
+}
+
+/// Whether a key of the source, by its tool's rules or by its name, is about the data of a run.
+bool states_data(const Tool& tool, const ConfigNode& root) {
+  return std::any_of(root.members.begin(), root.members.end(), [&](const ConfigMember& member) {
+    const std::string name = config_name(member.name);
+    const ToolRule* rule = find_rule(tool, name);
+    const KeySpec* key = rule ? rule->key : find_key(schema(), "", name).key;
+    return key && key->type == KeyType::kDatasets;
+  });
+}
+
+/// Throws UserError with the verb for files about other work than training: starting processes, merging and exporting,
+/// generating.
+void refuse_other_work(const Tool& tool, const Source& source) {
+  const ConfigNode& root = source.config.root;
+  if (tool.name == "accelerate") {
+    throw UserError("this file says how processes are started, and not what is trained", source.name,
+                    "translate the configuration of the training; `hone launch` starts its ranks, and zero_stage, "
+                    "cpu_offload and dtype say what this file says of them (docs/distributed.md)");
+  }
+  if (states_data(tool, root) || states(root, "do_train")) return;
+  const ConfigNode* adapters = root.find("peft_config");
+  if (states(root, "export_dir") || (adapters && states(*adapters, "export_dir"))) {
+    const bool merges = adapters || states(root, "adapter_name_or_path");
+    throw UserError(
+        fmt::format("this file {}, and trains nothing", merges ? "merges an adapter" : "exports a model"), source.name,
+        merges ? "use `hone merge` with the adapter's folder" : "use `hone export` with the model's folder");
+  }
+  if (states(root, "infer_backend") || states(root, "sample_backend")) {
+    throw UserError("this file is about generating, and trains nothing", source.name,
+                    "use `hone chat` or `hone generate` with the model's folder and --adapter");
+  }
+}
+
 std::string remark_lines(const char* what, const std::vector<Remark>& list) {
   std::string text;
   for (const Remark& remark : list) {
@@ -143,10 +184,20 @@ std::string report(const Translation& translation) {
   return text;
 }
 
+/// The ranks that the result is read for: as many as its experts are spread over.
+RanksOfRun ranks_for(const Translation& translation) {
+  for (const TranslatedKey& key : translation.stated) {
+    if (key.key->name != "expert_parallel_size") continue;
+    const int64_t all = key.value.get<int64_t>();
+    return {all, all};
+  }
+  return {};
+}
+
 /// Reads the result as a configuration, which finds contradictions.
-void check(const std::string& text, const ConvertOptions& options) {
+void check(const std::string& text, const ConvertOptions& options, const RanksOfRun& ranks) {
   try {
-    (void)resolve_config(parse_config_text(text, options.output), ConfigNode{});
+    (void)resolve_config(parse_config_text(text, options.output), ConfigNode{}, ranks);
   } catch (const UserError& error) {
     if (!options.accept_changes) {
       throw UserError(fmt::format("the translated configuration is invalid: {}", error.message()), error.where(),
@@ -164,6 +215,7 @@ int run_convert_config(const ConvertOptions& options) {
   const std::string by = detected.by.empty() ? "" : fmt::format(" (by {})", fmt::join(detected.by, ", "));
   const auto say = [&](const std::string& text) { options.output == "-" ? print_error(text) : print_text(text); };
   say(fmt::format("{}: {}{}\n", source.name, detected.tool->title, by));
+  refuse_other_work(*detected.tool, source);
   const Translation translation = translate(*detected.tool, source.config);
   say(report(translation));
   if (!translation.refused.empty() && !options.accept_changes) {
@@ -176,7 +228,7 @@ int run_convert_config(const ConvertOptions& options) {
   const auto written = [&](bool expand) {
     return converted_yaml(translation, *detected.tool, source.name, source.config.devices, expand);
   };
-  check(written(false), options);
+  check(written(false), options, ranks_for(translation));
   if (options.output == "-") {
     print_text(written(true));
   } else {

@@ -295,11 +295,13 @@ TEST_F(ConvertConfig, TranslatesFmsFlags) {
                       "accelerate launch --num_processes 2 -m tuning.sft_trainer \\\n"
                       "  --model_name_or_path m --training_data_path d.jsonl --fast_moe 2 \\\n"
                       "  --padding_free huggingface --multipack 16 --max_seq_length 512 \\\n"
-                      "  --fast_kernels True True True --peft_method lora --r 4\n"));
+                      "  --fast_kernels True True True --peft_method lora --r 4\n"),
+                false, 0, {2, 2});
+  EXPECT_EQ(config.run.machine.expert_parallel_size, 2);
   EXPECT_EQ(config.run.lora.r, 4);
   EXPECT_EQ(config.run.data.max_length, 512);
   EXPECT_FALSE(config.run.data.packing) << "padding_free packs nothing";
-  EXPECT_EQ(config.run.schedule.gradient_accumulation_steps, 2);
+  EXPECT_EQ(config.run.schedule.global_batch_size, 16);
 }
 
 TEST_F(ConvertConfig, CommandLineFlagsWinOverTheFile) {

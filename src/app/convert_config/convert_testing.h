@@ -37,8 +37,8 @@ class ConvertConfig : public testing::Test {
     return text.str();
   }
 
-  /// Converts a file and resolves the result.
-  ResolvedConfig converted(const std::string& input, bool accept = false, int64_t devices = 0) {
+  /// Converts a file and resolves the result for `ranks`.
+  ResolvedConfig converted(const std::string& input, bool accept = false, int64_t devices = 0, RanksOfRun ranks = {}) {
     ConvertOptions options;
     options.input = input;
     options.output = (folder_ / "run.yaml").string();
@@ -50,7 +50,7 @@ class ConvertConfig : public testing::Test {
     printed_ = testing::internal::GetCapturedStdout();
     EXPECT_EQ(code, 0);
     text_ = read(options.output);
-    return resolve_config(read_config_file(options.output), ConfigNode{});
+    return resolve_config(read_config_file(options.output), ConfigNode{}, ranks);
   }
 
   /// The error of a conversion without accept_changes.

@@ -14,12 +14,13 @@ ToolText axolotl_text() {
           R"(
 strict ~ an unknown key is always an error
 plugins ~ what plugins bring is stated by keys of its own
-base_model_config, base_model_ignore_patterns, model_type, type_of_model, tokenizer_type, tokenizer_config, tokenizer_use_fast, tokenizer_legacy, tokenizer_use_mistral_common, tokenizer_save_jinja_files, processor_type, processor_kwargs, is_falcon_derived_model, is_llama_derived_model, is_mistral_derived_model, is_qwen_derived_model, cls_model_config ~ the model's config.json says what it is
+base_model_config, base_model_ignore_patterns, model_type, type_of_model, tokenizer_type, tokenizer_config, tokenizer_use_fast, tokenizer_legacy, tokenizer_use_mistral_common, tokenizer_save_jinja_files, processor_kwargs, is_falcon_derived_model, is_llama_derived_model, is_mistral_derived_model, is_qwen_derived_model, cls_model_config ~ the model's config.json says what it is
+processor_type ! images and audio are not trained in this version: leave it out where the data are texts
 revision_of_model, hf_use_auth_token ~ models are folders here
-overrides_of_model_config.output_router_logits ~ the routers' balance is always measured
+overrides_of_model_config.output_router_logits ~ the balance of the routers is not in the loss
 overrides_of_model_config.router_aux_loss_coef = router_aux_loss_coef
 overrides_of_model_config.* ! edit the model's config.json
-model_config.output_router_logits ~ the routers' balance is always measured
+model_config.output_router_logits ~ the balance of the routers is not in the loss
 model_config.router_aux_loss_coef = router_aux_loss_coef
 model_config.router_z_loss_coef = router_z_loss_coef
 model_config.* ! edit the model's config.json
@@ -47,7 +48,7 @@ dataset_exact_deduplication ? duplicates are reported, and trained on
 min_sample_len ? no sample is shorter: shorter ones are not dropped here
 eval_sequence_len, eval_sample_packing ~ evaluation is packed as training is; the loss is the same
 sample_packing_*, pad_to_sequence_len, pad_to_multiple_of, multipack_real_batches, batch_flattening, pretrain_multipack_*, pretraining_sample_concatenation, total_num_tokens, total_supervised_tokens ~ packing is best fit and has no padding
-curriculum_sampling ! write shuffle: false
+curriculum_sampling = shuffle {true: "false", false: ""}
 use_pose, pose_*, use_eaft, eaft_*, scaling_softmax*, qat, quantization ! it is not in this version
 flash_attn_*, xformers_attention, sdp_attention, flex_attention, flex_attn_compile_kwargs, sage_attention, eager_attention, gemma4_hybrid_attn_impl, large_head_attention, sdpa_varlen, fused_attn_kernel, s2_attention, flash_optimum ~ attention never builds the score matrix
 lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel, lora_embedding_kernel, unsloth_*, liger_*, cut_cross_entropy, chunked_cross_entropy, chunked_cross_entropy_num_chunks, tiled_mlp, tiled_mlp_*, llama4_linearized_experts, deepcompile ~ the fused kernels are always on
@@ -58,7 +59,8 @@ float32 = dtype: float32
 float16 ! float16 is not in this version
 fp8_* ~ only fp8 would read it
 fp32_norms, fp32_norm_classes, embeddings_skip_upcast ~ norms compute in float32
-expert_parallel_size(1), expert_parallel_*, sequence_parallel_degree(1), context_parallel_size(1), tensor_parallel_size(1), heads_k_stride, ring_attn_func, fsdp_version, fsdp_final_state_dict_type, ddp, world_size, use_ray, ray_*, resources_per_worker ~ it says how ranks share the work, which changes nothing that is learnt
+expert_parallel_size = expert_parallel_size
+expert_parallel_*, context_parapllel_size(1), sequence_parallel_degree(1), context_parallel_size(1), tensor_parallel_size(1), heads_k_stride, ring_attn_func, fsdp_version, fsdp_final_state_dict_type, ddp, world_size, use_ray, ray_*, resources_per_worker ~ it says how ranks share the work, which changes nothing that is learnt
 special_tokens.bos_token = special_tokens.bos_token
 special_tokens.eos_token = special_tokens.eos_token
 special_tokens.pad_token = special_tokens.pad_token

@@ -46,6 +46,7 @@ ToolText mixtral_guide_text() {
       {"training", "moe", "inference", "advanced", "post_training", "hardware", "repository", "validation", "wandb"},
       R"(
 moe.num_experts_per_token, moe.num_experts_per_tok, moe.num_experts, moe.num_local_experts, moe.top_k ~ the model's config.json says it
+inference.max_length ~ only answers would be that long
 advanced.profile_memory = profile
 advanced.use_cpu_offload = cpu_offload: optimizer
 )",
@@ -85,16 +86,19 @@ ToolText fms_text() {
       {"fast_moe", "multipack", "fast_kernels", "training_data_path", "response_template", "peft_method",
        "use_flash_attn", "data_config_path", "data_formatter_template", "instruction_template", "auto_gptq", "plugins"},
       R"(
-fast_moe ~ experts always run as grouped products; how many ranks hold them changes nothing
+plugins.training.moe.scattermoe.ep_degree, training.moe.scattermoe.ep_degree = expert_parallel_size
 padding_free, multipack, multipack_effective_batch_size, fast_kernels, use_flash_attn ~ nothing is padded, and the fused kernels are always on
-plugins.training.moe.scattermoe.* ~ experts always run as grouped products; how many ranks hold them changes nothing
-training.moe.scattermoe.* ~ experts always run as grouped products; how many ranks hold them changes nothing
+plugins.training.moe.scattermoe.* ~ experts always run as grouped products
+training.moe.scattermoe.* ~ experts always run as grouped products
 plugins.training.attention.* ~ nothing is padded
 plugins.training.fused_ops_and_kernels.* ~ the fused kernels are always on
 plugins.training.dataloader.* ~ nothing is padded
-plugins.peft.* ! quantised base models are not in this version
+plugins.peft.quantization.bitsandbytes.quant_type, quantized_lora_config.bnb_qlora.quant_type = base_weight_dtype
+plugins.peft.quantization.bitsandbytes.no_peft_model, quantized_lora_config.bnb_qlora.no_peft_model ~ the adapters are Hone's
+plugins.peft.quantization.auto_gptq.*, quantized_lora_config.auto_gptq.* ! files of GPTQ are not read: take the model in bfloat16 and base_weight_dtype: nf4
+plugins.peft.*, quantized_lora_config.* ! only quantization.bitsandbytes is known of it
 training.attention.*, training.fused_ops_and_kernels.*, training.dataloader.* ~ nothing is padded, and the fused kernels are always on
-acceleration_framework_config_file ~ its plugins are always on
+acceleration_framework_config_file @ fms
 training_data_path = datasets
 validation_data_path = eval_datasets
 peft_method = finetuning_type {lora: lora, none: full, "": full}
@@ -102,7 +106,8 @@ response_template, instruction_template, data_formatter_template, data_config_pa
 dataset_text_field(text) ! columns have other names: state column_mapping in the entry of datasets
 tracker*, exp_metadata, aim_*, scanner* - metrics go where report_to says
 additional_data_handlers, add_special_tokens, embedding_size_multiple_of ! write them into the tokenizer's files
-auto_gptq, fused_lora, quantized_lora_config ! quantised base models are not in this version
+auto_gptq ! files of GPTQ are not read: take the model in bfloat16 and base_weight_dtype: nf4
+fused_lora ~ the fused kernels are always on
 save_model_dir = output_dir
 log_level, enable_reduce_loss_sum ~ a loss is always over all supervised tokens of a step
 )",

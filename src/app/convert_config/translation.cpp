@@ -6,8 +6,10 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "app/config/alias_rules.h"
 #include "app/config/config_value.h"
 #include "app/config/resolve.h"
 #include "app/config/resolved_yaml.h"
@@ -45,6 +47,7 @@ class Translator {
     result_.look = source_.look;
     walk(tool_, source_.root, "");
     choose();
+    balance_as_the_model();
     add_defaults();
     leave_out_warmup_of_a_constant_rate();
     leave_out_evaluation_of_nothing();
@@ -92,6 +95,10 @@ class Translator {
       if (rule.name == "use_muon" && value.text == "true") return step_by_muon(raw, value);
       return state({rule.key, &rule.alias}, raw, value);
     }
+    if (is_switch_of_balance(rule, value)) {
+      switch_of_balance_ = remark;
+      return;
+    }
     if (rule.kind == ToolRule::Kind::kNoEffect) return result_.no_effect.push_back(remark);
     if (rule.name == "stage" && value.text == "pt") return go_on_with_texts(raw, value);
     if (says_nothing(value, "")) return result_.no_effect.push_back({remark.said, remark.where, "it is off"});
@@ -99,6 +106,37 @@ class Translator {
       return result_.no_effect.push_back({remark.said, remark.where, "Hone does just that"});
     }
     remarks_of(rule.kind).push_back(remark);
+  }
+
+  /// Whether output_router_logits of a model's configuration is on: transformers then adds the load-balancing loss.
+  static bool is_switch_of_balance(const ToolRule& rule, const ConfigNode& value) {
+    bool on = false;
+    return rule.name.ends_with("output_router_logits") && value.kind == Kind::kScalar && parse_bool(value.text, on) &&
+           on;
+  }
+
+  /// States the model's own coefficient of the load-balancing loss if its configuration turns that loss on, from
+  /// config.json where it is here.
+  void balance_as_the_model() {
+    if (!switch_of_balance_ || states("router_aux_loss_coef")) return;
+    std::optional<double> own;
+    for (const TranslatedKey& stated : result_.stated) {
+      if (stated.key->name != "model_name_or_path") continue;
+      const std::filesystem::path file = std::filesystem::path(stated.value.get<std::string>()) / "config.json";
+      if (std::filesystem::is_regular_file(file)) {
+        const ConfigNode config = read_config_file(file.string());
+        const ConfigNode* coefficient = config.find("router_aux_loss_coef");
+        double number = 0;
+        if (coefficient && parse_number(coefficient->text, number)) own = number;
+      }
+    }
+    if (own) {
+      result_.stated.push_back(
+          {&key_spec("router_aux_loss_coef"), *own, switch_of_balance_->said + ", the model's own coefficient"});
+    } else {
+      result_.look.push_back({switch_of_balance_->said, switch_of_balance_->where,
+                              "router_aux_loss_coef is the model's: state that of its config.json"});
+    }
   }
 
   /// LLaMA-Factory's stage pt: texts (set in dataset_entries), concatenated and cut into pieces.
@@ -188,7 +226,8 @@ class Translator {
     }
     try {
       std::optional<Statement> statement = read_statement(
-          found, raw, data ? dataset_entries({tool_, source_.root, source_.folder}, value, result_) : value);
+          found, raw,
+          data ? dataset_entries({tool_, source_.root, source_.folder}, value, result_) : in_hones_terms(key, value));
       if (statement) {
         statement->said = said(raw, written ? *written : value);
         statements_[statement->key->name].push_back(std::move(*statement));
@@ -199,6 +238,17 @@ class Translator {
       const Remark remark{said(raw, value), value.where, error.message()};
       (is_beside_the_mathematics(key) ? result_.missing : result_.refused).push_back(remark);
     }
+  }
+
+  /// A value with another form in Hone: PEFT's expressions, and moments of 4 bits, which have 8 here.
+  ConfigNode in_hones_terms(const KeySpec& key, const ConfigNode& value) {
+    static const Rewrite modules = modules_of_peft();
+    if (key.name == "lora_target_modules") return modules(value).value;
+    if (key.name != "optim" || !value.text.starts_with("adamw") || !value.text.ends_with("_4bit")) return value;
+    result_.look.push_back({said("optim", value), value.where, "the moments have 8 bits here, which are nearer to 32"});
+    ConfigNode wider = value;
+    wider.text = "adamw_8bit";
+    return wider;
   }
 
   /// Whether a value is the name of another tool's template, such as chatml or llama3.
@@ -335,6 +385,9 @@ class Translator {
     const bool evaluates = states("val_split") || states("eval_datasets");
     for (const auto& [name, value] : defaults.members) {
       if (is_decided(name) || (name == "val_split" && evaluates)) continue;
+      if (name == "router_aux_loss_coef" && switch_of_balance_) continue;  // it is the model's
+      // Axolotl adapts the parameters alone; PEFT adds its own modules where none are stated.
+      if (name == "lora_target_modules" && tool_.name == "axolotl" && states("lora_target_parameters")) continue;
       if (of_lora.contains(name) && states("adapter_name_or_path")) continue;  // the adapter has its own
       if (name == "bnb_4bit_use_double_quant" && !states_value("base_weight_dtype", "nf4")) continue;
       const KeySpec& key = key_spec(name);
@@ -360,14 +413,18 @@ class Translator {
     std::erase_if(result_.defaults, [&](const TranslatedKey& added) { return added.key->load(run) == added.value; });
   }
 
-  /// Removes a warm-up from a constant schedule, as Hugging Face ignores it.
+  /// Removes a warm-up from a constant schedule, as Hugging Face ignores it; Hone has none there either.
   void leave_out_warmup_of_a_constant_rate() {
     const auto is_constant = [](const TranslatedKey& key) {
       return key.key->name == "lr_scheduler_type" && key.value == "constant";
     };
     if (std::none_of(result_.stated.begin(), result_.stated.end(), is_constant)) return;
+    const auto is_warmup = [](const TranslatedKey& key) {
+      return key.key->name == "warmup_steps" || key.key->name == "warmup_ratio";
+    };
+    std::erase_if(result_.defaults, is_warmup);
     std::erase_if(result_.stated, [&](const TranslatedKey& key) {
-      if (key.key->name != "warmup_steps" && key.key->name != "warmup_ratio") return false;
+      if (!is_warmup(key)) return false;
       result_.no_effect.push_back({said_here(key), tool_.title, "a constant schedule has no warm-up"});
       return true;
     });
@@ -416,6 +473,7 @@ class Translator {
   const TranslationSource& source_;
   Translation result_;
   std::map<std::string, std::vector<Statement>> statements_;
+  std::optional<Remark> switch_of_balance_;  ///< output_router_logits: true
 };
 
 }  // namespace

@@ -1,0 +1,185 @@
+// Settings of other tools that mean something else than their names say at first sight.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "app/convert_config/convert_testing.h"
+#include "params/pattern.h"
+
+namespace hone {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kAxolotl = "base_model: m\nsequence_len: 64\nmicro_batch_size: 1\n";
+
+class ConvertedMeaning : public ConvertConfig {};
+
+TEST_F(ConvertedMeaning, UnfrozenParametersFreezeEverythingElse) {
+  const RunConfig::Model model = converted(write("a.yml", kAxolotl + "unfrozen_parameters:\n  - ^lm_head.weight$\n"
+                                                                     "  - model.layers.2[0-9]+.mlp.gate\n"))
+                                     .run.model;
+  EXPECT_THAT(model.freeze_parameters, ElementsAre("*"));
+  ASSERT_EQ(model.trainable_parameters.size(), 2u);
+  EXPECT_TRUE(Pattern(model.trainable_parameters[0]).matches("lm_head.weight"));
+  const Pattern gates(model.trainable_parameters[1]);
+  EXPECT_TRUE(gates.matches("model.layers.21.mlp.gate.weight"));
+  EXPECT_FALSE(gates.matches("model.layers.2.mlp.gate.weight")) << "the layer has a second digit";
+  EXPECT_FALSE(gates.matches("visual.model.layers.21.mlp.gate.weight")) << "a match begins where the name does";
+  EXPECT_FALSE(gates.matches("model.layers.21xmlp.gate.weight")) << "a dot is a dot";
+}
+
+TEST_F(ConvertedMeaning, TheSameKeyMeansTheSameInARun) {
+  const RunConfig::Model model =
+      resolve_config(parse_config_text("unfrozen_parameters: [lm_head.weight]\n", "run.yaml"), ConfigNode{}).run.model;
+  EXPECT_THAT(model.freeze_parameters, ElementsAre("*"));
+  EXPECT_THAT(model.trainable_parameters, ElementsAre("re:^(?:lm_head\\.weight)"));
+  EXPECT_TRUE(resolve_config(parse_config_text("unfrozen_parameters: []\n", "run.yaml"), ConfigNode{})
+                  .run.model.freeze_parameters.empty());
+}
+
+TEST_F(ConvertedMeaning, ARangeOfRowsIsRefused) {
+  for (const char* range : {"[:32000]", "[5:]", "[7]", "[3:9]"}) {
+    EXPECT_EQ(refused(write("a.yml", kAxolotl + "unfrozen_parameters: ['^model.embed_tokens.weight$" + range + "']\n")),
+              "1 of the settings would change what is learnt, and cannot be kept");
+    EXPECT_THAT(printed_, HasSubstr("a parameter is trained whole")) << range;
+  }
+}
+
+TEST_F(ConvertedMeaning, TheModelsSwitchOfBalanceIsTheAuxiliaryLoss) {
+  write("mixtral/config.json", R"({"model_type": "mixtral", "router_aux_loss_coef": 0.02})");
+  const std::string here = "base_model: " + (folder_ / "mixtral").string() + "\nsequence_len: 64\nadapter: lora\n";
+  for (const char* key : {"model_config", "overrides_of_model_config"}) {
+    const std::string on = here + key + ":\n  output_router_logits: ";
+    EXPECT_EQ(converted(write("a.yml", on + "true\n")).run.model.router_aux_loss_coef, 0.02) << key;
+    EXPECT_EQ(converted(write("a.yml", on + "false\n")).run.model.router_aux_loss_coef, 0.0) << key;
+    EXPECT_EQ(converted(write("a.yml", on + "true\n  router_aux_loss_coef: 0.1\n")).run.model.router_aux_loss_coef,
+              0.1);
+  }
+  EXPECT_EQ(converted(write("a.yml", kAxolotl + "model_config: {output_router_logits: true}\n"))
+                .run.model.router_aux_loss_coef,
+            std::nullopt)
+      << "the model's own";
+  EXPECT_THAT(printed_, HasSubstr("state that of its config.json"));
+}
+
+TEST_F(ConvertedMeaning, ParametersAloneAddNoModules) {
+  const RunConfig run =
+      converted(write("a.yml", kAxolotl + "adapter: lora\nlora_target_parameters: [mlp.experts.down_proj]\n")).run;
+  EXPECT_TRUE(run.lora.target_modules.empty()) << text_;
+  EXPECT_THAT(run.lora.target_parameters, ElementsAre("mlp.experts.down_proj"));
+}
+
+TEST_F(ConvertedMeaning, ATextOfModulesIsAnExpressionForWholeNames) {
+  const auto targets = [&](const std::string& text) {
+    return converted(write("a.yml", kAxolotl + "adapter: lora\nlora_target_modules: " + text + "\n"))
+        .run.lora.target_modules;
+  };
+  EXPECT_THAT(targets("'model.layers.[\\d]+.(mlp|self_attn).(up|down)_proj'"),
+              ElementsAre("re:^(?:model.layers.[\\d]+.(mlp|self_attn).(up|down)_proj)$"));
+  EXPECT_THAT(targets("[q_proj, v_proj]"), ElementsAre("q_proj", "v_proj"));
+  EXPECT_THAT(targets("all-linear"), ElementsAre("all-linear"));
+}
+
+TEST_F(ConvertedMeaning, SlicesOfSplitsAreTheFirstRowsOrAQuestion) {
+  const auto entry = [&](const std::string& split) {
+    return converted(write("a.yml",
+                           kAxolotl + "datasets:\n  - {path: d.jsonl, type: chat_template, split: '" + split + "'}\n"))
+        .run.data.datasets.front();
+  };
+  EXPECT_EQ(entry("train[:100]").samples, 100);
+  EXPECT_EQ(entry("train[:100]").split, "train");
+  EXPECT_FALSE(has(printed_, "the file has these rows")) << printed_;
+  for (const char* slice : {"train[:20%]", "train[10:20]", "train[50%:]", "train[-5:]"}) {
+    EXPECT_EQ(entry(slice).split, "train") << slice;
+    EXPECT_THAT(printed_, HasSubstr("the file has these rows and no others")) << slice;
+  }
+}
+
+TEST_F(ConvertedMeaning, ExpertsAreSpreadAsTheSourceSays) {
+  EXPECT_EQ(converted(write("a.yml", kAxolotl + "expert_parallel_size: 4\n"), false, 0, {4, 4})
+                .run.machine.expert_parallel_size,
+            4);
+  const std::string lf = "model_name_or_path: m\nstage: sft\ndataset: a\ncutoff_len: 64\nfinetuning_type: full\n";
+  EXPECT_EQ(converted(write("l.yaml", lf + "expert_model_parallel_size: 2\n"), false, 0, {2, 2})
+                .run.machine.expert_parallel_size,
+            2);
+  const std::string fms = "python -m tuning.sft_trainer --model_name_or_path m --training_data_path d.jsonl ";
+  EXPECT_EQ(converted(write("f.sh", fms + "--fast_moe 2\n"), false, 0, {2, 2}).run.machine.expert_parallel_size, 2);
+  write("plugins.yaml", "plugins:\n  training:\n    moe:\n      scattermoe:\n        ep_degree: 4\n");
+  EXPECT_EQ(converted(write("f.sh", fms + "--acceleration_framework_config_file plugins.yaml\n"), false, 0, {4, 4})
+                .run.machine.expert_parallel_size,
+            4);
+  write("plugins.yaml",
+        "plugins:\n  peft:\n    quantization:\n      bitsandbytes:\n        quant_type: nf4\n        "
+        "no_peft_model: false\n");
+  EXPECT_EQ(converted(write("f.sh", fms + "--peft_method lora --acceleration_framework_config_file plugins.yaml\n"))
+                .run.model.base_weight_dtype,
+            "nf4");
+}
+
+TEST_F(ConvertedMeaning, AConstantRateGetsNoWarmup) {
+  const RunConfig run = converted(write("a.yml", kAxolotl + "lr_scheduler: constant\n")).run;
+  EXPECT_EQ(run.schedule.warmup_ratio, 0.0);
+  EXPECT_EQ(converted(write("v1.yaml", "model: m\nmodel_class: llm\ntrain_dataset: d.jsonl\nsample_backend: hf\n"))
+                .run.schedule.warmup_ratio,
+            0.0);
+}
+
+TEST_F(ConvertedMeaning, TheLengthOfAnswersIsNotThatOfTraining) {
+  const RunConfig run = converted(write("config.yaml",
+                                        "model: {name: m, max_seq_length: 2048}\ntraining: {learning_rate: 1e-4}\n"
+                                        "lora: {r: 8}\ninference: {temperature: 0.7, max_length: 512}\n"),
+                                  true)
+                            .run;
+  EXPECT_EQ(run.data.max_length, 2048);
+}
+
+TEST_F(ConvertedMeaning, ImagesAndAudioAreRefused) {
+  EXPECT_FALSE(refused(write("a.yml", kAxolotl + "processor_type: AutoProcessor\n")).empty());
+  EXPECT_THAT(printed_, HasSubstr("images and audio are not trained"));
+}
+
+TEST_F(ConvertedMeaning, MomentsOfFourBitsHaveEightHere) {
+  EXPECT_EQ(converted(write("a.yml", kAxolotl + "optimizer: adamw_torch_4bit\n")).run.optim.name, "adamw_8bit");
+  EXPECT_THAT(printed_, HasSubstr("look at"));
+}
+
+TEST_F(ConvertedMeaning, CurriculumSamplingKeepsTheOrder) {
+  EXPECT_FALSE(converted(write("a.yml", kAxolotl + "curriculum_sampling: true\n")).run.data.shuffle);
+  EXPECT_TRUE(converted(write("a.yml", kAxolotl + "curriculum_sampling: false\n")).run.data.shuffle);
+}
+
+TEST_F(ConvertedMeaning, UnslothsAnswersBeginWithTheEmptyThoughts) {
+  const std::string script =
+      "m, t = FastLanguageModel.from_pretrained('m')\ntrainer = SFTTrainer(model=m, args=SFTConfig(max_steps=5))\n";
+  EXPECT_TRUE(converted(write("a.py", script + "trainer = train_on_responses_only(trainer, response_part='a')\n"))
+                  .run.data.learn_empty_thinking);
+  EXPECT_FALSE(converted(write("a.py", script)).run.data.learn_empty_thinking);
+}
+
+TEST_F(ConvertedMeaning, FilesOfOtherWorkNameTheVerb) {
+  const auto fix = [&](const std::string& text) -> std::string {
+    ConvertOptions options;
+    options.input = write("x.yaml", text);
+    options.output = (folder_ / "none.yaml").string();
+    testing::internal::CaptureStdout();
+    std::string found;
+    try {
+      (void)run_convert_config(options);
+    } catch (const UserError& error) {
+      found = error.fix();
+    }
+    (void)testing::internal::GetCapturedStdout();
+    return found;
+  };
+  const std::string lf = "model_name_or_path: m\ntemplate: qwen3\ntrust_remote_code: true\n";
+  EXPECT_THAT(fix(lf + "infer_backend: huggingface\n"), HasSubstr("hone chat"));
+  EXPECT_THAT(fix(lf + "adapter_name_or_path: a\nexport_dir: out\nexport_size: 5\n"), HasSubstr("hone merge"));
+  EXPECT_THAT(fix(lf + "export_dir: out\nexport_size: 5\n"), HasSubstr("hone export"));
+  EXPECT_THAT(fix("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_machines: 1\nnum_processes: 2\n"),
+              HasSubstr("hone launch"));
+}
+
+}  // namespace
+}  // namespace hone
