@@ -152,7 +152,8 @@ TEST_F(ConvertedMeaning, CurriculumSamplingKeepsTheOrder) {
 
 TEST_F(ConvertedMeaning, UnslothsAnswersBeginWithTheEmptyThoughts) {
   const std::string script =
-      "m, t = FastLanguageModel.from_pretrained('m')\ntrainer = SFTTrainer(model=m, args=SFTConfig(max_steps=5))\n";
+      "m, t = FastLanguageModel.from_pretrained('m')\n"
+      "m = FastLanguageModel.get_peft_model(m, r=8)\ntrainer = SFTTrainer(model=m, args=SFTConfig(max_steps=5))\n";
   EXPECT_TRUE(converted(write("a.py", script + "trainer = train_on_responses_only(trainer, response_part='a')\n"))
                   .run.data.learn_empty_thinking);
   EXPECT_FALSE(converted(write("a.py", script)).run.data.learn_empty_thinking);

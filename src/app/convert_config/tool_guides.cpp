@@ -120,6 +120,7 @@ lora_r: 8
 lora_alpha: 32
 lora_dropout: 0.05
 lora_target_modules: [q_proj, v_proj]
+bnb_4bit_use_double_quant: true
 )"};
 }
 
