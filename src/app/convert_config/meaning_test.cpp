@@ -11,13 +11,13 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::string kAxolotl = "base_model: m\nsequence_len: 64\nmicro_batch_size: 1\n";
+const std::string kOfAxolotl = "base_model: m\nsequence_len: 64\nmicro_batch_size: 1\n";
 
 class ConvertedMeaning : public ConvertConfig {};
 
 TEST_F(ConvertedMeaning, UnfrozenParametersFreezeEverythingElse) {
-  const RunConfig::Model model = converted(write("a.yml", kAxolotl + "unfrozen_parameters:\n  - ^lm_head.weight$\n"
-                                                                     "  - model.layers.2[0-9]+.mlp.gate\n"))
+  const RunConfig::Model model = converted(write("a.yml", kOfAxolotl + "unfrozen_parameters:\n  - ^lm_head.weight$\n"
+                                                                       "  - model.layers.2[0-9]+.mlp.gate\n"))
                                      .run.model;
   EXPECT_THAT(model.freeze_parameters, ElementsAre("*"));
   ASSERT_EQ(model.trainable_parameters.size(), 2u);
@@ -40,8 +40,9 @@ TEST_F(ConvertedMeaning, TheSameKeyMeansTheSameInARun) {
 
 TEST_F(ConvertedMeaning, ARangeOfRowsIsRefused) {
   for (const char* range : {"[:32000]", "[5:]", "[7]", "[3:9]"}) {
-    EXPECT_EQ(refused(write("a.yml", kAxolotl + "unfrozen_parameters: ['^model.embed_tokens.weight$" + range + "']\n")),
-              "1 of the settings would change what is learnt, and cannot be kept");
+    EXPECT_EQ(
+        refused(write("a.yml", kOfAxolotl + "unfrozen_parameters: ['^model.embed_tokens.weight$" + range + "']\n")),
+        "1 of the settings would change what is learnt, and cannot be kept");
     EXPECT_THAT(printed_, HasSubstr("a parameter is trained whole")) << range;
   }
 }
@@ -56,7 +57,7 @@ TEST_F(ConvertedMeaning, TheModelsSwitchOfBalanceIsTheAuxiliaryLoss) {
     EXPECT_EQ(converted(write("a.yml", on + "true\n  router_aux_loss_coef: 0.1\n")).run.model.router_aux_loss_coef,
               0.1);
   }
-  EXPECT_EQ(converted(write("a.yml", kAxolotl + "model_config: {output_router_logits: true}\n"))
+  EXPECT_EQ(converted(write("a.yml", kOfAxolotl + "model_config: {output_router_logits: true}\n"))
                 .run.model.router_aux_loss_coef,
             std::nullopt)
       << "the model's own";
@@ -65,14 +66,14 @@ TEST_F(ConvertedMeaning, TheModelsSwitchOfBalanceIsTheAuxiliaryLoss) {
 
 TEST_F(ConvertedMeaning, ParametersAloneAddNoModules) {
   const RunConfig run =
-      converted(write("a.yml", kAxolotl + "adapter: lora\nlora_target_parameters: [mlp.experts.down_proj]\n")).run;
+      converted(write("a.yml", kOfAxolotl + "adapter: lora\nlora_target_parameters: [mlp.experts.down_proj]\n")).run;
   EXPECT_TRUE(run.lora.target_modules.empty()) << text_;
   EXPECT_THAT(run.lora.target_parameters, ElementsAre("mlp.experts.down_proj"));
 }
 
 TEST_F(ConvertedMeaning, ATextOfModulesIsAnExpressionForWholeNames) {
   const auto targets = [&](const std::string& text) {
-    return converted(write("a.yml", kAxolotl + "adapter: lora\nlora_target_modules: " + text + "\n"))
+    return converted(write("a.yml", kOfAxolotl + "adapter: lora\nlora_target_modules: " + text + "\n"))
         .run.lora.target_modules;
   };
   EXPECT_THAT(targets("'model.layers.[\\d]+.(mlp|self_attn).(up|down)_proj'"),
@@ -83,8 +84,8 @@ TEST_F(ConvertedMeaning, ATextOfModulesIsAnExpressionForWholeNames) {
 
 TEST_F(ConvertedMeaning, SlicesOfSplitsAreTheFirstRowsOrAQuestion) {
   const auto entry = [&](const std::string& split) {
-    return converted(write("a.yml",
-                           kAxolotl + "datasets:\n  - {path: d.jsonl, type: chat_template, split: '" + split + "'}\n"))
+    return converted(write("a.yml", kOfAxolotl + "datasets:\n  - {path: d.jsonl, type: chat_template, split: '" +
+                                        split + "'}\n"))
         .run.data.datasets.front();
   };
   EXPECT_EQ(entry("train[:100]").samples, 100);
@@ -97,7 +98,7 @@ TEST_F(ConvertedMeaning, SlicesOfSplitsAreTheFirstRowsOrAQuestion) {
 }
 
 TEST_F(ConvertedMeaning, ExpertsAreSpreadAsTheSourceSays) {
-  EXPECT_EQ(converted(write("a.yml", kAxolotl + "expert_parallel_size: 4\n"), false, 0, {4, 4})
+  EXPECT_EQ(converted(write("a.yml", kOfAxolotl + "expert_parallel_size: 4\n"), false, 0, {4, 4})
                 .run.machine.expert_parallel_size,
             4);
   const std::string lf = "model_name_or_path: m\nstage: sft\ndataset: a\ncutoff_len: 64\nfinetuning_type: full\n";
@@ -119,7 +120,7 @@ TEST_F(ConvertedMeaning, ExpertsAreSpreadAsTheSourceSays) {
 }
 
 TEST_F(ConvertedMeaning, AConstantRateGetsNoWarmup) {
-  const RunConfig run = converted(write("a.yml", kAxolotl + "lr_scheduler: constant\n")).run;
+  const RunConfig run = converted(write("a.yml", kOfAxolotl + "lr_scheduler: constant\n")).run;
   EXPECT_EQ(run.schedule.warmup_ratio, 0.0);
   EXPECT_EQ(converted(write("v1.yaml", "model: m\nmodel_class: llm\ntrain_dataset: d.jsonl\nsample_backend: hf\n"))
                 .run.schedule.warmup_ratio,
@@ -136,18 +137,18 @@ TEST_F(ConvertedMeaning, TheLengthOfAnswersIsNotThatOfTraining) {
 }
 
 TEST_F(ConvertedMeaning, ImagesAndAudioAreRefused) {
-  EXPECT_FALSE(refused(write("a.yml", kAxolotl + "processor_type: AutoProcessor\n")).empty());
+  EXPECT_FALSE(refused(write("a.yml", kOfAxolotl + "processor_type: AutoProcessor\n")).empty());
   EXPECT_THAT(printed_, HasSubstr("images and audio are not trained"));
 }
 
 TEST_F(ConvertedMeaning, MomentsOfFourBitsHaveEightHere) {
-  EXPECT_EQ(converted(write("a.yml", kAxolotl + "optimizer: adamw_torch_4bit\n")).run.optim.name, "adamw_8bit");
+  EXPECT_EQ(converted(write("a.yml", kOfAxolotl + "optimizer: adamw_torch_4bit\n")).run.optim.name, "adamw_8bit");
   EXPECT_THAT(printed_, HasSubstr("look at"));
 }
 
 TEST_F(ConvertedMeaning, CurriculumSamplingKeepsTheOrder) {
-  EXPECT_FALSE(converted(write("a.yml", kAxolotl + "curriculum_sampling: true\n")).run.data.shuffle);
-  EXPECT_TRUE(converted(write("a.yml", kAxolotl + "curriculum_sampling: false\n")).run.data.shuffle);
+  EXPECT_FALSE(converted(write("a.yml", kOfAxolotl + "curriculum_sampling: true\n")).run.data.shuffle);
+  EXPECT_TRUE(converted(write("a.yml", kOfAxolotl + "curriculum_sampling: false\n")).run.data.shuffle);
 }
 
 TEST_F(ConvertedMeaning, UnslothsAnswersBeginWithTheEmptyThoughts) {

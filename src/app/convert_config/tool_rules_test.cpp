@@ -29,11 +29,12 @@ const std::map<std::string, std::string>& reasons() {
 }
 
 TEST(ToolRules, HideNoKeyOfHone) {
-  using Kind = ToolRule::Kind;
+  using OfRule = ToolRule::Kind;
   std::map<std::string, std::string> unused = reasons();
   for (const Tool& tool : tools()) {
     for (const ToolRule& rule : tool.rules) {
-      const bool hides = rule.kind == Kind::kNoEffect || rule.kind == Kind::kMissing || rule.kind == Kind::kRefused;
+      const bool hides =
+          rule.kind == OfRule::kNoEffect || rule.kind == OfRule::kMissing || rule.kind == OfRule::kRefused;
       const std::string name = rule.name.substr(rule.name.rfind('.') + 1);
       const KeySpec* key = hides ? find_key(schema(), "", name).key : nullptr;
       if (!key || key->status != KeyStatus::kSupported) continue;
