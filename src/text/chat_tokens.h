@@ -9,7 +9,7 @@
 
 namespace hone {
 
-/// Index of the span that contains byte `at` of the text; their number behind the last.
+/// Index of the span that contains byte `at` of the text; the number of spans if `at` is past the last one.
 size_t span_at(const RenderedChat& chat, size_t at);
 
 /// Whether the text of `token` at these bytes, which may include white space around it, is what a message says. A token

@@ -37,9 +37,9 @@ Rewrite prefixed(std::string before);
 /// pattern that must match a whole name (params/pattern.h).
 Rewrite modules_of_peft();
 
-/// Axolotl's unfrozen_parameters: regular expressions that match at the beginning of a name, in which a dot is a dot
-/// unless a + is behind it; each becomes the pattern of the same names. Throws UserError for a range of rows at the
-/// end.
+/// Axolotl's unfrozen_parameters: regular expressions that are matched at the beginning of a name, in which a dot is
+/// literal unless a + follows it. Each becomes a pattern that matches the same names. Throws UserError for an
+/// expression that ends in a range of rows.
 Rewrite patterns_of_axolotl();
 
 /// A text or a list that is not empty states `value`; null, false and nothing state nothing.

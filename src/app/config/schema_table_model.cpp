@@ -57,9 +57,9 @@ void add_model(GroupBuilder group) {
       .alias("freeze_parameters_regex", prefixed("re:"));
   group
       .key("trainable_parameters",
-           "Patterns of parameters that are trained even if freeze_parameters matches them. Axolotl's "
-           "unfrozen_parameters "
-           "also says freeze_parameters: *, and its expressions match at the beginning of a name.")
+           "Patterns of parameters that are trained even if freeze_parameters matches them. "
+           "Axolotl's unfrozen_parameters also says freeze_parameters: *, and its expressions match at the beginning "
+           "of a name.")
       .field(kModel, &Model::trainable_parameters)
       .alias("unfrozen_parameters", patterns_of_axolotl(), {{"freeze_parameters", any_means("*")}});
   group.key("tokenizer_name_or_path", "Folder of the tokenizer, where it is not the model's.")

@@ -53,17 +53,19 @@ class ConvertConfig : public testing::Test {
     return resolve_config(read_config_file(options.output), ConfigNode{}, ranks);
   }
 
-  /// The error of a conversion without accept_changes.
+  /// The error of a conversion without accept_changes; its way out is fix_.
   std::string refused(const std::string& input) {
     ConvertOptions options;
     options.input = input;
     options.output = (folder_ / "none.yaml").string();
     testing::internal::CaptureStdout();
     std::string what;
+    fix_.clear();
     try {
       (void)run_convert_config(options);
     } catch (const UserError& error) {
       what = error.message();
+      fix_ = error.fix();
       EXPECT_EQ(error.code(), ExitCode::kUserInput);
     }
     printed_ = testing::internal::GetCapturedStdout();
@@ -72,7 +74,7 @@ class ConvertConfig : public testing::Test {
   }
 
   std::filesystem::path folder_;
-  std::string printed_, text_;
+  std::string printed_, text_, fix_;
 };
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

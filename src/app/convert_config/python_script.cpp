@@ -252,7 +252,8 @@ class Reader {
       throw UserError(fmt::format("{} is not supervised fine-tuning", name), where(at),
                       "only supervised fine-tuning is in this version");
     }
-    if (kind == Call::kResponsesOnly) {  // it learns all that is behind the marker, an empty block of thoughts too
+    if (kind == Call::kResponsesOnly) {
+      // The loss covers everything after the marker, an empty block of thoughts included.
       put("assistant_only_loss", scalar("true", at));
       put("learn_empty_thinking", scalar("true", at));
     }
