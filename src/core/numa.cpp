@@ -25,8 +25,6 @@ namespace hone {
 
 namespace {
 
-/// Of the system, to which places are rounded.
-
 /// Those of the calling thread; none if the system does not say.
 cpu_set_t allowed_cores() {
   cpu_set_t allowed;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -229,20 +230,19 @@ TEST(Numa, ThreadsOfAPoolAreSpreadOverTheNodes) {
     EXPECT_EQ(pool.node_of(1) + pool.node_of(2), 1) << "as many of each";
   }
   Stream stream(Device{}, pool);
-  std::vector<size_t> cores(4);
+  std::vector<int> cores(4);
+  std::barrier all_have_a_task(4);  // else a thread without a core at the moment may get none
   stream.enqueue([&](ThreadPool& threads) {
-    threads.parallel_for(1000, [&](int64_t, int thread) {
-      cores[static_cast<size_t>(thread)] = static_cast<size_t>(cores_of_this_thread());
+    threads.parallel_for(4, [&](int64_t, int thread) {
+      cores[static_cast<size_t>(thread)] = cores_of_this_thread();
+      all_have_a_task.arrive_and_wait();
     });
   });
   stream.synchronize();
   const std::vector<NumaNode> nodes = nodes_in_use();
-  EXPECT_EQ(cores[0], nodes[0].cores.size()) << "the stream's own thread is bound, too";
-  for (int thread = 1; thread < 4; ++thread) {
-    const size_t has = cores[static_cast<size_t>(thread)];
-    if (has > 0) {
-      EXPECT_EQ(has, nodes[static_cast<size_t>(pool.node_of(thread))].cores.size());
-    }
+  for (int thread = 0; thread < 4; ++thread) {  // thread 0 is the stream's own, which is bound, too
+    const NumaNode& node = nodes[static_cast<size_t>(pool.node_of(thread))];
+    EXPECT_EQ(cores[static_cast<size_t>(thread)], static_cast<int>(node.cores.size())) << "thread " << thread;
   }
 }
 
