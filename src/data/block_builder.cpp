@@ -100,6 +100,13 @@ void BlockBuilder::add(const EncodedRow& row, const std::string& where) {
   const SampleCounts before = report_.counts;
   add_sample(row, row.sample, where);
   for (const Sample& sample : row.expanded) add_sample(row, sample, where);
+  report_.counts.offered += row.expanded_left_out;
+  if (overlength_ == Overlength::kDrop) {
+    report_.counts.too_long += row.expanded_left_out;
+  } else {
+    report_.counts.truncated += row.expanded_left_out;
+    report_.counts.unsupervised += row.expanded_left_out;
+  }
   const SampleCounts& after = report_.counts;
   if (!row.nothing_learnt.empty()) {
     report_.add_nothing_learnt({row.nothing_learnt, 1, where, row.masked_by_data});

@@ -3,55 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <iterator>
+#include <utility>
 
 #include "core/error.h"
 #include "core/json.h"
+#include "data/rewritten_turns.h"
 #include "data/text_key.h"
 #include "text/chat_tokens.h"
 #include "text/utf8.h"
 
 namespace hone {
-namespace {
-
-size_t characters_shown(const RenderedMessage& message) {
-  return message.content.rendered + message.reasoning.rendered + message.tool_calls.rendered;
-}
-
-}  // namespace
 
 HistoryRewrites history_rewrites_of(std::string_view name) {
   if (name == "expand") return HistoryRewrites::kExpand;
   if (name == "mask") return HistoryRewrites::kMask;
   if (name == "error") return HistoryRewrites::kError;
   throw UserError("history_rewrites is '" + std::string(name) + "'", "history_rewrites", "one of expand, mask, error");
-}
-
-std::vector<RewrittenTurns> rewritten_turns(const RenderedChat& whole, const std::vector<size_t>& learnt,
-                                            const std::function<RenderedChat(size_t)>& render) {
-  // By the index of a rewritten message: the characters shown of each message where the rendering ends with it.
-  std::map<size_t, std::vector<size_t>> own;
-  for (const size_t message : learnt) {
-    if (whole.messages[message].shown_whole() || message + 1 == whole.messages.size()) continue;
-    const RenderedChat ending = render(message + 1);
-    if (characters_shown(ending.messages[message]) <= characters_shown(whole.messages[message])) continue;
-    std::vector<size_t>& shown = own[message];
-    for (const RenderedMessage& earlier : ending.messages) shown.push_back(characters_shown(earlier));
-  }
-  std::vector<RewrittenTurns> result;
-  while (!own.empty()) {
-    // The rendering that ends with the last one may contain earlier ones too: thinking between tool calls stays until
-    // the end of the turn.
-    const auto& [last, ending] = *own.rbegin();
-    RewrittenTurns turns{last + 1, {}};
-    for (const auto& [message, alone] : own) {
-      if (ending[message] >= alone[message]) turns.messages.push_back(message);
-    }
-    for (const size_t message : turns.messages) own.erase(message);
-    result.push_back(std::move(turns));
-  }
-  std::reverse(result.begin(), result.end());
-  return result;
 }
 
 namespace {
@@ -145,10 +113,10 @@ uint64_t key_of(const RenderedChat& chat) {
   return key.value();
 }
 
-[[noreturn]] void refuse_rewritten(const RewrittenTurns& turns, const std::string& where) {
+[[noreturn]] void refuse_rewritten(size_t message, const std::string& where) {
   throw UserError(fmt::format("the template renders messages[{}] differently once more messages follow (for example "
                               "without its thinking)",
-                              turns.messages.front()),
+                              message),
                   where, "history_rewrites: expand trains on it in a separate sample, mask does not train on it");
 }
 
@@ -159,6 +127,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& o
       train_on_(options.train_on),
       split_special_tokens_(options.split_special_tokens),
       history_rewrites_(options.history_rewrites),
+      longest_sample_(options.longest_sample),
       variables_(special_token_variables(tokenizer)),
       mask_(mask_options(tokenizer, options.train_on)) {
   mask_.learn_empty_thinking = options.learn_empty_thinking;
@@ -273,10 +242,7 @@ std::string ChatEncoder::control_tokens_in(const RenderedChat& chat, const Encod
   return {};
 }
 
-Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts,
-                           std::string* control_tokens) const {
-  Encoding encoding = encode_chat(tokenizer_, chat, split_special_tokens_);
-  if (control_tokens && !split_special_tokens_) *control_tokens = control_tokens_in(chat, encoding);
+Sample ChatEncoder::masked(Encoding encoding, const std::vector<WeightedRange>& parts) {
   Sample sample;
   sample.labels.assign(encoding.ids.size(), kIgnoredLabel);
   std::vector<float> weights(encoding.ids.size(), 1.0f);
@@ -298,7 +264,7 @@ Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedR
 /// Counts the supervised answers, and those of them whose prompt at inference differs.
 void ChatEncoder::compare_prompts(const Conversation& conversation, const RenderedChat& chat,
                                   const std::vector<SupervisedRange>& ranges, const std::vector<float>& weights,
-                                  const std::string& where, PromptChecks& checks, EncodedRow& row) const {
+                                  const std::string& where, PromptChecks& checks) const {
   constexpr size_t kMostRendered = 64;
   if (train_on_ == TrainOn::kAll) return;
   int last = -1;
@@ -314,7 +280,7 @@ void ChatEncoder::compare_prompts(const Conversation& conversation, const Render
     // Of an answer in several parts only the first follows a prompt.
     if (message == last || weights[static_cast<size_t>(message)] == 0) continue;
     last = message;
-    ++row.answers;
+    ++checks.answers;
     const auto index = static_cast<size_t>(message);
     if (checks.rendered < kMostRendered) {
       checks.last = prompts_.compare(template_for(conversation, where), chat, index, range.begin, [&] {
@@ -322,13 +288,13 @@ void ChatEncoder::compare_prompts(const Conversation& conversation, const Render
         return input_of(conversation, index);
       });
     }
-    if (checks.last) row.prompt_differences.push_back(*checks.last);
+    if (checks.last) checks.differences.push_back(*checks.last);
   }
 }
 
-Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
-                             const std::string& where, PromptChecks& checks, EncodedRow& row) const {
-  const RenderedChat chat = render(conversation, turns.end, where);
+Sample ChatEncoder::expanded(const Conversation& conversation, const RenderedChat& chat,
+                             const std::vector<size_t>& messages, size_t completion_begin, const std::string& where,
+                             PromptChecks& checks) const {
   std::vector<SupervisedRange> ranges;
   for (const SupervisedRange& range : ranges_of(chat, conversation, completion_begin)) {
     if (range.message_index >= 0) {
@@ -341,38 +307,83 @@ Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTu
     for (const SupervisedRange& answer : supervised_ranges(chat, answers)) ranges.push_back(answer);
   }
   std::vector<float> weights(conversation.weights.size(), 0.0f);
-  for (const size_t message : turns.messages) weights[message] = conversation.weights[message];
-  compare_prompts(conversation, chat, ranges, weights, where, checks, row);
-  return masked(chat, weighted(chat, ranges, conversation, weights));
+  for (const size_t message : messages) weights[message] = conversation.weights[message];
+  compare_prompts(conversation, chat, ranges, weights, where, checks);
+  return masked(encode_chat(tokenizer_, chat, split_special_tokens_), weighted(chat, ranges, conversation, weights));
+}
+
+/// `learnt` without the answers that begin behind the longest sample: those of them that may be rewritten.
+std::vector<size_t> ChatEncoder::take_late(std::vector<size_t>& learnt, const RenderedChat& chat,
+                                           const Encoding& encoding) const {
+  if (!longest_sample_ || encoding.ids.size() <= *longest_sample_) return {};
+  const size_t end = encoding.offsets[*longest_sample_].begin;
+  std::vector<size_t> begins(chat.messages.size(), 0);  // of what a message says; 0: nothing
+  for (const Span& span : chat.spans) {
+    const bool says =
+        span.kind == SpanKind::kContent || span.kind == SpanKind::kReasoning || span.kind == SpanKind::kToolCall;
+    size_t& begin = begins[static_cast<size_t>(std::max(span.message_index, 0))];
+    if (says && begin == 0) begin = span.begin;
+  }
+  const auto late = std::ranges::stable_partition(learnt, [&](size_t message) { return begins[message] < end; });
+  std::vector<size_t> result;
+  for (const size_t message : late) {
+    if (!chat.messages[message].shown_whole() && message + 1 < chat.messages.size()) result.push_back(message);
+  }
+  learnt.erase(late.begin(), late.end());
+  return result;
+}
+
+ChatEncoder::Rewritten ChatEncoder::rewritten_answers(const Conversation& conversation, const RenderedChat& chat,
+                                                      const Encoding& encoding, std::vector<size_t> learnt,
+                                                      size_t completion_begin, const std::string& where) const {
+  Rewritten result;
+  if (train_on_ == TrainOn::kAll) return result;
+  const auto render_first = [&](size_t count) { return render(conversation, count, where); };
+  const std::vector<size_t> late = take_late(learnt, chat, encoding);
+  for_rewritten_turns(chat, learnt, render_first, [&](const RenderedChat& ending, const std::vector<size_t>& messages) {
+    result.messages.insert(result.messages.end(), messages.begin(), messages.end());
+    if (history_rewrites_ != HistoryRewrites::kExpand) return;
+    Sample sample = expanded(conversation, ending, messages, completion_begin, where, result.checks);
+    if (sample.supervised() > 0) result.samples.push_back(std::move(sample));
+  });
+  std::ranges::reverse(result.samples);
+  // Of the late ones, the first speaks for all: a template treats them alike.
+  if (late.empty()) return result;
+  for_rewritten_turns(chat, {late.front()}, render_first, [&](const RenderedChat&, const std::vector<size_t>&) {
+    result.messages.insert(result.messages.end(), late.begin(), late.end());
+    if (history_rewrites_ == HistoryRewrites::kExpand) result.left_out = static_cast<int64_t>(late.size());
+  });
+  return result;
 }
 
 EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::string& where) const {
   const RenderedChat chat = render(conversation, conversation.messages.size(), where);
+  Encoding encoding = encode_chat(tokenizer_, chat, split_special_tokens_);
   const size_t completion_begin = conversation.completion_begin.value_or(behind_last_question(chat));
   const std::vector<size_t> learnt = learnt_messages(chat, conversation);
-  std::vector<RewrittenTurns> rewritten;
-  if (train_on_ != TrainOn::kAll) {
-    rewritten = rewritten_turns(chat, learnt, [&](size_t count) { return render(conversation, count, where); });
-  }
+  Rewritten rewritten = rewritten_answers(conversation, chat, encoding, learnt, completion_begin, where);
   std::vector<float> weights = conversation.weights;
   std::vector<bool> is_rewritten(weights.size(), false);
-  for (const RewrittenTurns& turns : rewritten) {
-    if (history_rewrites_ == HistoryRewrites::kError) refuse_rewritten(turns, where);
-    for (const size_t message : turns.messages) {
-      weights[message] = 0;
-      is_rewritten[message] = true;
-    }
+  for (const size_t message : rewritten.messages) {
+    weights[message] = 0;
+    is_rewritten[message] = true;
   }
 
   EncodedRow row;
-  row.history_rewritten = !rewritten.empty();
+  row.history_rewritten = !rewritten.messages.empty();
+  if (row.history_rewritten && history_rewrites_ == HistoryRewrites::kError)
+    refuse_rewritten(std::ranges::min(rewritten.messages), where);
   const std::vector<SupervisedRange> ranges = ranges_of(chat, conversation, completion_begin);
   const std::vector<WeightedRange> parts = weighted(chat, ranges, conversation, weights);
-  row.sample = masked(chat, parts, &row.control_tokens);
+  if (!split_special_tokens_) row.control_tokens = control_tokens_in(chat, encoding);
+  row.sample = masked(std::move(encoding), parts);
   row.text_key = key_of(chat);
   row.not_rendered = not_rendered(chat, learnt, is_rewritten);
   PromptChecks checks;
-  compare_prompts(conversation, chat, ranges, weights, where, checks, row);
+  compare_prompts(conversation, chat, ranges, weights, where, checks);
+  row.answers = checks.answers + rewritten.checks.answers;
+  row.prompt_differences = std::move(checks.differences);
+  std::ranges::move(rewritten.checks.differences, std::back_inserter(row.prompt_differences));
   for (const SupervisedRange& range : ranges) {
     if (range.message_index < 0) continue;
     const auto message = static_cast<size_t>(range.message_index);
@@ -383,24 +394,21 @@ EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::stri
   row.doubled_bos = begins_with_two_bos(row.sample.input_ids, tokenizer_.special_tokens());
   row.other_roles_ask =
       conversation.other_roles_ask && (train_on_ == TrainOn::kAssistant || train_on_ == TrainOn::kLast);
-  if (history_rewrites_ == HistoryRewrites::kExpand) {
-    for (const RewrittenTurns& turns : rewritten) {
-      Sample sample = expanded(conversation, turns, completion_begin, where, checks, row);
-      if (sample.supervised() > 0) row.expanded.push_back(std::move(sample));
-    }
-  }
+  row.expanded = std::move(rewritten.samples);
+  row.expanded_left_out = rewritten.left_out;
   if (row.sample.supervised() > 0) return row;
   if (!row.expanded.empty()) {
     row.sample = std::move(row.expanded.back());
     row.expanded.pop_back();
     return row;
   }
+  if (row.expanded_left_out > 0) return row;
   row.masked_by_data =
-      rewritten.empty() && !parts.empty() &&
+      !row.history_rewritten && !parts.empty() &&
       std::all_of(parts.begin(), parts.end(), [](const WeightedRange& range) { return range.weight == 0; });
-  row.nothing_learnt = rewritten.empty() ? why_nothing_is_learnt(chat, row.masked_by_data)
-                                         : "the template renders every supervised answer differently "
-                                           "once more messages follow (history_rewrites: mask)";
+  row.nothing_learnt = row.history_rewritten ? "the template renders every supervised answer differently "
+                                               "once more messages follow (history_rewrites: mask)"
+                                             : why_nothing_is_learnt(chat, row.masked_by_data);
   return row;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,10 +19,7 @@
 
 namespace hone {
 
-// Rewritten answers: a chat template may render an answer differently once more messages follow; most drop the thinking
-// of earlier turns.
-
-/// The policy for rewritten answers.
+/// The policy for rewritten answers (data/rewritten_turns.h).
 enum class HistoryRewrites {
   kExpand,  ///< each is trained on in a sample that ends with it, as the model writes it
   kMask,    ///< they are not trained on
@@ -32,22 +29,12 @@ enum class HistoryRewrites {
 /// Parses "expand", "mask" or "error"; throws UserError for anything else.
 HistoryRewrites history_rewrites_of(std::string_view name);
 
-/// Answers that are complete in the rendering of messages [0, end).
-struct RewrittenTurns {
-  size_t end = 0;
-  std::vector<size_t> messages;  ///< ascending
-};
-
-/// Returns those of the messages `learnt` (ascending) of which `whole`, the rendering of all messages, contains fewer
-/// characters than the rendering that ends with them. Groups them by the fewest renderings that contain them all,
-/// ascending. `render` renders the first n messages. Characters that the template never renders do not count, nor does
-/// template text that is added or removed around an answer (empty think blocks).
-std::vector<RewrittenTurns> rewritten_turns(const RenderedChat& whole, const std::vector<size_t>& learnt,
-                                            const std::function<RenderedChat(size_t)>& render);
-
 struct ChatEncoderOptions {
   TrainOn train_on = TrainOn::kAssistant;
   HistoryRewrites history_rewrites = HistoryRewrites::kExpand;
+  /// Where longer samples are dropped, or cut behind this many tokens: rewritten answers that begin later in the whole
+  /// conversation get no sample of their own, and are counted. The time of a row then grows with its length.
+  std::optional<size_t> longest_sample = {};
   /// The Jinja source of the template; empty: the tokenizer's own.
   std::string chat_template = {};
   /// The file of the template, for errors.
@@ -85,11 +72,22 @@ class ChatEncoder {
     float weight;
   };
 
-  /// The comparisons of one row. Each renders the messages before an answer: after some of them, answers count as the
-  /// last one that was compared, so that the time of a row grows with its length.
+  /// The comparisons of supervised answers with the prompt at inference. Each renders the messages before an answer:
+  /// after some of them, answers count as the last one that was compared, so that the time of a row grows with its
+  /// length.
   struct PromptChecks {
     size_t rendered = 0;
     std::optional<PromptDifference> last = {};
+    int64_t answers = 0;
+    std::vector<PromptDifference> differences = {};
+  };
+
+  /// The rewritten answers of a conversation.
+  struct Rewritten {
+    std::vector<size_t> messages = {};
+    std::vector<Sample> samples = {};  ///< that end with them, if they are expanded
+    PromptChecks checks = {};          ///< of these samples
+    int64_t left_out = 0;              ///< answers without one: ChatEncoderOptions::longest_sample
   };
 
   const ChatTemplate& template_for(const Conversation& conversation, const std::string& where) const;
@@ -101,13 +99,15 @@ class ChatEncoder {
                                          size_t completion_begin) const;
   static std::vector<WeightedRange> weighted(const RenderedChat& chat, const std::vector<SupervisedRange>& ranges,
                                              const Conversation& conversation, const std::vector<float>& weights);
-  Sample masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts,
-                std::string* control_tokens = nullptr) const;
-  Sample expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
-                  const std::string& where, PromptChecks& checks, EncodedRow& row) const;
+  static Sample masked(Encoding encoding, const std::vector<WeightedRange>& parts);
+  Sample expanded(const Conversation& conversation, const RenderedChat& chat, const std::vector<size_t>& messages,
+                  size_t completion_begin, const std::string& where, PromptChecks& checks) const;
+  std::vector<size_t> take_late(std::vector<size_t>& learnt, const RenderedChat& chat, const Encoding& encoding) const;
+  Rewritten rewritten_answers(const Conversation& conversation, const RenderedChat& chat, const Encoding& encoding,
+                              std::vector<size_t> learnt, size_t completion_begin, const std::string& where) const;
   void compare_prompts(const Conversation& conversation, const RenderedChat& chat,
                        const std::vector<SupervisedRange>& ranges, const std::vector<float>& weights,
-                       const std::string& where, PromptChecks& checks, EncodedRow& row) const;
+                       const std::string& where, PromptChecks& checks) const;
   std::string control_tokens_in(const RenderedChat& chat, const Encoding& encoding) const;
 
   const Tokenizer& tokenizer_;
@@ -115,6 +115,7 @@ class ChatEncoder {
   bool split_special_tokens_;
   std::vector<int32_t> control_ids_;  // special tokens without think tags, ascending
   HistoryRewrites history_rewrites_;
+  std::optional<size_t> longest_sample_;
   JsonObject variables_;
   MaskOptions mask_;
   std::optional<ChatTemplate> template_, tool_template_;

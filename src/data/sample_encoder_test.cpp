@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <ctime>
 
+#include "data/block_builder.h"
 #include "data/chat_encoder.h"
 #include "data/data_testing.h"
 #include "data/message_reader.h"
@@ -538,6 +540,65 @@ TEST(RewrittenTurns, OfACompletionAreLearntOnceToo) {
   ASSERT_EQ(row.expanded.size(), 1u);
   EXPECT_EQ(learnt(row.expanded[0]), "<think>\nt1\n</think>\n\na1<|im_end|>");
   EXPECT_THAT(learnt(row.sample), AllOf(HasSubstr("q2"), HasSubstr("t2"), Not(HasSubstr("a1"))));
+}
+
+/// `turns` questions with answers that have thoughts.
+std::string long_chat(int turns) {
+  Json row = {{"messages", Json::array()}};
+  for (int i = 0; i < turns; ++i) {
+    row["messages"].push_back({{"role", "user"}, {"content", fmt::format("question {}", i)}});
+    row["messages"].push_back(
+        {{"role", "assistant"}, {"content", fmt::format("answer {}", i)}, {"reasoning_content", "so"}});
+  }
+  return row.dump();
+}
+
+TEST(RewrittenTurns, ThatBeginBehindTheLongestSampleAreCountedAndNotMade) {
+  const std::string chat = long_chat(40);
+  const EncodedRow all = encoded_thoughts(chat, {});
+  const size_t longest = all.sample.input_ids.size() / 3;
+  const EncodedRow row = encoded_thoughts(chat, {.longest_sample = longest});
+  ASSERT_EQ(all.expanded.size(), 39u);
+  EXPECT_EQ(all.expanded_left_out, 0);
+  EXPECT_EQ(row.expanded.size() + static_cast<size_t>(row.expanded_left_out), 39u);
+  for (size_t i = 0; i < all.expanded.size(); ++i) {
+    if (i < row.expanded.size()) {
+      EXPECT_EQ(row.expanded[i].input_ids, all.expanded[i].input_ids);
+      EXPECT_EQ(row.expanded[i].labels, all.expanded[i].labels);
+    } else {
+      EXPECT_GT(all.expanded[i].input_ids.size(), longest) << "none that fits is left out";
+    }
+  }
+  EXPECT_EQ(row.sample.labels, all.sample.labels) << "they are not learnt without their thoughts";
+
+  const EncodedRow masked =
+      encoded_thoughts(chat, {.history_rewrites = HistoryRewrites::kMask, .longest_sample = longest});
+  EXPECT_EQ(masked.sample.labels, all.sample.labels);
+  EXPECT_EQ(masked.expanded_left_out, 0);
+  EXPECT_THAT(refusal([&] {
+                encoded_thoughts(chat, {.history_rewrites = HistoryRewrites::kError, .longest_sample = longest});
+              }),
+              HasSubstr("messages[1]"));
+}
+
+TEST(RewrittenTurns, ThatAreNotMadeCountAsTooLongOrCut) {
+  const EncodedRow row = encoded_thoughts(long_chat(40), {.longest_sample = 100});
+  ASSERT_GT(row.expanded_left_out, 0);
+  for (const Overlength overlength : {Overlength::kDrop, Overlength::kTruncateRight}) {
+    BlockBuilder builder(100, overlength);
+    builder.add(row, "d.jsonl:7");
+    const SampleCounts counts = builder.take().report.counts;
+    EXPECT_EQ(counts.offered, 40);
+    EXPECT_EQ(counts.kept + counts.too_long + counts.unsupervised, 40);
+    EXPECT_EQ(counts.too_long > 0, overlength == Overlength::kDrop);
+  }
+}
+
+TEST(RewrittenTurns, AreAsManyInALongerChatWhereNoMoreFit) {
+  const auto samples = [](int turns) {
+    return encoded_thoughts(long_chat(turns), {.longest_sample = 200}).expanded.size();
+  };
+  EXPECT_EQ(samples(50), samples(400)) << "each is a rendering";
 }
 
 TEST(RewrittenTurns, WhenAllAreMaskedTheRowSaysWhy) {

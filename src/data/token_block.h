@@ -39,7 +39,8 @@ struct SampleCounts {
   int64_t offered = 0, kept = 0, truncated = 0, split = 0;
   int64_t too_long = 0;      ///< dropped because of their length
   int64_t unsupervised = 0;  ///< dropped because they have no supervised tokens
-  int64_t tokens = 0, supervised = 0, dropped_tokens = 0;
+  int64_t tokens = 0, supervised = 0;
+  int64_t dropped_tokens = 0;  ///< without those of samples that were not made (EncodedRow::expanded_left_out)
 
   SampleCounts& operator+=(const SampleCounts& other);
   bool operator==(const SampleCounts&) const = default;
@@ -123,6 +124,8 @@ struct EncodedRow {
   Sample sample;
   /// Additional samples of the row: rewritten answers (history_rewrites: expand).
   std::vector<Sample> expanded = {};
+  /// Further ones, which would be too long to learn from and were not made.
+  int64_t expanded_left_out = 0;
   SampleOrigin origin = {};
   uint64_t text_key = 0;                         ///< of its text (data/text_key.h)
   std::vector<std::string> unused_columns = {};  ///< columns of the data that are not read

@@ -275,6 +275,8 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
   options.overlength = overlength_of(data.overlength);
   options.chat.train_on = train_on_of(data.train_on);
   options.chat.history_rewrites = history_rewrites_of(data.history_rewrites);
+  if (options.overlength != Overlength::kSplit && options.overlength != Overlength::kTruncateLeft)
+    options.chat.longest_sample = static_cast<size_t>(options.max_length);
   options.chat.chat_template = data.chat_template;
   if (!data.chat_template_file.empty()) {
     options.chat.chat_template = read_file(data.chat_template_file, "chat_template_file");

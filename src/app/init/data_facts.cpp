@@ -33,6 +33,9 @@ std::string switch_of(const Tokenizer& tokenizer) {
   return thinking_switch(chat_template, special_token_variables(tokenizer)).value_or("");
 }
 
+/// In tokens, of samples of rewritten answers: later ones would make the time of a long chat grow with its square.
+constexpr size_t kLongestMeasured = 8192;
+
 /// Lengths of rows at even distances, which double when the list is full.
 class SpacedLengths {
  public:
@@ -112,7 +115,7 @@ DataFacts look_at_data(const std::filesystem::path& directory, const std::string
   SpacedLengths lengths;
   int64_t texts = 0;
   try {
-    const SampleEncoder encoder(tokenizer ? &*tokenizer : nullptr, {}, vocab_size);
+    const SampleEncoder encoder(tokenizer ? &*tokenizer : nullptr, {.longest_sample = kLongestMeasured}, vocab_size);
     DatasetReader reader(entry);
     for (DatasetRow row; reader.next(row); ++facts.rows) {
       FormattedRow formatted = read_row(row, entry.mapping);
