@@ -92,22 +92,31 @@ def scattermoe_mixtral(mesh, rank):
     save({"module." + name: value for name, value in state.items()}, rank)
 
 
-def fsdp2_lora(mesh, rank):
+def lora(base, mesh, rank, **targets):
     """A PEFT model sharded by FSDP2, base and adapter."""
-    base = mixtral()
     save_pretrained(base, "model", rank)
-    model = get_peft_model(base, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"]))
+    model = get_peft_model(base, LoraConfig(r=2, lora_alpha=4, **targets))
     tune(model, "lora_")
     save_pretrained(model, "tuned", rank)
     fully_shard(model, mesh=mesh)
     save(get_model_state_dict(model), rank)
 
 
+def fsdp2_lora(mesh, rank):
+    lora(mixtral(), mesh, rank, target_modules=["q_proj", "v_proj"])
+
+
+def fsdp2_lora_experts(mesh, rank):
+    """Adapters of a router and of all experts of a layer at once, which PEFT has by target_parameters alone."""
+    lora(qwen3_moe(), mesh, rank, target_modules=["q_proj"],
+         target_parameters=["mlp.gate.weight", "experts.gate_up_proj", "experts.down_proj"])
+
+
 def work(rank, root):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     mesh = init_device_mesh("cpu", (RANKS,))
-    for case in (fsdp2_qwen3_moe, scattermoe_mixtral, fsdp2_lora):
+    for case in (fsdp2_qwen3_moe, scattermoe_mixtral, fsdp2_lora, fsdp2_lora_experts):
         folder = os.path.join(root, case.__name__)
         os.makedirs(folder, exist_ok=True)
         os.chdir(folder)  # relative paths, so that the metadata do not name this machine's folders
@@ -120,4 +129,5 @@ if __name__ == "__main__":
     out = os.path.abspath(sys.argv[1])
     shutil.rmtree(out, ignore_errors=True)
     mp.spawn(work, args=(out,), nprocs=RANKS)
-    os.remove(os.path.join(out, "fsdp2_lora/tuned/README.md"))
+    for case in ("fsdp2_lora", "fsdp2_lora_experts"):
+        os.remove(os.path.join(out, case, "tuned/README.md"))

@@ -9,6 +9,7 @@
 #include "app/inspect/inspect.h"
 #include "app/model_source.h"
 #include "core/error.h"
+#include "models/hf_config.h"
 
 namespace hone {
 namespace {
@@ -55,6 +56,43 @@ class ModelSources : public testing::Test {
   fs::path folder_;
   const std::string tiny_ = (folder_ / "models/tiny").string();
 };
+
+/// A cache of the hub with the model org/tiny: its files are links to blobs, as the hub's programs make it.
+class CachedModels : public ModelSources {
+ protected:
+  CachedModels() {
+    fs::create_directories(model_ / "refs");
+    fs::create_directories(model_ / "blobs");
+    fs::create_directories(model_ / "snapshots" / kCommit);
+    fs::rename(tiny_ + "/config.json", model_ / "blobs/1234");
+    fs::create_symlink("../../blobs/1234", model_ / "snapshots" / kCommit / "config.json");
+    refer_to(kCommit);
+    setenv("HF_HUB_CACHE", (folder_ / "hub").c_str(), 1);
+  }
+  ~CachedModels() override { unsetenv("HF_HUB_CACHE"); }
+  void refer_to(const std::string& text) const { std::ofstream(model_ / "refs/main", std::ios::trunc) << text; }
+
+  static constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
+  const fs::path model_ = folder_ / "hub/models--org--tiny";
+};
+
+TEST_F(CachedModels, AreReadThroughTheirLinks) {
+  const fs::path snapshot = resolve_model_path("org/tiny");
+  EXPECT_EQ(snapshot, model_ / "snapshots" / kCommit);
+  EXPECT_EQ(HfConfig::read(snapshot).string_or("model_type", ""), "qwen3_moe");
+  fs::create_directory_symlink(snapshot, folder_ / "link");
+  EXPECT_EQ(HfConfig::read(resolve_model_path((folder_ / "link").string())).string_or("model_type", ""), "qwen3_moe");
+}
+
+TEST_F(CachedModels, ARefLeadsNowhereElse) {
+  fs::create_directories(folder_ / "elsewhere");
+  fs::copy_file(model_ / "blobs/1234", folder_ / "elsewhere/config.json");
+  for (const std::string& ref : {std::string("../../../elsewhere"), (folder_ / "elsewhere").string(), std::string(".."),
+                                 std::string("."), std::string(), std::string("not-here")}) {
+    refer_to(ref);
+    EXPECT_THAT(resolve_error("org/tiny"), HasSubstr("neither a folder nor in the local Hugging Face cache")) << ref;
+  }
+}
 
 TEST_F(ModelSources, AreFoldersFilesAndNames) {
   EXPECT_FALSE(find_model(tiny_).has_weights);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <set>
 #include <vector>
 
 #include "app/inference_model.h"
@@ -98,12 +97,9 @@ void convert_sharded_adapter(const WeightConversionOptions& options, const Shard
   // Throws with the name of a tensor that the model does not have.
   model.set_trainable(TrainableOptions::nothing(output));
   if (written_by_run) return;
-  std::set<std::string> modules;
-  for (const Parameter& parameter : model.store().all()) {
-    for (const auto& attached : parameter.adapters()) modules.insert(attached->place().target);
-  }
-  (*config)["target_modules"] = modules;
-  write_text_file(output / "adapter_config.json", config->dump(2) + "\n");
+  // What has adapters is known only now, and where PEFT names it: a router's and fused experts' are target_parameters.
+  write_adapter_config(output, model.store(),
+                       {.lora = *model.lora(), .layout = AdapterLayout::kAsTrained, .base_model = options.model});
 }
 
 AdapterLayout parse_layout(const std::string& name) {
@@ -184,7 +180,8 @@ int run_convert(const WeightConversionOptions& options) {
     adapter ? convert_sharded_adapter(options, checkpoint, model, temporary)
             : convert_sharded_model(options, checkpoint, model, temporary, checksums);
   });
-  print_text(fmt::format("{}: {} of {} tensors written\n", output.string(), adapter ? "an adapter" : "a model",
+  print_text(fmt::format("{}: {} written, from {} tensors in shards\n", output.string(),
+                         adapter ? "an adapter" : "a model",
                          with_commas(static_cast<int64_t>(checkpoint.tensors().size()))));
   return 0;
 }

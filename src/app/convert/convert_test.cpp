@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "app/merge/merge.h"
 #include "core/error.h"
@@ -106,19 +107,32 @@ TEST_F(WeightConversion, TheDtypeCanBeChosen) {
 }
 
 TEST_F(WeightConversion, LoraWeightsBecomeTheAdapterThatPeftWrites) {
-  WeightConversionOptions lora = options("fsdp2_lora");
-  EXPECT_THAT(problem(lora), HasSubstr("their scaling is not known"));
-  lora.lora_alpha = 4;
-  ASSERT_EQ(run_convert(lora), 0);
-  const SafetensorsFile written(folder_ / "out/adapter_model.safetensors");
-  const SafetensorsFile expected(kCases / "fsdp2_lora/tuned/adapter_model.safetensors");
-  ASSERT_EQ(written.entries().size(), expected.entries().size());
-  for (const SafetensorsEntry& entry : expected.entries()) {
-    EXPECT_EQ(written.read_floats(entry.name), expected.read_floats(entry.name)) << entry.name;
+  // The second has adapters of a router and of fused experts, which PEFT names by target_parameters alone.
+  for (const char* name : {"fsdp2_lora", "fsdp2_lora_experts"}) {
+    WeightConversionOptions lora = options(name);
+    lora.force = true;
+    EXPECT_THAT(problem(lora), HasSubstr("their scaling is not known"));
+    lora.lora_alpha = 4;
+    ASSERT_EQ(run_convert(lora), 0);
+    const SafetensorsFile written(folder_ / "out/adapter_model.safetensors");
+    const SafetensorsFile expected(kCases / name / "tuned/adapter_model.safetensors");
+    ASSERT_EQ(written.entries().size(), expected.entries().size());
+    for (const SafetensorsEntry& entry : expected.entries()) {
+      EXPECT_EQ(written.read_floats(entry.name), expected.read_floats(entry.name)) << entry.name;
+    }
+    const Json config = this->config("adapter_config.json");
+    std::ifstream file(kCases / name / "tuned/adapter_config.json");
+    const Json peft = Json::parse(file);
+    const auto same_names = [&](const char* key) {
+      const auto names = [&](const Json& of) {
+        return of.value(key, Json()).is_null() ? std::set<std::string>() : of[key].get<std::set<std::string>>();
+      };
+      EXPECT_EQ(names(config), names(peft)) << name << ", " << key;
+    };
+    for (const char* key : {"target_modules", "target_parameters", "modules_to_save"}) same_names(key);
+    for (const char* key : {"r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern"})
+      EXPECT_EQ(config[key], peft[key]) << name << ", " << key;
   }
-  EXPECT_EQ(config("adapter_config.json")["r"], 2);
-  EXPECT_EQ(config("adapter_config.json")["lora_alpha"], 4.0);
-  EXPECT_EQ(config("adapter_config.json")["target_modules"], (Json{"q_proj", "v_proj"}));
 }
 
 TEST_F(WeightConversion, TheRunsAdapterConfigIsKept) {
