@@ -34,6 +34,8 @@ CLASSES = {
     "Glm4MoeForCausalLM": "Glm4MoeConfig",
     "GptOssForCausalLM": "GptOssConfig",
     "Qwen3ForCausalLM": "Qwen3Config",
+    "Qwen2ForCausalLM": "Qwen2Config",
+    "MistralForCausalLM": "MistralConfig",
     "LlamaForCausalLM": "LlamaConfig",
 }
 

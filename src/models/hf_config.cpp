@@ -168,6 +168,17 @@ bool HfConfig::layer_uses_window(int64_t layer, bool fallback) const {
   return false;
 }
 
+void HfConfig::read_late_windows(DecoderConfig& config) const {
+  const int64_t window = boolean_or("use_sliding_window", false) ? sliding_window_or(4096) : 0;
+  const int64_t first_window_layer = integer_or("max_window_layers", 28);
+  for (int64_t i = 0; i < static_cast<int64_t>(config.layers.size()); ++i) {
+    if (window == 0 && layer_uses_window(i, false)) {
+      refuse("layer_types has sliding_attention, but use_sliding_window or sliding_window says that there is none");
+    }
+    config.layers[static_cast<size_t>(i)].sliding_window = layer_uses_window(i, i >= first_window_layer) ? window : 0;
+  }
+}
+
 namespace {
 
 /// The scaling in `rope_parameters`, whose defaults are those of the type; `rope` checks the types of its fields.

@@ -74,6 +74,10 @@ class HfConfig {
     return is_null("sliding_window") ? 0 : integer_or("sliding_window", fallback);
   }
 
+  /// Reads the windows of Qwen's dense models: with use_sliding_window, layers from max_window_layers on have one, or
+  /// those that layer_types names. UserError where layer_types names one and the rest says that there is none.
+  void read_late_windows(DecoderConfig& config) const;
+
   /// Reads rope_theta and the scaling from `rope_scaling` or `rope_parameters`, and what these leave out from the
   /// fields beside them. UserError where both are there and differ: programs choose differently between them.
   void read_rope(DecoderConfig& config, const ClassDefaults& defaults) const;
