@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file_bytes.h"
 #include "data/byte_reader.h"
+#include "data/split_slice.h"
 
 namespace hone {
 
@@ -208,9 +209,9 @@ DatasetFiles find_files(const std::string& path, const std::string& split) {
   if (!fs::exists(status)) {
     throw UserError("there is no such file or folder", path, instead_of(path));
   }
-  if (split.find_first_of("[:%/") != std::string::npos) {
+  if (split.find_first_of(":%/+") != std::string::npos) {
     throw UserError(fmt::format("the split '{}' is not a name", split), path,
-                    "write only the name of a split; samples: N reads its first N rows");
+                    "write the name of one split; train[:100] reads its first 100 rows");
   }
   if (fs::is_directory(status)) return split.empty() ? whole_folder(path) : split_anywhere(path, split);
   if (kind_of_file(path) == FileKind::kOther) refuse_other_kinds(path);
@@ -225,7 +226,7 @@ DatasetFiles find_files(const std::string& path, const std::string& split) {
 }  // namespace
 
 DatasetFiles files_of_dataset(const std::string& path, const std::string& split) {
-  DatasetFiles found = find_files(path, split);
+  DatasetFiles found = find_files(path, parse_split(split).name);
   for (const std::string& file : found.files) require_regular_file(file);
   return found;
 }

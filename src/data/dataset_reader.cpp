@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -19,6 +20,7 @@ namespace hone {
 namespace {
 
 constexpr int64_t kDetectionRows = 8;
+constexpr int64_t kAllRows = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
@@ -50,7 +52,8 @@ std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles
   return std::make_unique<JsonlReader>(file, options);
 }
 
-DatasetReader::DatasetReader(const DatasetEntry& entry, TokenCounter count_tokens) : entry_(entry) {
+DatasetReader::DatasetReader(const DatasetEntry& entry, TokenCounter count_tokens)
+    : entry_(entry), most_(entry.samples.value_or(kAllRows)) {
   if (entry.code) {
     if (!count_tokens) throw UserError("source code needs a tokenizer", entry.path, "the model's folder has none");
     code_ = std::make_unique<CodeReader>(entry.path, *entry.code, std::move(count_tokens));
@@ -68,6 +71,27 @@ DatasetReader::DatasetReader(const DatasetEntry& entry, TokenCounter count_token
     sizes_.push_back(error ? 0 : static_cast<int64_t>(size));
     bytes_total_ += sizes_.back();
   }
+  choose_rows();
+}
+
+void DatasetReader::choose_rows() {
+  const SplitSlice split = parse_split(entry_.split);
+  if (!split.sliced) return;
+  int64_t total = kAllRows;
+  if (split.needs_count()) {
+    total = 0;
+    for (const std::string& file : files_.files) {
+      const std::unique_ptr<RowReader> rows = open_rows(file, files_, entry_.mapping, entry_.delimiter);
+      for (RawRow row; rows->next(row);) ++total;
+    }
+  }
+  slice_ = split.range(total);
+  if (slice_.begin >= slice_.end) {
+    throw UserError(fmt::format("the split '{}' selects no row{}", entry_.split,
+                                total == kAllRows ? "" : fmt::format(" of {}", total)),
+                    entry_.path, "choose rows that the data set has");
+  }
+  most_ = std::min(most_, slice_.end - slice_.begin);
 }
 
 bool DatasetReader::open_next() {
@@ -80,7 +104,9 @@ bool DatasetReader::open_next() {
 }
 
 void DatasetReader::peek_rows() {
-  const int64_t most = std::min(kDetectionRows, entry_.samples.value_or(kDetectionRows) - rows_);
+  // No row behind the last one that is used is parsed: it may be of another kind.
+  const int64_t before = std::min(kDetectionRows, slice_.begin - skipped_);
+  const int64_t most = std::min(kDetectionRows, before + std::min(kDetectionRows, most_ - rows_));
   std::vector<LocatedRow> rows;
   const bool parse = entry_.format == SampleFormat::kAuto || !entry_.mapping.mapped_columns().empty();
   for (RawRow raw; parse && std::ssize(peeked_) < most && open_->next(raw);) {
@@ -141,13 +167,22 @@ bool DatasetReader::next_code(RawRow& raw) {
 }
 
 bool DatasetReader::next(DatasetRow& row) {
-  if (entry_.samples && rows_ >= *entry_.samples) return false;
+  if (rows_ >= most_) return false;
   if (code_) {
     row.format = SampleFormat::kText;
     if (!next_code(row.raw)) return false;
     ++rows_;
     return true;
   }
+  for (; skipped_ < slice_.begin; ++skipped_) {
+    if (!next_in_files(row)) return false;
+  }
+  if (!next_in_files(row)) return false;
+  ++rows_;
+  return true;
+}
+
+bool DatasetReader::next_in_files(DatasetRow& row) {
   while (true) {
     if (!peeked_.empty()) {
       row.raw = std::move(peeked_.front());
@@ -157,7 +192,6 @@ bool DatasetReader::next(DatasetRow& row) {
       return false;
     }
     row.format = format_;
-    ++rows_;
     return true;
   }
 }

@@ -14,6 +14,7 @@
 #include "data/prompt_template.h"
 #include "data/raw_row.h"
 #include "data/sample_format.h"
+#include "data/split_slice.h"
 
 namespace hone {
 
@@ -23,7 +24,8 @@ struct DatasetEntry {
   SampleFormat format = SampleFormat::kAuto;
   std::optional<int64_t> samples = {};  ///< read only this many rows
   std::string name = {};                ///< for logs and metrics; empty: from the path
-  std::string split = {};               ///< of a folder, or of a .json file with several lists
+  /// Of a folder, or of a .json file with several lists; may have a slice of the rows (data/split_slice.h).
+  std::string split = {};
   ColumnMapping mapping = {};
   std::optional<char> delimiter = {};                  ///< of CSV files; unset: detected
   std::optional<PromptTemplate> prompt_template = {};  ///< rows of alpaca become text instead of a chat
@@ -50,13 +52,14 @@ std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles
 /// sets it; plain text has the format text.
 class DatasetReader {
  public:
-  /// `entry` must outlive this. `count_tokens` measures samples of source code. Throws UserError for errors of
-  /// files_of_dataset.
+  /// `entry` must outlive this. `count_tokens` measures samples of source code. A slice in percent, or from the end,
+  /// reads the files once to count their rows. Throws UserError for errors of files_of_dataset, and for a slice without
+  /// rows.
   explicit DatasetReader(const DatasetEntry& entry, TokenCounter count_tokens = {});
 
-  /// Reads the next row; returns false at the end (or after entry.samples rows). Throws UserError for errors of the
-  /// readers and of detect_format, and for a mapped column that none of a file's first rows has, if the file has fixed
-  /// columns or a column with a similar name.
+  /// Reads the next row of the split's slice; returns false at the end (or after entry.samples rows). Throws UserError
+  /// for errors of the readers and of detect_format, and for a mapped column that none of a file's first rows has, if
+  /// the file has fixed columns or a column with a similar name.
   bool next(DatasetRow& row);
 
   /// Call after read_row has read all rows: throws UserError if the mapping has a column that none of them had.
@@ -79,6 +82,9 @@ class DatasetReader {
   };
 
   bool next_code(RawRow& raw);
+  /// Sets slice_ from entry.split.
+  void choose_rows();
+  bool next_in_files(DatasetRow& row);
   bool open_next();
   void peek_rows();
   void decide(SampleFormat format, const std::string& reason);
@@ -93,6 +99,9 @@ class DatasetReader {
   SampleFormat format_ = SampleFormat::kAuto;  // of the open file
   std::vector<Decision> decisions_;
   std::vector<int64_t> sizes_;  // of files_, in bytes
+  RowRange slice_;              // of all rows of files_
+  int64_t most_ = 0;            // rows that next() returns at most
+  int64_t skipped_ = 0;         // rows before the slice that were read
   int64_t rows_ = 0, bytes_before_ = 0, bytes_total_ = 0;
 };
 

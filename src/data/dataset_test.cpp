@@ -107,7 +107,8 @@ TEST(DatasetReader, SplitsAreFilesOrFoldersOfAFolder) {
               AllOf(HasSubstr("the folder holds the splits test, train"), HasSubstr("split: train")));
   EXPECT_THAT(error_of(split("d", "tests")),
               AllOf(HasSubstr("no split 'tests'. Did you mean 'test'?"), HasSubstr("it holds test, train")));
-  EXPECT_THAT(error_of(split("d", "train[:10%]")), HasSubstr("is not a name"));
+  EXPECT_THAT(rows_of(split("d", "train[1:]")), ElementsAre("messages train-00001-of-00002.jsonl:1"));
+  EXPECT_THAT(error_of(split("d", "train+test")), HasSubstr("is not a name"));
   folder.write("e/train/a.jsonl", std::string(kChat) + "\n");
   folder.write("e/test/b.jsonl", std::string(kChat) + "\n");
   EXPECT_THAT(rows_of(split("e", "test")), ElementsAre("messages b.jsonl:1"));

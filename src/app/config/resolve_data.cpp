@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "data/column_mapping.h"
 #include "data/prompt_template.h"
+#include "data/split_slice.h"
 #include "text/tokenizer_config.h"
 
 namespace hone {
@@ -51,6 +52,11 @@ void resolve_entries(ResolvedConfig& config, const std::string& key, std::vector
     if (entry.column_mapping.empty()) entry.column_mapping = mapping;
     if (entry.ignore_columns.empty()) entry.ignore_columns = ignored;
     ColumnMapping::parse(entry.column_mapping, where(config, key)).ignore(entry.ignore_columns, where(config, key));
+    if (parse_split(entry.split).sliced && entry.type == "code") {
+      throw UserError(
+          fmt::format("the split '{}' has a slice, but {} is source code, which has no rows", entry.split, entry.path),
+          where(config, key), "state the number of samples in samples");
+    }
     const bool mixed = key == "datasets" && entries.size() > 1;
     if (!entry.weight || mixed) continue;
     config.notes.push_back(fmt::format(

@@ -217,7 +217,11 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
       .above(0)
       .default_note("none: every sample once an epoch")
       .alias({"fraction", "interleave_probs"});
-  group.key("split", "The files or the folder of a data set's folder to read: train, test, …")
+  group
+      .key(
+          "split",
+          "The files or the folder of a data set's folder to read: train, test, …; and which of the rows: train[:20%], "
+          "train[100:200], train[-50:].")
       .type(KeyType::kString)
       .alias({"train_on_split"});
   KeyBuilder mapping = group.key("column_mapping",

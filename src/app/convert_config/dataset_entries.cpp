@@ -12,6 +12,7 @@
 #include "app/config/config_value.h"
 #include "core/error.h"
 #include "data/column_mapping.h"
+#include "data/split_slice.h"
 
 namespace hone {
 namespace {
@@ -310,34 +311,8 @@ class EntryReader {
                                found.alias && found.alias->rewrite ? found.alias->rewrite(value).value : value);
   }
 
-  /// The entry with the slice of its split, train[:100], as Hone says it: samples for the first rows, else a remark.
-  ConfigNode without_slice(ConfigNode entry) {
-    const auto split = std::find_if(entry.members.begin(), entry.members.end(), [](const ConfigMember& member) {
-      return member.name == "split" || member.name == "train_on_split";
-    });
-    if (split == entry.members.end() || split->value.kind != Kind::kScalar) return entry;
-    const ConfigNode value = split->value;
-    const size_t bracket = value.text.find('[');
-    if (bracket == std::string::npos || !value.text.ends_with(']')) return entry;
-    split->value.text = value.text.substr(0, bracket);
-    const std::string range = value.text.substr(bracket + 1, value.text.size() - bracket - 2);
-    const std::string most = range.starts_with(':') ? range.substr(1) : "";
-    const bool counted = !most.empty() && most.find_first_not_of("0123456789_") == std::string::npos;
-    if (counted && !entry.find("samples")) {
-      std::string digits = most;
-      std::erase(digits, '_');
-      entry.members.emplace_back("samples", scalar(value, digits));
-    } else if (range != ":") {
-      result_.look.push_back({fmt::format("datasets: split: {}", shown(value)), value.where,
-                              "the file has these rows and no others: cut it, or state their number in samples, which "
-                              "reads the first"});
-    }
-    return entry;
-  }
-
   /// The entry without invalid members; adds a remark for each of them.
-  ConfigNode checked(const ConfigNode& whole) {
-    const ConfigNode entry = without_slice(whole);
+  ConfigNode checked(const ConfigNode& entry) {
     ConfigNode kept = entry;
     kept.members.clear();
     for (const auto& [name, value] : entry.members) {
@@ -348,6 +323,7 @@ class EntryReader {
         const std::optional<Json> read = parse_value(key_spec("datasets"), alone, "datasets");
         if (name == "column_mapping" || name == "columns")
           (void)ColumnMapping::parse(read->front().value("column_mapping", Json()), value.where);
+        if (name == "split" || name == "train_on_split") (void)parse_split(value.text);
         kept.members.emplace_back(name, value);
       } catch (const UserError& error) {
         result_.refused.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, error.message()});
