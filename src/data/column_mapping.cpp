@@ -42,8 +42,6 @@ constexpr std::array<std::string_view, 11> kMessageKeys = {"role", "content",   
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "user", "assistant", "tool", "function_call"};
 
-constexpr std::array<std::string_view, 6> kMedia = {"images", "image", "videos", "video", "audios", "audio"};
-
 bool is_one_of(std::string_view name, const auto& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -60,7 +58,8 @@ bool says_nothing(const Json& value) { return value.is_null() || value == ""; }
 
 bool is_known(std::string_view name) {
   return name == "roles" || is_one_of(name, known_columns()) || is_one_of(name, kMessageKeys) ||
-         !translated(name, kOtherNames).empty() || !translated(name, kSpeakerTags).empty() || is_one_of(name, kMedia);
+         !translated(name, kOtherNames).empty() || !translated(name, kSpeakerTags).empty() ||
+         is_one_of(name, media_columns());
 }
 
 /// Whether the mapping is from data to names, as in ms-swift: {"my_question": "query"}.
@@ -121,7 +120,7 @@ void ColumnMapping::add(std::string name, const Json& value, const std::string& 
   if (const std::string_view role = translated(name, kSpeakerTags); !role.empty()) {
     return add_role(std::string(role), value, where);
   }
-  if (is_one_of(name, kMedia)) {
+  if (is_one_of(name, media_columns())) {
     throw UserError(fmt::format("column_mapping names {}, which are not trained on in this version", name), where,
                     fmt::format("to train on the text alone, remove it and set ignore_columns: [{}]",
                                 value.is_string() ? value.get<std::string>() : name));
@@ -252,6 +251,11 @@ std::vector<std::string> ColumnMapping::never_found() const {
     if (!entry.found->load(std::memory_order_relaxed)) columns.push_back(entry.column);
   }
   return columns;
+}
+
+const std::vector<std::string_view>& media_columns() {
+  static const std::vector<std::string_view> names = {"images", "image", "videos", "video", "audios", "audio"};
+  return names;
 }
 
 }  // namespace hone

@@ -73,4 +73,7 @@ class ColumnMapping {
 /// Hone's names that columns can be mapped to.
 const std::vector<std::string_view>& known_columns();
 
+/// The usual names of columns with images, video and audio.
+const std::vector<std::string_view>& media_columns();
+
 }  // namespace hone

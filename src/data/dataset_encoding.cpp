@@ -81,6 +81,7 @@ Json inputs_of(const DatasetEntry& entry, const DataOptions& options, ContentHas
           {"column_mapping", entry.mapping.to_json()},
           {"delimiter", entry.delimiter ? std::string(1, *entry.delimiter) : ""},
           {"prompt_template", entry.prompt_template ? entry.prompt_template->to_json() : Json()},
+          {"drop_system_message", entry.drop_system_message},
           {"add_bos_token", chat.add_bos ? Json(*chat.add_bos) : Json()},
           {"add_eos_token", chat.add_eos},
           {"token_choice", options.token_choice},
@@ -176,6 +177,7 @@ class DatasetEncoding {
         const std::string where = batch.rows[i].where();
         std::vector<std::string> unused;
         FormattedRow row = formatted(batch.rows[i], where, unused);
+        if (entry_.drop_system_message) drop_system_message(row, where);
         encoded_[i] = context_.encoder.encode(std::move(row), where);
         encoded_[i].unused_columns = std::move(unused);
       } catch (...) {

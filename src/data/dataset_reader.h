@@ -29,6 +29,7 @@ struct DatasetEntry {
   ColumnMapping mapping = {};
   std::optional<char> delimiter = {};                  ///< of CSV files; unset: detected
   std::optional<PromptTemplate> prompt_template = {};  ///< rows of alpaca become text instead of a chat
+  bool drop_system_message = false;                    ///< that of a chat is left out
   std::optional<CodeOptions> code = {};                ///< set: the path is a repository of source code
 };
 

@@ -103,11 +103,18 @@ class Contrary {
         if (label && is_false(*label)) add(name, "is false: the answer is rejected, but it would be trained on");
       }
     }
-    for (const char* name : {"images", "image", "videos", "video", "audios", "audio"}) {
-      const Json* media = open(name);
-      if (media && !is_empty(*media)) add(name, "holds media, which are not trained on in this version");
-    }
+    for (const std::string_view name : media()) add(name, "holds media, which are not trained on in this version");
     find_pairs();
+  }
+
+  /// The columns that hold images, video or audio.
+  std::vector<std::string_view> media() const {
+    std::vector<std::string_view> found;
+    for (const std::string_view name : media_columns()) {
+      const Json* column = open(name);
+      if (column && !is_empty(*column)) found.push_back(name);
+    }
+    return found;
   }
 
   void refuse(const std::string& where) const {
@@ -127,15 +134,15 @@ class Contrary {
 
  private:
   /// A column that is neither mapped nor ignored, or null.
-  const Json* open(const char* name) const {
+  const Json* open(std::string_view name) const {
     const auto found = row_.find(name);
     return found == row_.end() || mapping_.takes(name) || mapping_.ignores(name) ? nullptr : &*found;
   }
 
-  void add(const char* name, const char* problem) {
+  void add(std::string_view name, const char* problem) {
     what_ += fmt::format("{}the column '{}' {}", what_.empty() ? "" : "; ", name, problem);
     columns_.emplace_back(name);
-    has_label_ = has_label_ || std::string_view(name) == "label" || std::string_view(name) == "kto_tag";
+    has_label_ = has_label_ || name == "label" || name == "kto_tag";
   }
 
   void find_pairs() {
@@ -166,6 +173,49 @@ class Contrary {
 };
 
 }  // namespace
+
+void drop_system_message(FormattedRow& row, const std::string& where) {
+  Conversation* chat = std::get_if<Conversation>(&row);
+  if (!chat) {
+    throw UserError("drop_system_message needs rows that are chats, and this one is text or tokens", where,
+                    "take it out of the data set's entry");
+  }
+  if (chat->messages->empty() || chat->messages->front().value("role", "") != "system") return;
+  chat->messages->erase(chat->messages->begin());
+  chat->weights.erase(chat->weights.begin());
+  if (!chat->details.empty()) chat->details.erase(chat->details.begin());
+  if (chat->completion_begin) *chat->completion_begin -= *chat->completion_begin > 0 ? 1 : 0;
+}
+
+namespace {
+
+/// Whether a message has a part such as {"type": "image_url", …} in its content.
+bool has_media_part(const Json& message) {
+  if (!message.is_object()) return false;
+  for (const char* key : {"content", "value"}) {
+    const auto content = message.find(key);
+    if (content == message.end() || !content->is_array()) continue;
+    for (const Json& part : *content) {
+      const bool typed = part.is_object() && part.contains("type") && part["type"].is_string();
+      const std::string type = typed ? part["type"].get<std::string>() : "";
+      for (const char* media : {"image", "video", "audio", "input_audio"}) {
+        if (type.starts_with(media)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string media_column(const Json& row, const ColumnMapping& mapping) {
+  const std::vector<std::string_view> found = Contrary(row, mapping).media();
+  if (!found.empty()) return std::string(found.front());
+  for (const auto& [name, column] : row.items()) {
+    if (column.is_array() && std::any_of(column.begin(), column.end(), has_media_part)) return name;
+  }
+  return "";
+}
 
 void refuse_contrary_columns(const Json& row, SampleFormat format, const std::string& where,
                              const ColumnMapping& mapping) {

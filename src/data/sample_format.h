@@ -94,6 +94,9 @@ DetectedFormat detect_format(std::span<const LocatedRow> rows, const ColumnMappi
 /// Throws UserError at `where` if the mapping has a name that the format does not read.
 void check_mapping(SampleFormat format, const ColumnMapping& mapping, const std::string& where);
 
+/// Removes a chat's first message if it is the system's. UserError at `where` for a row that is no chat.
+void drop_system_message(FormattedRow& row, const std::string& where);
+
 // Columns that no format reads and that contradict training on the row: rejected answers, media.
 
 /// Throws UserError at `where` (file:line), with the ignore_columns to set, for a row of this format with
@@ -104,5 +107,9 @@ void check_mapping(SampleFormat format, const ColumnMapping& mapping, const std:
 /// Accepts columns that are mapped or ignored, and `chosen` or `rejected` if the mapping reads the other one.
 void refuse_contrary_columns(const Json& row, SampleFormat format, const std::string& where,
                              const ColumnMapping& mapping);
+
+/// The first column of `row` that holds images, video or audio, or a list of messages with a part that is one; "" if
+/// none does. Mapped and ignored columns do not count as the former.
+std::string media_column(const Json& row, const ColumnMapping& mapping);
 
 }  // namespace hone

@@ -597,5 +597,29 @@ TEST_F(ContraryColumns, HowAnswersAreAskedForIsSaidOnceADifference) {
   EXPECT_TRUE(build_training_data(options, &tokenizer, pool).train_reports.front().asked_otherwise_lines().empty());
 }
 
+TEST(DropSystemMessage, TakesTheFirstMessageOut) {
+  const auto roles = [](const char* row) {
+    FormattedRow formatted = format_row(Json::parse(row), SampleFormat::kMessages, "d:1");
+    drop_system_message(formatted, "d:1");
+    const Conversation& chat = std::get<Conversation>(formatted);
+    EXPECT_EQ(chat.weights.size(), chat.messages->size());
+    std::string all;
+    for (const Json& message : *chat.messages) all += message["role"].get<std::string>() + " ";
+    return all;
+  };
+  EXPECT_EQ(roles(R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"},
+                                   {"role": "assistant", "content": "b"}]})"),
+            "user assistant ");
+  EXPECT_EQ(roles(R"({"system": "s", "messages": [{"role": "user", "content": "a"},
+                                                  {"role": "assistant", "content": "b"}]})"),
+            "user assistant ");
+  EXPECT_EQ(roles(R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "s"},
+                                   {"role": "assistant", "content": "b"}]})"),
+            "user system assistant ")
+      << "only the first";
+  FormattedRow text = format_row(Json::parse(R"({"text": "a"})"), SampleFormat::kText, "d:1");
+  EXPECT_THAT(refusal([&] { drop_system_message(text, "d:1"); }), testing::HasSubstr("needs rows that are chats"));
+}
+
 }  // namespace
 }  // namespace hone

@@ -26,7 +26,8 @@ struct DatasetConfig {
   std::vector<std::string> ignore_columns = {};  ///< columns of the data that are as good as absent
   std::string delimiter = {};                    ///< between fields of CSV: a character or "tab"; "" = recognised
   JsonObject code = {};                          ///< of type code: which samples (data/code/code_repository.h)
-  JsonValue prompt_template = {};  ///< a name or a mapping (data/prompt_template.h); null: the chat template
+  JsonValue prompt_template = {};    ///< a name or a mapping (data/prompt_template.h); null: the chat template
+  bool drop_system_message = false;  ///< of the rows, which are chats
 
   bool operator==(const DatasetConfig&) const = default;
 };

@@ -247,6 +247,7 @@ std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& conf
                        .prompt_template = config.prompt_template.is_null() ? std::nullopt
                                                                            : std::optional(PromptTemplate::parse(
                                                                                  config.prompt_template, config.path)),
+                       .drop_system_message = config.drop_system_message,
                        .code = code ? std::optional(CodeOptions::parse(config.code, config.path)) : std::nullopt});
   }
   return entries;

@@ -72,6 +72,7 @@ Json FieldCodec<std::vector<DatasetConfig>>::to_json(const std::vector<DatasetCo
     if (!entry.ignore_columns.empty()) object["ignore_columns"] = entry.ignore_columns;
     if (!entry.delimiter.empty()) object["delimiter"] = entry.delimiter;
     if (!entry.prompt_template.is_null()) object["prompt_template"] = entry.prompt_template;
+    if (entry.drop_system_message) object["drop_system_message"] = true;
     for (const auto& [name, value] : entry.code->items()) object[name] = value;
     list.push_back(std::move(object));
   }
@@ -92,6 +93,7 @@ std::vector<DatasetConfig> FieldCodec<std::vector<DatasetConfig>>::from_json(con
     entry.ignore_columns = object.value("ignore_columns", entry.ignore_columns);
     entry.delimiter = object.value("delimiter", "");
     entry.prompt_template = object.value("prompt_template", *entry.prompt_template);
+    entry.drop_system_message = object.value("drop_system_message", false);
     for (const char* name : kCodeKeys) {
       if (object.contains(name)) entry.code[name] = object[name];
     }

@@ -266,6 +266,9 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
            "{instruction}, {input} and {system} in their texts.")
       .type(KeyType::kNamed)
       .default_note("none: the chat template");
+  group.key("drop_system_message", "Of chats: leave out a system message that is the first, in the data or a column.")
+      .type(KeyType::kBool)
+      .default_note("false");
   add_code_keys(group);
   group.no_effect("ds_type", "The kind of file is read off its name.");
 }
