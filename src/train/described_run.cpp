@@ -139,6 +139,13 @@ bool halve_batch(DescribedRun& run) {
   return true;
 }
 
+void require_something_trained(const DescribedModel& model) {
+  const auto& all = model.model->store().all();
+  if (std::any_of(all.begin(), all.end(), [](const Parameter& parameter) { return parameter.trainable(); })) return;
+  throw UserError("nothing is trained: every parameter is frozen", "freeze_parameters",
+                  "unfreeze some with trainable_parameters");
+}
+
 void report_model(const DescribedModel& model, Logger& logger) {
   std::vector<ParameterGroupRow> rows;
   int64_t trainable = 0, all = 0;
@@ -155,10 +162,7 @@ void report_model(const DescribedModel& model, Logger& logger) {
   }
   logger.detail_block(parameter_table(rows, logger.console().color()));
   logger.info("{}", trainable_summary(trainable, all));
-  if (trainable == 0) {
-    throw UserError("nothing is trained: every parameter is frozen", "freeze_parameters",
-                    "unfreeze some with trainable_parameters");
-  }
+  require_something_trained(model);
 }
 
 void report_data(const DescribedRun& run, RunContext& context) {

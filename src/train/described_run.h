@@ -50,6 +50,8 @@ DescribedRun describe_run(DescribedModel model, RunContext& context);
 /// optimizer step; returns false if the batch cannot be halved.
 bool halve_batch(DescribedRun& run);
 
+/// UserError if no parameter is trainable.
+void require_something_trained(const DescribedModel& model);
 /// Logs the parameters by group. UserError if none is trainable.
 void report_model(const DescribedModel& model, Logger& logger);
 /// Logs the data report, the masks of samples, the size of a step, and warnings (train/run_warnings.h).

@@ -30,7 +30,8 @@ std::string at_line(const std::string& name, const YAML::Mark& mark) {
 /// Converts yaml-cpp's tree to ConfigNode, with limits on depth and size.
 class Converter {
  public:
-  explicit Converter(const std::string& name) : name_(name) {}
+  explicit Converter(const std::string& name, Variables variables = Variables::kExpand)
+      : name_(name), variables_(variables) {}
 
   ConfigNode convert(const YAML::Node& yaml, int depth = 0) {
     ConfigNode node;
@@ -59,7 +60,7 @@ class Converter {
  private:
   void scalar(const YAML::Node& yaml, ConfigNode& node) {
     node.quoted = yaml.Tag() == "!";
-    node.text = expand_environment(yaml.Scalar(), node.where);
+    node.text = variables_ == Variables::kKeep ? yaml.Scalar() : expand_environment(yaml.Scalar(), node.where);
     const bool null = !node.quoted && (node.text.empty() || node.text == "~" || node.text == "null");
     node.kind = null ? ConfigNode::Kind::kNull : ConfigNode::Kind::kScalar;
   }
@@ -75,6 +76,7 @@ class Converter {
   }
 
   const std::string& name_;
+  const Variables variables_;
   size_t nodes_ = 0;
 };
 
@@ -116,7 +118,7 @@ void ConfigNode::put(const std::string& name, const ConfigNode& value) {
   members.emplace_back(name, value);
 }
 
-ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json) {
+ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json, Variables variables) {
   if (text.size() > kMaxFileBytes) throw UserError("the configuration is larger than 4 MiB", name);
   if (json) check_json(text, name);
   ConfigNode root;
@@ -126,7 +128,7 @@ ConfigNode parse_config_text(const std::string& text, const std::string& name, b
       throw UserError("the file has more than one YAML document, and a configuration is one",
                       at_line(name, documents[1].Mark()), "remove the line --- and what does not belong here");
     }
-    if (!documents.empty()) root = Converter(name).convert(documents.front());
+    if (!documents.empty()) root = Converter(name, variables).convert(documents.front());
   } catch (const YAML::Exception& error) {
     throw UserError(fmt::format("this is not YAML: {}", error.msg), at_line(name, error.mark));
   }
@@ -138,7 +140,7 @@ ConfigNode parse_config_text(const std::string& text, const std::string& name, b
   return root;
 }
 
-ConfigNode read_config_file(const std::string& path) {
+ConfigNode read_config_file(const std::string& path, Variables variables) {
   if (path.ends_with(".sh") || path.ends_with(".py")) {
     throw UserError("this is a script, not a configuration", path,
                     fmt::format("hone convert-config {} writes a configuration for its training", path));
@@ -150,7 +152,7 @@ ConfigNode read_config_file(const std::string& path) {
     throw UserError(fmt::format("cannot read the configuration '{}': {}", path, error.message()), path,
                     "hone init MODEL_DIR writes one");
   }
-  return parse_config_text(text, path, path.ends_with(".json"));
+  return parse_config_text(text, path, path.ends_with(".json"), variables);
 }
 
 ConfigNode parse_override_value(const std::string& text, const std::string& where) {
@@ -201,6 +203,14 @@ std::string expand_environment(const std::string& text, const std::string& where
     i = end + 1;
   }
   return result;
+}
+
+std::string known_environment(const std::string& text) {
+  try {
+    return expand_environment(text, "");
+  } catch (const UserError&) {  // a variable is not set
+    return text;
+  }
 }
 
 bool parse_bool(std::string_view text, bool& value) {

@@ -37,12 +37,19 @@ struct ConfigMember {
   ConfigNode value;
 };
 
+/// What becomes of ${NAME} in a file.
+enum class Variables {
+  kExpand,  ///< expand_environment()
+  kKeep,    ///< it stays as it is written
+};
+
 /// Reads a .yaml, .yml or .json file of at most 4 MiB. Throws UserError (file:line) if it cannot be read or parsed, is
 /// not a mapping, or uses an environment variable that is not set.
-ConfigNode read_config_file(const std::string& path);
+ConfigNode read_config_file(const std::string& path, Variables variables = Variables::kExpand);
 
 /// The same from text. `name` is the file's name in messages. With `json`, the text must be valid JSON.
-ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json = false);
+ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json = false,
+                             Variables variables = Variables::kExpand);
 
 /// A value of the command line: text, or YAML if it is in brackets, braces or quotes. Throws UserError at `where`.
 ConfigNode parse_override_value(const std::string& text, const std::string& where);
@@ -50,6 +57,9 @@ ConfigNode parse_override_value(const std::string& text, const std::string& wher
 /// Replaces ${NAME} by the environment variable, ${NAME:-default} by the variable or the default, and $${ by ${. Throws
 /// UserError at `where` if a variable is not set and has no default.
 std::string expand_environment(const std::string& text, const std::string& where);
+
+/// The same, but a text with a variable that is not set and has no default stays as it is.
+std::string known_environment(const std::string& text);
 
 /// The value with the types of YAML, without the schema: null, true/false, numbers, text, lists, mappings.
 Json natural_json(const ConfigNode& node);

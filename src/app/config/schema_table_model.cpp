@@ -36,7 +36,7 @@ void add_model(GroupBuilder group) {
   group.key("finetuning_type", "Train all weights, or low-rank adapters beside frozen ones.")
       .field(kModel, &Model::finetuning_type)
       .choices({"full", "lora"})
-      .later({"qlora", "freeze"})
+      .later({"qlora", "freeze", "oft"})
       .instead(
           "for qlora write finetuning_type: lora and base_weight_dtype: nf4, for freeze finetuning_type: full and "
           "freeze_parameters")
@@ -267,7 +267,9 @@ void add_precision(GroupBuilder group) {
       .later({"int4_rows"})
       .instead(
           "write int4 or int4_128, which have a scale for each 32 or 128 of a row where AMXINT4 has one for all of it; "
-          "or int8, which has one for a row, too")
+          "or int8, which has one for a row, too. Of normal weights in rows of 2048, AMXINT4 rounds away 15 % (root "
+          "mean "
+          "square), int4 10 %, int4_128 12 %, int8 0.8 %")
       .spelled({{"bf16", "bfloat16"},
                 {"torch.bfloat16", "bfloat16"},
                 {"amxbf16", "bfloat16"},

@@ -48,6 +48,7 @@ void add_report(GroupBuilder group) {
       .alias("use_mlflow", when_true("jsonl,tensorboard,mlflow"))
       .alias("enable_wandb", when_true("wandb"))
       .alias("use_wandb", when_true("wandb"))
+      .alias("wandb", when_true("wandb"))
       .alias("wandb.enabled", when_true("wandb"));
   group.key("logging_dir", "Folder of the TensorBoard files.")
       .field(kReport, &Report::logging_dir)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -146,6 +147,41 @@ class ShellReader {
     put(name, in_quotes);
   }
 
+  /// What ${name} stands for: what the script sets; else itself, so that it is read from the environment later.
+  std::string value_of(const std::string& name) const {
+    const size_t fallback = std::min(name.find(":-"), name.find('-'));
+    const std::string plain = name.substr(0, fallback);
+    if (const auto found = variables_.find(plain); found != variables_.end()) return found->second;
+    if (fallback == std::string::npos || !is_name(plain)) return fmt::format("${{{}}}", name);
+    const std::string otherwise = with_own_variables(name.substr(name.find('-', fallback) + 1));
+    if (otherwise.find("${") == std::string::npos) return fmt::format("${{{}:-{}}}", plain, otherwise);
+    // A variable in a default cannot be written there: the environment decides now.
+    const char* now = std::getenv(plain.c_str());
+    return now ? now : otherwise;
+  }
+
+  /// The text of a default, with the variables that the script sets.
+  std::string with_own_variables(const std::string& text) const {
+    std::string result;
+    for (size_t i = 0; i < text.size();) {
+      if (text[i] != '$') {
+        result += text[i++];
+        continue;
+      }
+      const bool braces = text.compare(i, 2, "${") == 0;
+      const size_t begin = i + (braces ? 2 : 1);
+      size_t end = begin;
+      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
+      if (end == begin || (braces && (end == text.size() || text[end] != '}'))) {
+        result += text[i++];
+        continue;
+      }
+      result += value_of(text.substr(begin, end - begin));
+      i = end + (braces ? 1 : 0);
+    }
+    return result;
+  }
+
   void put(const std::string& name, bool in_quotes) {
     const bool whole = name.ends_with("[@]") || name.ends_with("[*]");
     const std::string array = whole ? name.substr(0, name.size() - 3) : "";
@@ -155,15 +191,7 @@ class ShellReader {
       quoted_ = started_ = false;
       return;
     }
-    const size_t fallback = std::min(name.find(":-"), name.find('-'));
-    const std::string plain = name.substr(0, fallback);
-    const auto found = variables_.find(plain);
-    std::string value = fmt::format("${{{}}}", name);
-    if (found != variables_.end()) {
-      value = found->second;
-    } else if (fallback != std::string::npos && is_name(plain)) {
-      value = name.substr(name.find('-', fallback) + 1);
-    }
+    std::string value = value_of(name);
     if (in_quotes || !word_.empty()) {
       word_ += value;
       return;
@@ -254,7 +282,7 @@ int64_t number_behind(const std::vector<ShellWord>& words, std::initializer_list
     const std::string text = equals != std::string::npos ? words[i].text.substr(equals + 1)
                              : i + 1 < words.size()      ? words[i + 1].text
                                                          : "";
-    if (parse_number(text, value) && value >= 1 && value <= 1e6) return static_cast<int64_t>(value);
+    if (parse_number(known_environment(text), value) && value >= 1 && value <= 1e6) return static_cast<int64_t>(value);
   }
   return 0;
 }
@@ -265,8 +293,8 @@ int64_t devices_of(const TrainingCommand& command) {
   int64_t each = number_behind(command.launcher, {"nproc_per_node", "num_gpus"});
   for (const ShellWord& word : command.environment) {
     double value = 0;
-    if (each == 0 && word.text.starts_with("NPROC_PER_NODE=") && parse_number(word.text.substr(15), value) &&
-        value >= 1) {
+    if (each == 0 && word.text.starts_with("NPROC_PER_NODE=") &&
+        parse_number(known_environment(word.text.substr(15)), value) && value >= 1) {
       each = static_cast<int64_t>(value);
     }
   }
@@ -293,7 +321,8 @@ size_t weight_of(const TrainingCommand& command) {
 
 }  // namespace
 
-bool is_config_file(const std::string& text) {
+bool is_config_file(const std::string& written) {
+  const std::string text = known_environment(written);
   return text.ends_with(".yaml") || text.ends_with(".yml") || text.ends_with(".json");
 }
 

@@ -24,12 +24,13 @@ struct TrainingCommand {
   std::vector<ShellWord> environment;  ///< NAME=value of the script, in order
 };
 
-/// Whether a file name ends in .yaml, .yml or .json.
-bool is_config_file(const std::string& text);
+/// Whether a file name, with the variables of the environment, ends in .yaml, .yml or .json.
+bool is_config_file(const std::string& written);
 
 /// Reads the words of a script: quotes, comments, continued lines, `A=b` and `export A=b`, arrays, $A, ${A}, ${A:-b}. A
-/// variable that the script does not set remains ${A}; a command substitution ($(…)) does not change. Returns the
-/// command with the most flags. Throws UserError if no command has a flag or a configuration file.
+/// variable that the script does not set remains ${A} or ${A:-b}, for expand_environment(); a command substitution
+/// ($(…)) does not change. No shell runs. Returns the command with the most flags. Throws UserError if no command has a
+/// flag or a configuration file.
 TrainingCommand read_shell_script(const std::string& text, const std::string& name);
 
 /// Reads flags as a configuration: `--name value`, `--name=value`, `--name a b c` (a list), `--name` (true). Words

@@ -5,18 +5,21 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "app/config/config_reader.h"
 #include "app/config/resolve.h"
 #include "app/config/schema.h"
 #include "app/convert_config/command_line.h"
+#include "app/convert_config/known_faults.h"
 #include "app/convert_config/python_script.h"
 #include "app/convert_config/tool.h"
 #include "app/convert_config/translation.h"
 #include "app/output.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/printable.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -59,21 +62,24 @@ ConfigNode with_files(const std::vector<ShellWord>& words, const std::string& fo
     std::erase_if(rest.members, [&](const auto& member) { return member.name == name; });
   }
   for (const ShellWord& file : files) {
-    const std::filesystem::path beside = std::filesystem::path(folder) / file.text;
-    root = overlaid(root, read_config_file(std::filesystem::is_regular_file(beside) ? beside.string() : file.text));
+    const std::string name = known_environment(file.text);
+    const std::filesystem::path beside = std::filesystem::path(folder) / name;
+    root = overlaid(
+        root, read_config_file(std::filesystem::is_regular_file(beside) ? beside.string() : name, Variables::kKeep));
   }
   return overlaid(root, rest);
 }
 
 /// Reads the number of processes from accelerate's file, unless the launcher states it.
-void read_devices(const std::string& name, Source& source) {
+void read_devices(const std::string& written, Source& source) {
+  const std::string name = known_environment(written);
   const std::filesystem::path beside = std::filesystem::path(source.config.folder) / name;
   const std::filesystem::path path = std::filesystem::is_regular_file(beside) ? beside : std::filesystem::path(name);
   if (source.config.devices > 1 || !std::filesystem::is_regular_file(path)) return;
-  const ConfigNode file = read_config_file(path.string());
+  const ConfigNode file = read_config_file(path.string(), Variables::kKeep);
   const ConfigNode* processes = file.find("num_processes");
   double count = 0;
-  if (processes && parse_number(processes->text, count) && count >= 1 && count < 1e6) {
+  if (processes && parse_number(known_environment(processes->text), count) && count >= 1 && count < 1e6) {
     source.config.devices = static_cast<int64_t>(count);
   }
 }
@@ -91,12 +97,32 @@ void add_launcher_file(const TrainingCommand& command, Source& source) {
   }
 }
 
+/// Adds what a script's environment says to KTransformers (ACCELERATE_KT_BACKEND=AMXINT8), where no key says it.
+void add_environment_of_kt(const TrainingCommand& command, Source& source) {
+  ConfigNode& root = source.config.root;
+  for (const ShellWord& word : command.environment) {
+    constexpr std::string_view kPrefix = "accelerate_";
+    const size_t equals = word.text.find('=');
+    std::string name = in_lower_case(word.text.substr(0, equals));
+    if (!name.starts_with("accelerate_kt_") && name != "accelerate_use_kt") continue;
+    name.erase(0, kPrefix.size());
+    ConfigNode value;
+    value.kind = ConfigNode::Kind::kScalar;
+    value.text = word.text.substr(equals + 1);
+    value.where = word.where;
+    const bool stated = std::any_of(root.members.begin(), root.members.end(), [&](const ConfigMember& member) {
+      return config_name(member.name) == name || member.value.find(name) != nullptr;
+    });
+    if (!stated) root.members.emplace_back(name, std::move(value));
+  }
+}
+
 Source read_source(const ConvertOptions& options) {
   Source source;
   source.name = options.input.empty() ? "the command line" : options.input;
   source.config.folder = std::filesystem::path(options.input).parent_path().string();
   if (!options.input.empty() && is_config_file(options.input)) {
-    source.config.root = read_config_file(options.input);
+    source.config.root = read_config_file(options.input, Variables::kKeep);
   } else if (options.input.ends_with(".py")) {
     PythonScript script = read_python_script(text_of(options.input), options.input);
     source.program = script.tool;
@@ -108,6 +134,7 @@ Source read_source(const ConvertOptions& options) {
     source.config.devices = command.devices;
     source.config.root = with_files(command.arguments, source.config.folder);
     add_launcher_file(command, source);
+    add_environment_of_kt(command, source);
   }
   source.config.root = overlaid(source.config.root, parse_overrides(options.flags));
   if (options.devices > 0) source.config.devices = options.devices;
@@ -152,6 +179,17 @@ void refuse_other_work(const Tool& tool, const Source& source) {
                     "translate the configuration of the training; `hone launch` starts its ranks, and zero_stage, "
                     "cpu_offload and dtype say what this file says of them (docs/distributed.md)");
   }
+  const auto is_on = [&](const char* name) {
+    const ConfigNode* value = root.find(name);
+    bool on = false;
+    return value && parse_bool(value->text, on) && on;
+  };
+  const bool of_factory = tool.name == "llama-factory" || tool.base == "llama-factory";
+  if (of_factory && !is_on("do_train") && (is_on("do_predict") || is_on("do_eval"))) {
+    throw UserError("this file evaluates a model, and trains nothing", source.name,
+                    "use `hone eval` with the model's folder, --adapter and the data, or `hone generate --input` for "
+                    "the answers");
+  }
   if (states_data(tool, root) || states(root, "do_train")) return;
   const ConfigNode* adapters = root.find("peft_config");
   if (states(root, "export_dir") || (adapters && states(*adapters, "export_dir"))) {
@@ -194,29 +232,43 @@ RanksOfRun ranks_for(const Translation& translation) {
   return {};
 }
 
-/// Reads the result as a configuration, which finds contradictions.
-void check(const std::string& text, const ConvertOptions& options, const RanksOfRun& ranks) {
+/// The result, read as a configuration; or the contradiction in it.
+struct ReadResult {
+  std::optional<RunConfig> run = {};
+  std::optional<UserError> error = {};
+};
+
+ReadResult read_result(const std::string& text, const std::string& name, const RanksOfRun& ranks) {
   try {
-    (void)resolve_config(parse_config_text(text, options.output), ConfigNode{}, ranks);
+    return {.run = resolve_config(parse_config_text(text, name), ConfigNode{}, ranks).run};
   } catch (const UserError& error) {
-    if (!options.accept_changes) {
-      throw UserError(fmt::format("the translated configuration is invalid: {}", error.message()), error.where(),
-                      error.fix());
-    }
-    print_error(fmt::format("  correct this     {} ({}): {}\n", error.where(), error.fix(), error.message()));
+    return {.error = error};
   }
+}
+
+/// Adds what `hone train` would refuse of the model and the data of `run`.
+void add_known_faults(const RunConfig& run, const std::string& source, Translation& translation) {
+  KnownFaults faults = known_faults(run, source);
+  std::move(faults.look.begin(), faults.look.end(), std::back_inserter(translation.look));
+  std::move(faults.refused.begin(), faults.refused.end(), std::back_inserter(translation.refused));
 }
 
 }  // namespace
 
 int run_convert_config(const ConvertOptions& options) {
-  const Source source = read_source(options);
+  Source source = read_source(options);
   const DetectedTool detected = tool_of(options, source);
   const std::string by = detected.by.empty() ? "" : fmt::format(" (by {})", fmt::join(detected.by, ", "));
   const auto say = [&](const std::string& text) { options.output == "-" ? print_error(text) : print_text(text); };
   say(fmt::format("{}: {}{}\n", source.name, detected.tool->title, by));
   refuse_other_work(*detected.tool, source);
-  const Translation translation = translate(*detected.tool, source.config);
+  source.config.has_experts = has_experts;
+  Translation translation = translate(*detected.tool, source.config);
+  const auto written = [&](bool expand) {
+    return converted_yaml(translation, *detected.tool, source.name, source.config.devices, expand);
+  };
+  const ReadResult result = read_result(written(false), options.output, ranks_for(translation));
+  if (result.run) add_known_faults(*result.run, source.name, translation);
   say(report(translation));
   if (!translation.refused.empty() && !options.accept_changes) {
     throw UserError(
@@ -225,10 +277,13 @@ int run_convert_config(const ConvertOptions& options) {
         fmt::format("take them out there, or add --accept-changes, which writes {} without them",
                     options.output == "-" ? "the rest" : options.output));
   }
-  const auto written = [&](bool expand) {
-    return converted_yaml(translation, *detected.tool, source.name, source.config.devices, expand);
-  };
-  check(written(false), options, ranks_for(translation));
+  if (const std::optional<UserError>& error = result.error) {
+    if (!options.accept_changes) {
+      throw UserError(fmt::format("the translated configuration is invalid: {}", error->message()), error->where(),
+                      error->fix());
+    }
+    print_error(fmt::format("  correct this     {} ({}): {}\n", error->where(), error->fix(), error->message()));
+  }
   if (options.output == "-") {
     print_text(written(true));
   } else {

@@ -186,7 +186,7 @@ TEST_F(ConvertConfig, TranslatesTheFastSftScript) {
   EXPECT_EQ(run_convert_config(options), 0) << "nothing in it changes what is learnt";
   printed_ = testing::internal::GetCapturedStdout();
   const std::string text = read(options.output);
-  EXPECT_TRUE(has(text, "model_name_or_path: \"./Qwen3-30B-A3B\"")) << text;
+  EXPECT_TRUE(has(text, "model_name_or_path: \"${MODEL_PATH:-./Qwen3-30B-A3B}\"")) << text;
   EXPECT_TRUE(has(text, "{path: \"${DATA_PATH}/x.json\"}")) << text;
   EXPECT_TRUE(has(text, "max_grad_norm: 0.5")) << text;
   EXPECT_FALSE(has(text, "gradient_accumulation_steps")) << "the batch of 128 is that of all devices";
@@ -348,7 +348,7 @@ TEST(ShellScript, PutsVariablesArraysAndContinuedLinesTogether) {
   EXPECT_EQ(command.devices, 2);
   std::string words;
   for (const ShellWord& word : command.arguments) words += "[" + word.text + "]";
-  EXPECT_EQ(words, "[--one][1][--two][x y][--three][--four=d][--five][${UNKNOWN}]");
+  EXPECT_EQ(words, "[--one][1][--two][x y][--three][--four=${C:-d}][--five][${UNKNOWN}]");
   EXPECT_EQ(command.arguments.back().where, "run.sh:7");
 }
 

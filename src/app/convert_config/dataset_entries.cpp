@@ -148,7 +148,8 @@ class EntryReader {
     for (const std::filesystem::path& place :
          {std::filesystem::path(source_.folder) / file.text, std::filesystem::path(file.text)}) {
       if (!std::filesystem::is_regular_file(place)) continue;
-      for (const auto& [name, info] : read_config_file(place.string()).members) list.items.push_back(of_v1(name, info));
+      for (const auto& [name, info] : read_config_file(place.string(), Variables::kKeep).members)
+        list.items.push_back(of_v1(name, info));
       return;
     }
     result_.look.push_back({"train_dataset: " + file.text, file.where,
@@ -207,7 +208,7 @@ class EntryReader {
     for (const std::filesystem::path& place : {std::filesystem::path(source_.folder) / data, data}) {
       const std::filesystem::path info = place / "dataset_info.json";
       if (!std::filesystem::is_regular_file(info)) continue;
-      const ConfigNode all = read_config_file(info.string());
+      const ConfigNode all = read_config_file(info.string(), Variables::kKeep);
       const ConfigNode* found = all.find(name.text);
       if (!found) throw UserError(fmt::format("there is no data set '{}'", name.text), info.string());
       result = from_info(*found, place, name);
@@ -241,6 +242,9 @@ class EntryReader {
         result_.look.push_back(
             {fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where,
              "the data set is on this machine: `hf download --repo-type dataset` it, and put its path"});
+      } else if (key == "ranking") {
+        result_.refused.push_back({fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where,
+                                   "preference pairs are not trained on in this version"});
       } else if (key != "subset" && key != "folder" && !key.ends_with("hub_url")) {
         result_.refused.push_back(
             {fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where, "data sets are files here"});

@@ -265,5 +265,41 @@ TEST_F(KTransformersConfigs, BackendsThatSkipLoraFreezeTheExperts) {
               HasSubstr("valid: nothing was written"));
 }
 
+TEST_F(KTransformersConfigs, AcceleratesFileHoldsThemToo) {
+  write("lf.yaml", "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_target: all\nuse_kt: true\n");
+  write("accelerate.yaml",
+        "distributed_type: FSDP\nmixed_precision: bf16\nkt_config:\n  kt_backend: AMXINT8\n  kt_num_threads: 6\n"
+        "  kt_share_cache_pool: true\n  kt_lora_rank: 4\n");
+  const RunConfig run = converted(write("s.sh",
+                                        "ACCELERATE_KT_LORA_ALPHA=12\naccelerate launch --config_file accelerate.yaml "
+                                        "llamafactory-cli train lf.yaml\n"))
+                            .run;
+  EXPECT_EQ(run.model.expert_weight_dtype, "int8");
+  EXPECT_EQ(run.machine.threads, 6);
+  EXPECT_EQ(run.lora.r, 4);
+  EXPECT_EQ(run.lora.alpha, 12.0) << "from the script's environment";
+  EXPECT_EQ(run.machine.experts_device, "cpu");
+}
+
+TEST_F(KTransformersConfigs, OlderNamesMeanTheSame) {
+  const std::string head = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_target: all\nuse_kt: true\n";
+  const RunConfig run =
+      converted(write("old.yaml", head +
+                                      "kt_config: {backend: AMXINT8, num_threads: 2, lora_rank: 8, lora_alpha: 16.0, "
+                                      "share_cache_pool: true, max_cache_depth: 2}\n"))
+          .run;
+  EXPECT_EQ(run.model.expert_weight_dtype, "int8");
+  EXPECT_EQ(run.machine.threads, 2);
+  EXPECT_EQ(run.lora.r, 8);
+  EXPECT_FALSE(refused(write("old.yaml", head + "kt_config: {use_lora_experts: true}\n")).empty());
+  EXPECT_THAT(printed_, HasSubstr("small MLPs beside the experts"));
+}
+
+TEST_F(KTransformersConfigs, FourBitsWithAScaleForARowAreRefusedWithNumbers) {
+  const std::string head = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_target: all\nuse_kt: true\n";
+  EXPECT_FALSE(refused(write("int4.yaml", head + "kt_backend: AMXINT4\nkt_weight_path: /w\n")).empty());
+  EXPECT_THAT(printed_, HasSubstr("AMXINT4 rounds away 15 %"));
+}
+
 }  // namespace
 }  // namespace hone

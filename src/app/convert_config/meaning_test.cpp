@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "app/convert_config/convert_testing.h"
 #include "params/pattern.h"
 
@@ -168,6 +170,86 @@ TEST_F(ConvertedMeaning, FilesOfOtherWorkNameTheVerb) {
   EXPECT_THAT(fix(lf + "export_dir: out\nexport_size: 5\n"), HasSubstr("hone export"));
   EXPECT_THAT(fix("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_machines: 1\nnum_processes: 2\n"),
               HasSubstr("hone launch"));
+}
+
+TEST_F(ConvertedMeaning, AQuantisedBaseWithoutTheExperts) {
+  const RunConfig::Model model =
+      converted(write("a.yml", kOfAxolotl + "adapter: qlora\nnonexpert_quantization: nf4\n")).run.model;
+  EXPECT_EQ(model.base_weight_dtype, "nf4");
+  ASSERT_EQ(model.base_weight_keep.size(), 1u);
+  const Pattern kept(model.base_weight_keep[0]);
+  EXPECT_TRUE(kept.matches("model.layers.0.mlp.experts.3.up_proj.weight"));
+  EXPECT_FALSE(kept.matches("model.layers.0.mlp.shared_experts.up_proj.weight"));
+  for (const char* none : {"none", "bf16"}) {
+    const RunConfig::Model dense =
+        converted(write("a.yml", kOfAxolotl + "adapter: lora\nnonexpert_quantization: " + none + "\n")).run.model;
+    EXPECT_EQ(dense.base_weight_dtype, "dtype") << none;
+    EXPECT_TRUE(dense.base_weight_keep.empty()) << none;
+  }
+}
+
+TEST_F(ConvertedMeaning, SystemMessagesAreDropped) {
+  const std::string entry = kOfAxolotl + "datasets:\n  - {path: d.jsonl, type: chat_template, drop_system_message: ";
+  EXPECT_TRUE(converted(write("a.yml", entry + "true}\n")).run.data.datasets.front().drop_system_message);
+  EXPECT_FALSE(converted(write("a.yml", entry + "false}\n")).run.data.datasets.front().drop_system_message);
+}
+
+TEST_F(ConvertedMeaning, KeysOfTheMixtralGuideWithoutEffect) {
+  (void)converted(write("config.yaml",
+                        "model: {name: m, max_seq_length: 64, device_map: auto}\ntraining: {learning_rate: 1e-4}\n"
+                        "lora: {r: 8}\nmoe: {freeze_router: false}\nhardware: {num_gpus: 1, gpu_type: A100}\n"
+                        "validation: {validation_split: 0.1, metrics: [loss]}\nadvanced: {offload_folder: o}\n"
+                        "wandb: false\n"));
+  (void)converted(write("config.yaml",
+                        "model: {name: m}\ntraining: {learning_rate: 1e-4}\nlora: {r: 8}\nmoe: {}\n"
+                        "hardware: {num_gpus: 4}\n"));
+  EXPECT_THAT(printed_, HasSubstr("convert with --devices"));
+}
+
+class ConvertedVariables : public ConvertConfig {
+ protected:
+  void TearDown() override {
+    for (const char* name : {"HONE_TEST_DS", "HONE_TEST_STEPS", "HONE_TEST_MODEL"}) unsetenv(name);
+    ConvertConfig::TearDown();
+  }
+  const std::string script_ =
+      "DS_CONFIG_PATH=\"${HONE_TEST_DS}\"\ntorchrun --nproc_per_node ${HONE_TEST_GPUS:-2} qwen3_sft.py "
+      "--model_path ${HONE_TEST_MODEL:-m} --dataset_path $HONE_TEST_DATA --output_dir out "
+      "--train_steps ${HONE_TEST_STEPS:-7} --deepspeed_config $DS_CONFIG_PATH\n";
+};
+
+TEST_F(ConvertedVariables, FilesAndNumbersAreReadFromTheEnvironment) {
+  setenv("HONE_TEST_DS", "ds.json", 1);
+  setenv("HONE_TEST_STEPS", "9", 1);
+  write("ds.json", R"({"zero_optimization": {"stage": 3}})");
+  setenv("HONE_TEST_DATA", "d.jsonl", 1);
+  const RunConfig run = converted(write("s.sh", script_), true, 0, {2, 2}).run;
+  unsetenv("HONE_TEST_DATA");
+  EXPECT_EQ(run.machine.zero_stage, "3");
+  EXPECT_EQ(run.schedule.max_steps, 9);
+  EXPECT_EQ(run.data.datasets.front().path, "d.jsonl");
+  EXPECT_EQ(run.model.model_name_or_path, "m");
+  EXPECT_THAT(text_, HasSubstr("${HONE_TEST_DATA}")) << "a text stays a variable";
+  EXPECT_THAT(text_, HasSubstr("${HONE_TEST_MODEL:-m}"));
+}
+
+TEST_F(ConvertedVariables, WhatIsNotSetIsSaid) {
+  setenv("HONE_TEST_DATA", "d.jsonl", 1);
+  (void)converted(write("s.sh", script_), true, 0, {2, 2});
+  unsetenv("HONE_TEST_DATA");
+  EXPECT_THAT(printed_, HasSubstr("the variable is not set"));
+  EXPECT_FALSE(
+      refused(write("a.yml", "base_model: m\nsequence_len: ${HONE_TEST_STEPS}\nmicro_batch_size: 1\n")).empty());
+  EXPECT_THAT(printed_, HasSubstr("the environment variable HONE_TEST_STEPS is not set"));
+}
+
+TEST_F(ConvertedVariables, OfAYamlFileStay) {
+  EXPECT_EQ(converted(write("a.yml",
+                            "base_model: ${HONE_TEST_MODEL:-m}\nsequence_len: ${HONE_TEST_STEPS:-64}\n"
+                            "micro_batch_size: 1\n"))
+                .run.data.max_length,
+            64);
+  EXPECT_THAT(text_, HasSubstr("${HONE_TEST_MODEL:-m}"));
 }
 
 }  // namespace

@@ -47,6 +47,10 @@ ToolText mixtral_guide_text() {
       R"(
 moe.num_experts_per_token, moe.num_experts_per_tok, moe.num_experts, moe.num_local_experts, moe.top_k ~ the model's config.json says it
 inference.max_length ~ only answers would be that long
+device_map, offload_folder, max_memory ~ weights are read straight into place
+hardware.num_gpus(1) ? its batch is that of so many devices: convert with --devices
+hardware.gpu_type, hardware.gpu_model, hardware.gpu_memory, hardware.gpu_memory_gb, hardware.device_map, hardware.max_memory, hardware.offload_folder ~ Hone finds its devices itself
+validation.metrics ~ loss, perplexity and accuracy are always measured
 advanced.profile_memory = profile
 advanced.use_cpu_offload = cpu_offload: optimizer
 )",

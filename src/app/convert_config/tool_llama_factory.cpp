@@ -23,14 +23,15 @@ mix_strategy(concat) ! data sets are trained on one after the other: state weigh
 max_samples ~ it is in the entries of datasets
 eval_num_beams, eval_on_each_dataset, ignore_pad_token_for_loss, compute_accuracy ~ evaluation is of loss and accuracy
 freeze_trainable_layers, freeze_trainable_modules, freeze_extra_modules ~ only finetuning_type freeze would read it
-pissa_* ! it is not in this version
+pissa_* ! PiSSA's start of adapters is not in this version
 create_new_adapter ! merge the old adapter first: hone merge
 loraplus_lr_embedding ~ embeddings have no adapter
 module_dropout, oft_* ~ only finetuning_type oft would read it
 pref_*, dpo_label_smoothing, kto_*, simpo_gamma, ppo_*, ref_model*, reward_model*, ld_alpha ~ only other stages would read it
 use_packed_sequences = packing
 export_hf_on_finish ~ it changes no training
-use_galore, use_apollo, use_badam, use_adam_mini, use_llama_pro ! it is not in this version
+use_galore, use_apollo, use_badam, use_adam_mini ! this optimizer is not in this version
+use_llama_pro ! new layers are not in this version
 galore_*, apollo_*, badam_* ~ nothing would read it
 use_muon = optim: muon
 use_dft_loss, use_asft_loss, use_eaft_loss ! another loss than cross-entropy is not in this version
@@ -44,13 +45,16 @@ freeze_vision_tower, freeze_multi_modal_projector, image_*, video_*, audio_*, us
 freeze_language_model ! nothing would be trained
 disable_shuffling = shuffle {true: "false", false: "true"}
 include_effective_tokens_per_second ~ tokens are always counted
-adapter_folder, model_revision, hf_hub_token, ms_hub_token, om_hub_token, export_hub_model_id ~ models are folders here
+adapter_folder, hf_hub_token, ms_hub_token, om_hub_token, export_hub_model_id ~ models are folders here
 use_fast_tokenizer, use_kv_cache, print_param_status, use_v1_kernels, use_reentrant_gc, use_unsloth, use_unsloth_gc, upcast_layernorm, upcast_lmhead_output, infer_*, offload_folder, block_diag_attn, compute_dtype ~ it does not change results
 resize_vocab, add_tokens, add_special_tokens, new_special_tokens_config, init_special_tokens ! write them into the tokenizer's files
-rope_scaling, shift_attn, mixture_of_depths, model_max_length ! edit the model's config.json
+rope_scaling, model_max_length ! edit the model's config.json
+mixture_of_depths ! mixtures of depths are not in this version
+shift_attn ! attention in shifted groups is not in this version
 disable_gradient_checkpointing = gradient_checkpointing {true: "false", false: ""}
 train_from_scratch ! hone init --new-model makes a model with random weights
-quantization_method, quantization_type, quantization_device_map ~ 4 bits are nf4 here, 8 bits a scale for each row
+quantization_method(bnb), quantization_type(nf4) ? its numbers are those of bitsandbytes' nf4 and int8: no others are here
+quantization_device_map ~ Hone finds its devices itself
 export_*, vllm_*, sglang_* ~ it changes no training
 enable_torch_profiler = profile
 profiler_*, profile_modules ~ profile has no further keys
@@ -115,14 +119,22 @@ num_train_epochs = num_train_epochs
 max_steps = max_steps
 max_grad_norm = max_grad_norm
 bf16 = dtype {true: bfloat16, false: float32}
-batching_strategy, batching_workers, dp_size, dist_timeout, full_determinism, save_ckpt_as_hf ~ packing and padding do not change what a step learns, nor does how ranks talk
+batching_strategy = packing {normal: "false", padding_free: "false", dynamic_batching: "true", dynamic_padding_free: "true"}
+batching_workers, dp_size, dist_timeout, full_determinism, save_ckpt_as_hf ~ packing and padding do not change what a step learns, nor does how ranks talk
 dist_config.config_file @ deepspeed
+dist_config.ep_size = expert_parallel_size
 dist_config, dist_config.*, mp_replicate_size, mp_shard_size, cp_mode ~ it says how ranks share the work, which changes nothing that is learnt
 cp_size(1) ~ it says how ranks share the work, which changes nothing that is learnt
 enable_activation_checkpointing = gradient_checkpointing
 optim_config.name = optim
-optim_config.lr = learning_rate
+optim_config.lr ~ learning_rate has precedence there
 optim_config.weight_decay, optim_config.wd = weight_decay
+optim_config.adamw_betas.0 = adam_beta1
+optim_config.adamw_betas.1 = adam_beta2
+optim_config.adamw_eps = adam_epsilon
+optim_config.momentum = optim_args.momentum
+optim_config.nesterov = optim_args.nesterov
+optim_config.ns_steps = optim_args.ns_steps
 optim_config.* ~ only another optimizer would read it
 lr_scheduler_config.name = lr_scheduler_type
 lr_scheduler_config.* ! only lr_scheduler_config.name is known of the schedule

@@ -24,7 +24,7 @@ zero_optimization.offload_param.device = cpu_offload {cpu: params, none: ""}
 zero_optimization.* ~ it says how ZeRO communicates
 bf16.enabled = dtype: bfloat16
 bf16.* ~ sums are float32
-fp16.enabled ! float16 is not in this version
+fp16.enabled ! float16 is not in this version: enable bf16, which has the range of float32
 fp16.* ~ only fp16 would read it
 optimizer.type = optim {adamw: adamw, adam: adamw, fusedadam: adamw, deepspeedcpuadam: adamw, cpuadam: adamw}
 optimizer.params.lr = learning_rate
@@ -43,7 +43,7 @@ scheduler.params.warmup_type(linear) ! warm-up is linear
 scheduler.params.* ~ the schedule has no such parameter
 activation_checkpointing.* ~ gradient_checkpointing says what is recomputed
 zero_allow_untested_optimizer, zero_force_ds_cpu_optimizer, steps_per_print, wall_clock_breakdown, flops_profiler.*, comms_logger.*, comms_config.*, communication_data_type, prescale_gradients, gradient_predivide_factor, sparse_gradients, dump_state, memory_breakdown, disable_allgather, aio.*, checkpoint.*, data_types.*, monitor_config.*, tensorboard.*, wandb.*, csv_monitor.*, torch_autocast.*, compile.*, autotuning.*, elasticity.*, zero_quantized_*, fp16_master_weights_and_gradients, hybrid_engine.*, seq_parallel_communication_data_type, tensor_parallel.*, autotp_size, amp.enabled ~ it does not change results
-data_efficiency.*, curriculum_learning.*, progressive_layer_drop.*, eigenvalue.*, compression_training.*, sparse_attention.* ! it is not in this version
+data_efficiency.*, curriculum_learning.*, progressive_layer_drop.*, eigenvalue.*, compression_training.*, sparse_attention.* ! this feature of DeepSpeed is not in this version
 )",
           "",
           ""};
@@ -95,7 +95,7 @@ num_processes, num_machines, distributed_type ~ hone launch, torchrun or srun st
 parallelism_config.parallelism_config_dp_shard_size, parallelism_config.dp_shard_size = dp_shard_size
 parallelism_config.parallelism_config_dp_replicate_size, parallelism_config.dp_replicate_size = dp_replicate_size
 parallelism_config.* ~ it says how ranks share the work, which changes nothing that is learnt
-kt_config.* - experts on the CPU beside a GPU; `hone estimate` says what fits without
+kt_config @ kt
 use_cpu = device: cpu
 * ~ it says how processes are started
 )",

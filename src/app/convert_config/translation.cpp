@@ -39,6 +39,11 @@ bool is_beside_the_mathematics(const KeySpec& key) {
   return key.name == "gradient_checkpointing" || (groups.contains(key.group) && key.name != "stage");
 }
 
+/// The message of an error and its way out.
+std::string with_fix(const UserError& error) {
+  return error.fix().empty() ? error.message() : fmt::format("{}; {}", error.message(), error.fix());
+}
+
 class Translator {
  public:
   Translator(const Tool& tool, const TranslationSource& source) : tool_(tool), source_(source) {}
@@ -48,6 +53,8 @@ class Translator {
     walk(tool_, source_.root, "");
     choose();
     balance_as_the_model();
+    batch_of_axolotl();
+    shards_of_axolotl();
     add_defaults();
     leave_out_warmup_of_a_constant_rate();
     leave_out_evaluation_of_nothing();
@@ -69,6 +76,11 @@ class Translator {
 
   void entry(const Tool& tool, const std::string& path, const std::string& raw, const ConfigNode& value) {
     const std::string name = path.substr(path.rfind('.') + 1);
+    const bool renamed = path == "kt_config." + name && !name.starts_with("kt_") &&
+                         (find_rule(tool, "kt_" + name) || find_key(schema(), "", "kt_" + name).key);
+    if (renamed) {
+      return entry(tool, "kt_config.kt_" + name, raw, value);  // KTransformers' older names
+    }
     const FoundKey known = find_key(schema(), "", name);
     const bool data = known.key && known.key->type == KeyType::kDatasets;
     if (value.kind >= Kind::kSequence && !data && has_member_rules(tool, path)) return walk(tool, value, path);
@@ -91,8 +103,17 @@ class Translator {
       return result_.no_effect.push_back({remark.said, remark.where, "other settings say it"});
     }
     if (rule.kind == ToolRule::Kind::kMeans) {
+      if (rule.key->name == "base_weight_dtype" && rule.name.find("nonexpert") != std::string::npos) {
+        keep_experts_in_dtype(rule, raw, value);
+      }
       if (rule.name == "enable_thinking") state({&key_spec("learn_empty_thinking"), nullptr}, raw, value);
-      if (rule.name == "use_muon" && value.text == "true") return step_by_muon(raw, value);
+      const bool muon_of_v1 = rule.name == "optim_config.name" && value.text == "muon";
+      if (muon_of_v1 || (rule.name == "use_muon" && value.text == "true")) return step_by_muon(raw, value);
+      if (rule.name == "batching_strategy" && value.text.starts_with("dynamic")) {
+        result_.look.push_back(
+            {remark.said, remark.where,
+             "a step has about as many samples: packs are filled with tokens here, in another order"});
+      }
       return state({rule.key, &rule.alias}, raw, value);
     }
     if (is_switch_of_balance(rule, value)) {
@@ -124,7 +145,7 @@ class Translator {
       if (stated.key->name != "model_name_or_path") continue;
       const std::filesystem::path file = std::filesystem::path(stated.value.get<std::string>()) / "config.json";
       if (std::filesystem::is_regular_file(file)) {
-        const ConfigNode config = read_config_file(file.string());
+        const ConfigNode config = read_config_file(file.string(), Variables::kKeep);
         const ConfigNode* coefficient = config.find("router_aux_loss_coef");
         double number = 0;
         if (coefficient && parse_number(coefficient->text, number)) own = number;
@@ -136,6 +157,37 @@ class Translator {
     } else {
       result_.look.push_back({switch_of_balance_->said, switch_of_balance_->where,
                               "router_aux_loss_coef is the model's: state that of its config.json"});
+    }
+  }
+
+  /// Axolotl's quantised base of all weights but those of routed experts.
+  void keep_experts_in_dtype(const ToolRule& rule, const std::string& raw, const ConfigNode& value) {
+    const Rewritten meaning = rule.alias.rewrite(value);
+    const bool dense = meaning.emphasis == Emphasis::kNothing || says_nothing(meaning.value, "");
+    if (!dense) state_as("base_weight_keep", "re:\\.experts\\.", raw, value);
+  }
+
+  /// Axolotl's batch_size is that of one device, and only says what gradient_accumulation_steps is.
+  void batch_of_axolotl() {
+    if (tool_.name != "axolotl") return;
+    const bool steps = states("gradient_accumulation_steps");
+    std::erase_if(result_.stated, [&](TranslatedKey& key) {
+      if (key.key->name != "global_batch_size") return false;
+      if (steps) result_.no_effect.push_back({said_here(key), tool_.title, "gradient_accumulation_steps says it"});
+      if (!steps && key.value.is_number_integer()) key.value = key.value.get<int64_t>() * source_.devices;
+      return steps;
+    });
+  }
+
+  /// Axolotl's dp_shard_size counts groups of expert_parallel_size ranks; here it counts ranks, in which they fit.
+  void shards_of_axolotl() {
+    if (tool_.name != "axolotl" || !states("expert_parallel_size")) return;
+    const int64_t spread = number("expert_parallel_size");
+    for (TranslatedKey& key : result_.stated) {
+      double groups = 0;
+      const bool counted = key.key->name == "dp_shard_size" && key.value.is_string() &&
+                           parse_number(key.value.get<std::string>(), groups);
+      if (counted) key.value = std::to_string(static_cast<int64_t>(groups) * spread);
     }
   }
 
@@ -172,16 +224,23 @@ class Translator {
   void sharding(const Tool& tool, const ToolRule& rule, const std::string& path, const std::string& raw,
                 const ConfigNode& value) {
     const Tool& table = *find_tool(rule.tool);
-    if (value.kind == Kind::kMapping) return walk(table, value, "");
+    const std::string name = path.substr(path.rfind('.') + 1);
+    if (value.kind == Kind::kMapping) return walk(table, value, has_member_rules(table, name) ? name : "");
     if (value.kind == Kind::kScalar) {
+      const std::string written = known_environment(value.text);
       for (const std::filesystem::path& file :
-           {std::filesystem::path(source_.folder) / value.text, std::filesystem::path(value.text)}) {
+           {std::filesystem::path(source_.folder) / written, std::filesystem::path(written)}) {
         if (!std::filesystem::is_regular_file(file)) continue;
         result_.no_effect.push_back({said(raw, value), value.where, "it was read, see below"});
-        return walk(table, read_config_file(file.string()), "");
+        return walk(table, read_config_file(file.string(), Variables::kKeep), "");
+      }
+      if (written.find("${") != std::string::npos) {
+        result_.look.push_back({said(raw, value), value.where,
+                                "the variable is not set, so the file's settings are not known: set it and convert "
+                                "again"});
+        return;
       }
     }
-    const std::string name = path.substr(path.rfind('.') + 1);
     const bool is_key = find_key(schema(), "", name).key != nullptr;
     if (value.kind == Kind::kScalar && (!is_key || value.text.ends_with(".json"))) {
       result_.look.push_back({said(raw, value), value.where, "the file does not exist, so its settings are not known"});
@@ -225,9 +284,10 @@ class Translator {
       return result_.look.push_back({said(raw, value), value.where, "the model's own chat template is used instead"});
     }
     try {
-      std::optional<Statement> statement = read_statement(
-          found, raw,
-          data ? dataset_entries({tool_, source_.root, source_.folder}, value, result_) : in_hones_terms(key, value));
+      std::optional<Statement> statement =
+          read_statement(found, raw,
+                         data ? dataset_entries({tool_, source_.root, source_.folder}, value, result_)
+                              : in_hones_terms(key, with_known_variables(found, value)));
       if (statement) {
         statement->said = said(raw, written ? *written : value);
         statements_[statement->key->name].push_back(std::move(*statement));
@@ -235,9 +295,20 @@ class Translator {
         result_.no_effect.push_back({said(raw, value), value.where, "it says nothing, or that something is off"});
       }
     } catch (const UserError& error) {
-      const Remark remark{said(raw, value), value.where, error.message()};
+      const Remark remark{said(raw, value), value.where, with_fix(error)};
       (is_beside_the_mathematics(key) ? result_.missing : result_.refused).push_back(remark);
     }
+  }
+
+  /// A value of a key that is no text, or that a rule rewrites, with the variables of the environment. UserError for
+  /// one that is not set.
+  static ConfigNode with_known_variables(const FoundKey& found, const ConfigNode& value) {
+    const bool text = found.key->type == KeyType::kString || found.key->type == KeyType::kPath;
+    const bool kept = text && !(found.alias && found.alias->rewrite);
+    if (kept || value.text.find("${") == std::string::npos) return value;
+    ConfigNode known = value;
+    known.text = expand_environment(value.text, value.where);
+    return known;
   }
 
   /// A value with another form in Hone: PEFT's expressions, and moments of 4 bits, which have 8 here.
@@ -245,7 +316,8 @@ class Translator {
     static const Rewrite modules = modules_of_peft();
     if (key.name == "lora_target_modules") return modules(value).value;
     if (key.name != "optim" || !value.text.starts_with("adamw") || !value.text.ends_with("_4bit")) return value;
-    result_.look.push_back({said("optim", value), value.where, "the moments have 8 bits here, which are nearer to 32"});
+    result_.look.push_back(
+        {said("optim", value), value.where, "moments of 8 bits learn what those of 4 do: they are nearer to 32"});
     ConfigNode wider = value;
     wider.text = "adamw_8bit";
     return wider;
@@ -278,13 +350,21 @@ class Translator {
     return all;
   }
 
+  /// Whether the model has experts, or may have.
+  bool may_have_experts() const {
+    const auto found = statements_.find("model_name_or_path");
+    const bool stated = found != statements_.end() && found->second.front().value.is_string();
+    if (!stated || !source_.has_experts) return true;
+    return source_.has_experts(found->second.front().value.get<std::string>()).value_or(true);
+  }
+
   /// Adds a remark: "all" means different modules in different versions of transformers.
   void ask_about_experts(const Statement& chosen) {
     if (chosen.key->name != "lora_target_modules") return;
     const auto names = [&](const char* target) {
       return std::find(chosen.value.begin(), chosen.value.end(), target) != chosen.value.end();
     };
-    if (names("all-linear") && !names("all-experts")) {
+    if (names("all-linear") && !names("all-experts") && may_have_experts()) {
       result_.look.push_back(
           {chosen.said, chosen.where,
            "experts and routers are not adapted here; PEFT 0.21 does, and any with transformers 4: add all-experts"});
@@ -357,7 +437,8 @@ class Translator {
       if (stated.key->name == "finetuning_type") return stated.value == "lora";
     }
     const bool about_lora = std::any_of(result_.stated.begin(), result_.stated.end(), [](const TranslatedKey& stated) {
-      return stated.key->name.starts_with("lora_") || stated.key->name == "adapter_name_or_path";
+      const bool says = !stated.value.is_null();
+      return says && (stated.key->name.starts_with("lora_") || stated.key->name == "adapter_name_or_path");
     });
     const ConfigNode* method = defaults.find("finetuning_type");
     return about_lora || (method && method->text == "lora");
@@ -383,17 +464,27 @@ class Translator {
       }
     }
     const bool evaluates = states("val_split") || states("eval_datasets");
-    for (const auto& [name, value] : defaults.members) {
+    const bool muon_of_v1 = tool_.name == "llama-factory-v1" && states_value("optim", "muon");
+    for (auto& [name, value] : defaults.members) {
       if (is_decided(name) || (name == "val_split" && evaluates)) continue;
       if (name == "router_aux_loss_coef" && switch_of_balance_) continue;  // it is the model's
       // Axolotl adapts the parameters alone; PEFT adds its own modules where none are stated.
       if (name == "lora_target_modules" && tool_.name == "axolotl" && states("lora_target_parameters")) continue;
       if (of_lora.contains(name) && states("adapter_name_or_path")) continue;  // the adapter has its own
+      if (muon_of_v1 && (name == "weight_decay" || name == "adam_beta2")) {    // its Muon has defaults of its own
+        value.text = name == "weight_decay" ? "0.1" : "0.95";
+      }
       if (name == "bnb_4bit_use_double_quant" && !states_value("base_weight_dtype", "nf4")) continue;
       const KeySpec& key = key_spec(name);
       const std::optional<Json> parsed = parse_value(key, value, name);
       const bool as_here = parsed && parsed->is_null() && key.default_value.is_null();
       if (parsed && !as_here) result_.defaults.push_back({&key, *parsed, fmt::format("{}'s default", tool_.title)});
+    }
+    if (tool_.name == "axolotl" && adds("warmup_ratio")) {
+      result_.look.push_back(
+          {"warmup_ratio", tool_.title,
+           "the run has at most 3,333 steps: where no key says it, Axolotl warms up for 3 % of them, "
+           "but at most 100"});
     }
     drop_defaults_that_hone_has();
   }
@@ -542,7 +633,7 @@ std::string converted_yaml(const Translation& translation, const Tool& tool, con
   }
   const std::string lines = lines_of(std::move(keys));
   text += expand ? with_variables(lines) : lines;
-  text += remarks("TO BE LOOKED AT: the same is learnt only if", translation.look);
+  text += remarks("TO BE LOOKED AT, so that the same is learnt", translation.look);
   text += remarks("LEFT OUT, and something else is learnt without", translation.refused);
   text += remarks("Not in this version; the same is learnt without", translation.missing);
   text += remarks("No effect here", translation.no_effect);

@@ -2,6 +2,8 @@
 // result.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,8 @@ struct TranslationSource {
   std::vector<Remark> look = {};  ///< remarks from reading it
   std::string folder;             ///< searched for its files, in addition to the current folder
   int64_t devices = 1;            ///< the number of devices, for batch sizes per device
+  /// Whether the model of a path or id has routed experts, nothing if that is not known; may be empty.
+  std::function<std::optional<bool>(const std::string& model)> has_experts = {};
 };
 
 /// Translates a source. Throws UserError only for contradictions (a key stated twice with different values) and broken
