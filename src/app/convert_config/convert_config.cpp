@@ -222,14 +222,19 @@ std::string report(const Translation& translation) {
   return text;
 }
 
-/// The ranks that the result is read for: as many as its experts are spread over.
+/// The ranks that the result is read for: as many as its experts are spread over, or the groups of these that share
+/// state.
 RanksOfRun ranks_for(const Translation& translation) {
+  int64_t spread = 1;
+  double group = 1;
   for (const TranslatedKey& key : translation.stated) {
-    if (key.key->name != "expert_parallel_size") continue;
-    const int64_t all = key.value.get<int64_t>();
-    return {all, all};
+    if (key.key->name == "expert_parallel_size") spread = key.value.get<int64_t>();
+    const bool shards = key.key->name == "dp_shard_size" && key.value.is_string();
+    if (shards && !parse_number(key.value.get<std::string>(), group)) group = 1;
   }
-  return {};
+  if (spread == 1) return {};
+  const int64_t all = std::max(spread, static_cast<int64_t>(group));
+  return {all, all};
 }
 
 /// The result, read as a configuration; or the contradiction in it.

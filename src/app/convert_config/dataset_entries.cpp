@@ -176,7 +176,9 @@ class EntryReader {
       } else if (key == "source" || key == "weight" || key == "streaming" || value.kind == Kind::kNull) {
         continue;
       } else {
-        result_.refused.push_back({said, value.where, "it is not in this version"});
+        const char* pairs = "preference pairs are not trained on in this version";
+        result_.refused.push_back(
+            {said, value.where, key == "converter" ? pairs : "no key of a data set that is known here"});
       }
     }
     return checked(entry);
@@ -330,7 +332,11 @@ class EntryReader {
         if (name == "split" || name == "train_on_split") (void)parse_split(value.text);
         kept.members.emplace_back(name, value);
       } catch (const UserError& error) {
-        result_.refused.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, error.message()});
+        const bool prompt = name == "type" && source_.tool.name == "axolotl";
+        const std::string why =
+            prompt ? "this type of Axolotl's is not here; a prompt of one's own is written as type: {format: …}"
+                   : error.message();
+        result_.refused.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, why});
       }
     }
     return kept;

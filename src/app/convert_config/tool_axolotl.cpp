@@ -53,6 +53,7 @@ shuffle_before_merging_datasets, dataset_shard_*, dataset_keep_in_memory, skip_p
 dataset_exact_deduplication ? no row occurs twice: duplicates are reported here, and trained on
 min_sample_len ? no sample is shorter: shorter ones are not dropped here
 eval_sequence_len, eval_sample_packing ~ evaluation is packed as training is; the loss is the same
+sample_packing_sequentially ? the order of samples need not be exact: packs are filled best here
 sample_packing_*, pad_to_sequence_len, pad_to_multiple_of, multipack_real_batches, batch_flattening, pretrain_multipack_*, pretraining_sample_concatenation, total_num_tokens, total_supervised_tokens ~ packing is best fit and has no padding
 curriculum_sampling = shuffle {true: "false", false: ""}
 qat, quantization ! weights that are rounded while they are trained are not in this version

@@ -41,7 +41,10 @@ bool is_beside_the_mathematics(const KeySpec& key) {
 
 /// The message of an error and its way out.
 std::string with_fix(const UserError& error) {
-  return error.fix().empty() ? error.message() : fmt::format("{}; {}", error.message(), error.fix());
+  std::string text = error.message();
+  if (error.fix().empty()) return text;
+  if (text.ends_with('.')) text.pop_back();
+  return fmt::format("{}; {}", text, error.fix());
 }
 
 class Translator {
