@@ -60,6 +60,22 @@ TEST_F(Preparation, ReportsAndWritesNothingUnlessAsked) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b[")));  // no colour in a pipe
 }
 
+TEST_F(Preparation, TemplatesThatAreBuiltInAreNamed) {
+  const Outcome same = prepare({"chat_template=chatml"});
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_THAT(same.out, AllOf(HasSubstr("[[0<|im_end|>]]"), Not(HasSubstr("renders chats otherwise"))));
+  const Outcome other = prepare({"chat_template=qwen"});
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.out, AllOf(HasSubstr("[[0<|im_end|>]]"), HasSubstr("You are Qwen"),
+                               HasSubstr("own template renders chats otherwise than chat_template qwen")));
+  const Outcome missing = prepare({"chat_template=llama3"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("<|start_header_id|>"), HasSubstr("choose a template whose tokens it has")));
+  const Outcome unknown = prepare({"chat_template=chatlm"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("Did you mean 'chatml'"), HasSubstr("deepseek_v3")));
+}
+
 TEST_F(Preparation, CallsInOpenAisFormGiveTheSamplesOfObjects) {
   const auto row = [](const Json& content, const Json& arguments) {
     const Json call = {{"type", "function"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}};

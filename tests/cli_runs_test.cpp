@@ -323,6 +323,34 @@ TEST(Runs, ChatsTrainFromATokenizerAndItsTemplate) {
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
 }
 
+TEST(Runs, ABaseModelLearnsChatsByATemplateThatIsBuiltIn) {
+  const Folder folder;
+  const fs::path tokenizer = folder / "tokenizer";
+  fs::create_directories(tokenizer);
+  fs::copy_file(test_run().fixtures / "tokenizers/qwen3/tokenizer.json", tokenizer / "tokenizer.json");
+  folder.write("tokenizer/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+  Json config = tiny_config();
+  config["vocab_size"] = 151936;
+  const std::string model = make_model(folder, config, tokenizer.string());
+  const Json messages = {{{"role", "user"}, {"content", "Say 0"}}, {{"role", "assistant"}, {"content", "0"}}};
+  const std::string data = folder.write("chat.jsonl", Json{{"messages", messages}}.dump() + "\n");
+  for (const std::string method : {"lora", "full"}) {
+    const fs::path out = folder / method;
+    const Outcome outcome = run_hone(train_arguments(
+        model, data, out, {"finetuning_type=" + method, "max_steps=1", "chat_template=chatml", "threads=2"}));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("[[0<|im_end|>]]"), std::string::npos) << outcome.out;
+    EXPECT_TRUE(fs::exists(out / "chat_template.jinja"));
+    std::vector<std::string> ask = {"generate", "--prompt", "Say 0", "--max-new-tokens", "1"};
+    if (method == "lora") {
+      ask.insert(ask.end(), {"--model", model, "--adapter", out.string()});
+    } else {
+      ask.insert(ask.end(), {"--model", out.string()});
+    }
+    EXPECT_EQ(run_hone(ask).code, 0) << method;
+  }
+}
+
 /// Documents of 4 to 12 tokens, which fill packs of 64 tokens in many ways.
 std::string short_rows(int rows) {
   PhiloxSequence random(7);

@@ -446,7 +446,8 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--model", options.model, "model folder, Hugging Face id in the local cache, or adapter folder")
       ->required();
   verb->add_option("--adapter", options.adapter, "folder of an adapter");
-  verb->add_option("--chat-template", options.chat_template, "Jinja file to use instead of the model's");
+  verb->add_option("--chat-template", options.chat_template,
+                   "Template to use instead of the model's: a Jinja file, or a name that is built in");
   verb->add_option("--chat-template-kwargs", options.chat_template_kwargs, "JSON object of variables for the template");
   verb->add_option("--enable-thinking", options.enable_thinking, "true or false: that variable of the template");
   verb->add_option("--split-special-tokens", options.split_special_tokens,

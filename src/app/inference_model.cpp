@@ -18,6 +18,7 @@
 #include "params/frozen_weights.h"
 #include "params/mapped_values.h"
 #include "session/device_facts.h"
+#include "text/named_templates.h"
 #include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/run_options.h"
@@ -79,8 +80,15 @@ const WeightFormat& experts_of(const RunConfig& run, Device device) {
   return experts;
 }
 
+/// The template of --chat-template that is built in; null for a file of that name, or any other.
+const NamedTemplate* built_in_template(const std::string& name) {
+  return name.empty() || fs::exists(name) ? nullptr : find_named_template(name);
+}
+
 /// The template of the options; else the adapter's, with which it was trained; else the model's.
-ChatTemplateSource template_of(const InferenceOptions& options) {
+ChatTemplateSource template_of(const InferenceOptions& options, const Tokenizer& tokenizer) {
+  if (const NamedTemplate* named = built_in_template(options.chat_template))
+    return {choose_template(named->name, tokenizer, "--chat-template").text, named->name};
   if (!options.chat_template.empty()) return read_chat_template(options.chat_template);
   const fs::path of_adapter = fs::path(options.adapter) / "chat_template.jinja";
   if (options.adapter.empty() || !fs::exists(of_adapter)) return {};
@@ -111,13 +119,16 @@ void check_offload(const RunConfig& run, Device device) {
                   "--cpu-offload", "leave it out, or --expert-weight-dtype, or choose --experts-device cpu");
 }
 
-Tokenizer load_tokenizer(const fs::path& model, const TokenChoice& choice) {
+/// `chat_template`: --chat-template.
+Tokenizer load_tokenizer(const fs::path& model, const TokenChoice& choice, const std::string& chat_template) {
   if (!fs::exists(model / "tokenizer.json")) {
     throw UserError("the model has no tokenizer", (model / "tokenizer.json").string(),
                     "copy the tokenizer's files into the model folder");
   }
   Tokenizer tokenizer = Tokenizer::load(model);
-  tokenizer.choose(choice);
+  const NamedTemplate* named = built_in_template(chat_template);
+  if (named != nullptr) require_tokens(*named, tokenizer, "--chat-template");
+  tokenizer.choose(named == nullptr ? choice : with_stop(choice, *named));
   return tokenizer;
 }
 
@@ -133,7 +144,7 @@ std::vector<std::pair<fs::path, const char*>> inputs_of(const InferenceOptions& 
   const InferenceOptions options = with_base(given);
   return {{resolve_model_path(options.model), "the model"},
           {options.adapter, "the adapter"},
-          {options.chat_template, "the chat template"}};
+          {built_in_template(options.chat_template) == nullptr ? options.chat_template : "", "the chat template"}};
 }
 
 std::vector<std::string> inference_offload_names() { return {"params", "experts"}; }
@@ -173,15 +184,19 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       directory_(resolve_model_path(options_.model)),
       run_(keys_of(options_, directory_, ranks_)),
       trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
-      tokenizer_(load_tokenizer(directory_, trained_.tokens)),
+      tokenizer_(load_tokenizer(directory_, trained_.tokens, options_.chat_template)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
       model_(directory_, dtype_of(run_), experts_of(run_, device_)),
-      chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_),
+      chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_, tokenizer_),
                                          options_.split_special_tokens.value_or(trained_.split_special_tokens))),
       variables_(trained_.kwargs) {
   if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
     notes_.push_back(reason);
+  if (const NamedTemplate* named = built_in_template(options_.chat_template)) {
+    const ChosenTemplate chosen = choose_template(named->name, tokenizer_, "--chat-template");
+    if (!chosen.note.empty()) notes_.push_back(chosen.note);
+  }
   const Json stated = variables_of(options_);
   if (!variables_.empty()) {
     notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),

@@ -37,7 +37,7 @@ struct SamplingOverrides {
 struct InferenceOptions {
   std::string model;    ///< folder, or Hugging Face id in the local cache; an adapter's folder contains its base's name
   std::string adapter;  ///< folder of an adapter; "" = none
-  std::string chat_template;                 ///< a Jinja file to use instead of the model's template; "" = the model's
+  std::string chat_template;                 ///< a Jinja file or a built-in template's name; "" = the model's
   std::string chat_template_kwargs;          ///< JSON object of variables for the template; "" = none
   std::optional<bool> enable_thinking;       ///< the template's variable of that name
   std::optional<bool> split_special_tokens;  ///< as the configuration's key; unset: as the training run had it

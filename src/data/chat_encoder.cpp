@@ -148,8 +148,10 @@ const ChatTemplate& ChatEncoder::template_for(const Conversation& conversation, 
   // As in transformers: of several templates, the one named tool_use if the conversation has tools.
   if (tool_template_ && conversation.tools->is_array()) return *tool_template_;
   if (template_) return *template_;
-  throw UserError("the model has no chat template, which messages need", where,
-                  "set chat_template_file, or write the data as text: prompt and completion");
+  throw UserError(
+      "the model has no chat template, which messages need", where,
+      "name one that is built in (chat_template: chatml), set chat_template_file, or write the data as text: "
+      "prompt and completion");
 }
 
 ChatInput ChatEncoder::input_of(const Conversation& conversation, size_t count) const {

@@ -96,7 +96,7 @@ struct RunConfig {
     bool shuffle = true;
     std::string train_on = "assistant";       ///< assistant | all | last | completion
     std::string history_rewrites = "expand";  ///< expand | mask | error
-    std::string chat_template;                ///< Jinja text; "" = the model's own, or chat_template_file
+    std::string chat_template;                ///< a built-in name or Jinja text; "" = the model's own, or _file
     std::string chat_template_file;
     JsonObject chat_template_kwargs = {};  ///< variables for the template, any JSON
     bool learn_empty_thinking = false;     ///< learn a think block that the template puts in empty

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "report/terminal.h"
+#include "text/named_templates.h"
 #include "text/tokenizer_config.h"
 #include "train/data_report.h"
 #include "train/run_options.h"
@@ -33,14 +34,19 @@ LoadedData load_data(const RunConfig& config, const std::filesystem::path& token
                      ThreadPool& pool, Logger& logger) {
   using Clock = std::chrono::steady_clock;
   LoadedData loaded;
+  ChosenTemplate chosen;
   if (std::filesystem::exists(tokenizer_directory / "tokenizer.json")) {
     loaded.tokenizer = Tokenizer::load(tokenizer_directory);
+    if (const NamedTemplate* named = find_named_template(config.data.chat_template))
+      require_tokens(*named, *loaded.tokenizer, "chat_template");
     loaded.tokenizer->choose(token_choice(config.data));
+    chosen = choose_template(config.data.chat_template, *loaded.tokenizer, "chat_template");
+    if (!chosen.note.empty()) logger.info("{}", chosen.note);
   } else if (!config.model.tokenizer_name_or_path.empty()) {
     throw UserError("the folder has no tokenizer.json", tokenizer_directory.string(),
                     "name a folder that has one in tokenizer_name_or_path");
   }
-  const DataOptions options = data_options(config, vocab_size, tokenizer_directory);
+  const DataOptions options = data_options(config, vocab_size, tokenizer_directory, chosen.text);
   loaded.chat_template = options.chat.chat_template;
   std::map<std::string, int64_t> bytes;  // bytes read per data set
   const Clock::time_point begin = Clock::now();

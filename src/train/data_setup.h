@@ -16,7 +16,7 @@ namespace hone {
 struct LoadedData {
   std::optional<Tokenizer> tokenizer;  ///< the model's; without one only tokenized data can be read
   TrainingData data;
-  std::string chat_template;  ///< the configuration's; empty: the model's own
+  std::string chat_template;  ///< Jinja; empty: the model's own
 };
 
 /// Reads the data sets of `config` for a model, and logs cache use and reading speed. max_length must be set.

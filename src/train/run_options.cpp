@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "data/csv_reader.h"
 #include "params/mapped_values.h"
+#include "text/named_templates.h"
 
 namespace hone {
 
@@ -263,10 +264,13 @@ int64_t default_max_length(const DecoderConfig& model) {
 }
 
 TokenChoice token_choice(const RunConfig::Data& data) {
-  return TokenChoice::parse(data.special_tokens, data.eot_tokens, "special_tokens");
+  TokenChoice choice = TokenChoice::parse(data.special_tokens, data.eot_tokens, "special_tokens");
+  const NamedTemplate* named = find_named_template(data.chat_template);
+  return named == nullptr ? choice : with_stop(std::move(choice), *named);
 }
 
-DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from) {
+DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from,
+                         const std::string& chat_template) {
   const RunConfig::Data& data = config.data;
   DataOptions options;
   options.datasets = dataset_entries(data.datasets);
@@ -278,7 +282,7 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
   options.chat.history_rewrites = history_rewrites_of(data.history_rewrites);
   if (options.overlength != Overlength::kSplit && options.overlength != Overlength::kTruncateLeft)
     options.chat.longest_sample = static_cast<size_t>(options.max_length);
-  options.chat.chat_template = data.chat_template;
+  options.chat.chat_template = chat_template;
   if (!data.chat_template_file.empty()) {
     options.chat.chat_template = read_file(data.chat_template_file, "chat_template_file");
     options.chat.chat_template_name = data.chat_template_file;

@@ -46,11 +46,13 @@ std::filesystem::path tokenizer_directory(const RunConfig& config, const std::fi
 /// max_length if it is not set: the model's, at most 4096.
 int64_t default_max_length(const DecoderConfig& model);
 
-/// special_tokens and eot_tokens.
+/// special_tokens and eot_tokens, and the stop token of a template that chat_template names.
 TokenChoice token_choice(const RunConfig::Data& data);
 
-/// Reads chat_template_file. `max_length` must be set. `tokenizer_from`: the folder of the tokenizer.
-DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from);
+/// Reads chat_template_file. `max_length` must be set. `tokenizer_from`: the folder of the tokenizer. `chat_template`:
+/// what choose_template chose (text/named_templates.h).
+DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from,
+                         const std::string& chat_template);
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config);
 

@@ -9,6 +9,7 @@
 #include "data/column_mapping.h"
 #include "data/prompt_template.h"
 #include "data/split_slice.h"
+#include "text/named_templates.h"
 #include "text/tokenizer_config.h"
 
 namespace hone {
@@ -123,11 +124,15 @@ void resolve_datasets(ResolvedConfig& config) {
 
 void resolve_template(const ResolvedConfig& config) {
   const RunConfig::Data& data = config.run.data;
-  if (!data.chat_template.empty() && data.chat_template.find('{') == std::string::npos) {
-    throw UserError(fmt::format("'chat_template: {}' names a template of another tool: known, not in this version.",
-                                data.chat_template),
-                    where(config, "chat_template"),
-                    "leave it out to use the model's own template, or state chat_template_file");
+  const std::string& stated = data.chat_template;
+  if (!stated.empty() && stated.find('{') == std::string::npos && find_named_template(stated) == nullptr) {
+    std::vector<std::string> names;
+    for (const NamedTemplate& known : named_templates()) names.push_back(known.name);
+    throw UserError(
+        fmt::format("'chat_template: {}' is no template that is built in.{}", stated, did_you_mean(stated, names)),
+        where(config, "chat_template"),
+        fmt::format("leave it out to use the model's own template, name a file in chat_template_file, or one of: {}",
+                    template_names()));
   }
   if (!data.chat_template.empty() && !data.chat_template_file.empty()) {
     throw UserError("chat_template and chat_template_file both state the template", where(config, "chat_template_file"),

@@ -339,6 +339,14 @@ TEST(Template, IsTextOrAFile) {
   EXPECT_THAT(refusal("chat_template: '{{ a }}'\nchat_template_file: f"), HasSubstr("both state the template"));
 }
 
+TEST(Template, IsANameThatIsBuiltIn) {
+  EXPECT_EQ(resolved("chat_template: chatml").run.data.chat_template, "chatml");
+  EXPECT_EQ(resolved("template: Llama3").run.data.chat_template, "Llama3");
+  EXPECT_THAT(refusal("chat_template: chatlm"),
+              AllOf(HasSubstr("no template that is built in"), HasSubstr("Did you mean 'chatml'"),
+                    HasSubstr("chatml, llama3, llama2, mistral")));
+}
+
 TEST(Evaluation, NeedsSomethingToEvaluateOn) {
   EXPECT_EQ(resolved("val_split: 0.1").run.eval.eval_strategy, "steps");
   EXPECT_EQ(resolved("eval_dataset: e.jsonl").run.eval.eval_strategy, "steps");

@@ -84,7 +84,9 @@ void add_template(GroupBuilder group) {
            "their own, not learnt, or refused.")
       .field(kData, &Data::history_rewrites)
       .choices({"expand", "mask", "error"});
-  group.key("chat_template", "The chat template itself, in Jinja.")
+  group
+      .key("chat_template",
+           "A chat template that is built in (chatml, llama3, mistral, qwen, …), or the template itself, in Jinja.")
       .field(kData, &Data::chat_template)
       .unset({"default", "tokenizer_default", "auto", "jinja"})
       .default_note("the model's own")

@@ -200,7 +200,7 @@ class DataDocs : public testing::Test {
 
   TrainingData build(const std::string& yaml) {
     const ResolvedConfig config = load_config(folder_.write("run.yaml", "model: m\nmax_length: 512\n" + yaml), {});
-    DataOptions options = data_options(config.run, tokenizer_.vocab_size(), "");
+    DataOptions options = data_options(config.run, tokenizer_.vocab_size(), "", config.run.data.chat_template);
     return build_training_data(options, &tokenizer_, pool_);
   }
   std::string learnt(const TrainingData& data) const {

@@ -104,7 +104,38 @@ TEST_F(ConvertConfig, TranslatesLlamaFactoryWithItsDatasetInfo) {
   EXPECT_FALSE(config.run.data.packing);
   EXPECT_TRUE(has(config.run.data.datasets.front().path, "data/chats.json"));
   EXPECT_EQ(config.run.data.datasets.front().name, "chats");
-  EXPECT_TRUE(has(text_, "TO BE LOOKED AT")) << "its template is not the model's";
+  EXPECT_EQ(config.run.data.chat_template, "qwen3");
+}
+
+TEST_F(ConvertConfig, KeepsNamesOfTemplatesThatAreBuiltIn) {
+  const auto of_axolotl = [&](const std::string& name) {
+    return converted(write("a.yml", "base_model: m\nsequence_len: 8\nchat_template: " + name +
+                                        "\ndatasets: [{path: d.jsonl, type: chat_template}]\n"),
+                     true)
+        .run.data.chat_template;
+  };
+  EXPECT_EQ(of_axolotl("chatml"), "chatml");
+  EXPECT_EQ(of_axolotl("mistral_v2v3"), "mistral_v2v3");
+  EXPECT_FALSE(has(text_, "the model's own chat template is used instead"));
+  EXPECT_EQ(of_axolotl("tokenizer_default"), "");
+  EXPECT_FALSE(has(text_, "the model's own chat template is used instead"));
+  EXPECT_EQ(of_axolotl("exaone4"), "");
+  EXPECT_TRUE(has(text_, "the model's own chat template is used instead"));
+  const auto of_factory = [&](const std::string& name) {
+    return converted(write("f.yml",
+                           "model_name_or_path: m\nstage: sft\ndataset: d\ndataset_dir: .\ncutoff_len: 8\n"
+                           "template: " +
+                               name + "\n"),
+                     true)
+        .run.data.chat_template;
+  };
+  write("dataset_info.json", R"({"d": {"file_name": "d.json", "formatting": "sharegpt"}})");
+  EXPECT_EQ(of_factory("llama3"), "llama3");
+  EXPECT_EQ(of_factory("phi"), "phi_35") << "the format of this name";
+  for (const char* other : {"llama2", "default", "vicuna"}) {
+    EXPECT_EQ(of_factory(other), "") << other << " of LLaMA-Factory has another format than Hone's, if any";
+    EXPECT_TRUE(has(text_, "the model's own chat template is used instead")) << other;
+  }
 }
 
 TEST_F(ConvertConfig, TranslatesTrl) {

@@ -14,6 +14,7 @@
 #include "data/column_mapping.h"
 #include "data/dataset_builder.h"
 #include "data/dataset_reader.h"
+#include "text/named_templates.h"
 #include "text/tokenizer.h"
 #include "train/described_run.h"
 #include "train/run_options.h"
@@ -162,12 +163,17 @@ class Finder {
     try {
       const fs::path folder = tokenizer_directory(run, directory_);
       std::optional<Tokenizer> tokenizer;
+      ChosenTemplate chosen;
       if (fs::exists(folder / "tokenizer.json")) {
         tokenizer = Tokenizer::load(folder);
+        if (const NamedTemplate* named = find_named_template(run.data.chat_template))
+          require_tokens(*named, *tokenizer, "chat_template");
         tokenizer->choose(token_choice(run.data));
+        chosen = choose_template(run.data.chat_template, *tokenizer, "chat_template");
       }
       ThreadPool pool(1);
-      (void)build_training_data(data_options(run, *vocab_size_, folder), tokenizer ? &*tokenizer : nullptr, pool);
+      (void)build_training_data(data_options(run, *vocab_size_, folder, chosen.text),
+                                tokenizer ? &*tokenizer : nullptr, pool);
     } catch (const UserError& fault) {
       look("datasets", fault);
     }

@@ -45,8 +45,8 @@ datasets.train_on_eos(turn) ? the end of each learnt turn is learnt
 datasets.train_on_eot ? the end of each learnt turn is learnt
 datasets.message_field_training_detail, datasets.split_thinking, datasets.input_format, datasets.input_transform ! the rows have to be written in a format that Hone reads
 datasets.message_field_training ? a message's train or weight is read
-datasets.conversation ? the model's own template is used
-datasets.chat_template ? the model's own template is used
+datasets.conversation ? one template renders all data sets
+datasets.chat_template ? one template renders all data sets: chat_template outside datasets
 datasets.logprobs_field, datasets.temperature ! distillation is not in this version
 shuffle_merged_datasets = shuffle
 shuffle_before_merging_datasets, dataset_shard_*, dataset_keep_in_memory, skip_prepare_dataset, num_dataset_shards_to_save, push_dataset_to_hub, preprocess_iterable, is_preprocess, axolotl_config_path, streaming, streaming_multipack_buffer_size ~ data are prepared in one way

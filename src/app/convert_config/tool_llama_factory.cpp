@@ -13,7 +13,7 @@ ToolText llama_factory_text() {
           R"(
 stage(sft) ! only supervised fine-tuning is in this version
 dataset_dir, media_dir ~ it is read with dataset
-template(default) ? the model's own chat template is used instead of a template of LLaMA-Factory
+template = chat_template {phi: phi_35, deepseek3: deepseek_v3, llama2: none of Hone, default: none of Hone}
 tool_format ? the model's own chat template writes the tools
 default_system ! write the system message into the data
 enable_thinking = chat_template_kwargs.enable_thinking

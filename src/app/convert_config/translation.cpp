@@ -16,6 +16,7 @@
 #include "app/convert_config/dataset_entries.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "text/named_templates.h"
 
 namespace hone {
 namespace {
@@ -283,7 +284,7 @@ class Translator {
       return result_.no_effect.push_back({said(raw, value), value.where, key.help});
     }
     const bool data = key.type == KeyType::kDatasets;
-    if (key.name == "chat_template" && names_a_template(value)) {
+    if (key.name == "chat_template" && names_a_template(value) && !is_built_in(found, value)) {
       return result_.look.push_back({said(raw, value), value.where, "the model's own chat template is used instead"});
     }
     try {
@@ -324,6 +325,14 @@ class Translator {
     ConfigNode wider = value;
     wider.text = "adamw_8bit";
     return wider;
+  }
+
+  /// Whether a name of a template means one that is built in here, or the model's own.
+  static bool is_built_in(const FoundKey& found, const ConfigNode& value) {
+    const bool rewritten = found.alias && found.alias->rewrite;
+    const std::string meant = rewritten ? found.alias->rewrite(value).value.text : value.text;
+    const std::vector<std::string>& own = found.key->unset_texts;
+    return find_named_template(meant) != nullptr || std::find(own.begin(), own.end(), meant) != own.end();
   }
 
   /// Whether a value is the name of another tool's template, such as chatml or llama3.

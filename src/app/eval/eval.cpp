@@ -87,7 +87,7 @@ class Answers {
     }
     const RunConfig& config = run.described.config;
     const RunConfig::Data& data = config.data;
-    ChatTemplateSource source{data.chat_template, "chat_template"};
+    ChatTemplateSource source{run.described.loaded->chat_template, "chat_template"};
     if (!data.chat_template_file.empty()) source = read_chat_template(data.chat_template_file);
     const ChatPrompt chat(*tokenizer_, source, data.split_special_tokens);
     PromptReaderOptions options;

@@ -144,6 +144,17 @@ TEST_F(Generate, TheTemplateCanBeReplaced) {
   EXPECT_EQ(answers(R"({"prompt": "hello"})", other).at(0)["prompt_tokens"], 5);
 }
 
+TEST_F(Generate, ATemplateThatIsBuiltInIsNamed) {
+  GenerateOptions named = options();
+  named.chat_template = "mistral";
+  EXPECT_EQ(answers(R"({"prompt": "hello"})", named).at(0)["prompt_tokens"],
+            static_cast<int>(std::string("[INST] hello[/INST]").size()));
+  named.chat_template = "chatml";
+  EXPECT_THAT(problem(named), HasSubstr("writes \"<|im_start|>\", \"<|im_end|>\", which the tokenizer does not have"));
+  named.chat_template = "chatlm";
+  EXPECT_THAT(problem(named), HasSubstr("chatlm"));
+}
+
 TEST_F(Generate, EndsAtStopTokens) {
   const Json free = answers(R"({"prompt": "hello"})", options()).at(0);
   ASSERT_EQ(free["finish_reason"], "length");

@@ -147,7 +147,8 @@ void print_files(Page& page, const LoadedModel& model) {
 /// Prints a small conversation as tokens, with its supervised part.
 void print_chat(Page& page, const Tokenizer& tokenizer) {
   if (!tokenizer.chat_template()) {
-    page.fact("chat template", "none: state chat_template_file to train on messages");
+    page.fact("chat template",
+              "none: state chat_template (chatml, llama3, …) or chat_template_file to train on messages");
     return;
   }
   page.title("chat template, on a sample; marked: what train_on: assistant learns");

@@ -68,7 +68,7 @@ RoutingLoad measure_expert_load(const std::filesystem::path& directory, const st
   config.schedule.per_device_train_batch_size = config.schedule.global_batch_size = 16;
   const Tokenizer tokenizer = Tokenizer::load(directory);
   const TrainingData training = build_training_data(
-      data_options(config, model.decoder().config().vocab_size, directory), &tokenizer, stream.pool());
+      data_options(config, model.decoder().config().vocab_size, directory, ""), &tokenizer, stream.pool());
   const Loader loader(training.train, train_loader_options(config));
   EngineOptions options;
   options.capacity = loader.capacity();
