@@ -176,8 +176,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "kt_num_gpu_experts: 4",
                            "router_dtype: bfloat16",
                            "packing_strategy: wrapped",
-                           "stage: dpo",
-                           "template: qwen3"}) {
+                           "stage: dpo"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
   }
 }

@@ -172,8 +172,8 @@ class Finder {
         chosen = choose_template(run.data.chat_template, *tokenizer, "chat_template");
       }
       ThreadPool pool(1);
-      (void)build_training_data(data_options(run, *vocab_size_, folder, chosen.text),
-                                tokenizer ? &*tokenizer : nullptr, pool);
+      (void)build_training_data(data_options(run, *vocab_size_, folder, chosen.text), tokenizer ? &*tokenizer : nullptr,
+                                pool);
     } catch (const UserError& fault) {
       look("datasets", fault);
     }

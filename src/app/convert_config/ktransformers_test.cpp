@@ -88,17 +88,20 @@ class KTransformersConfigs : public ConvertConfig {
     return (folder_ / "run.yaml").string();
   }
 
-  /// A model's folder: config.json, a tokenizer, and the header of a file whose weights take no place on the disk.
-  std::string model(const Json& config) {
+  /// A model's folder: config.json, a tokenizer with the template of ChatML, and the header of a file whose weights
+  /// take no place on the disk.
+  std::string model(const Json& config, const std::string& tokenizer = "qwen3", const std::string& eos = "<|im_end|>") {
     write("model/config.json", config.dump());
-    fs::copy_file(kFixtures / "tokenizers/qwen3/tokenizer.json", folder_ / "model/tokenizer.json",
+    fs::copy_file(kFixtures / "tokenizers" / tokenizer / "tokenizer.json", folder_ / "model/tokenizer.json",
                   fs::copy_options::overwrite_existing);
-    const Json tokens = {{"eos_token", "<|im_end|>"},
-                         {"chat_template", read((kFixtures / "templates/chatml.jinja").string())}};
+    const Json tokens = {{"eos_token", eos}, {"chat_template", read((kFixtures / "templates/chatml.jinja").string())}};
     write("model/tokenizer_config.json", tokens.dump());
     write_header(config.contains("quantization_config"));
     return (folder_ / "model").string();
   }
+
+  /// With DeepSeek's tokens, which the template deepseek_v3 writes.
+  std::string model_of_deepseek(const Json& config) { return model(config, "deepseek", "<｜end▁of▁sentence｜>"); }
 
   /// The output of `hone validate`, or the error.
   std::string validated(const std::string& run, const std::string& model) {
@@ -176,14 +179,14 @@ TEST_F(KTransformersConfigs, DeepSeekV3InBfloat16IsValid) {
   const std::string run = convert("deepseek_v3");
   Json dense = shape("deepseek-v3");
   dense.erase("quantization_config");
-  EXPECT_THAT(validated(run, model(dense)), HasSubstr("valid: nothing was written"));
+  EXPECT_THAT(validated(run, model_of_deepseek(dense)), HasSubstr("valid: nothing was written"));
 }
 
 TEST_F(KTransformersConfigs, Int8ExpertsOfDeepSeekV3AreValid) {
   const std::string run = convert("deepseek_v3_int8");
   EXPECT_EQ(config_.run.model.expert_weight_dtype, "int8");
   EXPECT_THAT(text_, HasSubstr("kt_weight_path: /path/to/routed-int8-experts"));
-  EXPECT_THAT(validated(run, model(shape("deepseek-v3"))), HasSubstr("valid: nothing was written"));
+  EXPECT_THAT(validated(run, model_of_deepseek(shape("deepseek-v3"))), HasSubstr("valid: nothing was written"));
 }
 
 TEST_F(KTransformersConfigs, AVisionModelIsRefusedByName) {

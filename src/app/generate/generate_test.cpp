@@ -149,6 +149,8 @@ TEST_F(Generate, ATemplateThatIsBuiltInIsNamed) {
   named.chat_template = "mistral";
   EXPECT_EQ(answers(R"({"prompt": "hello"})", named).at(0)["prompt_tokens"],
             static_cast<int>(std::string("[INST] hello[/INST]").size()));
+  named.output.clear();
+  named.prompt = "hello";
   named.chat_template = "chatml";
   EXPECT_THAT(problem(named), HasSubstr("writes \"<|im_start|>\", \"<|im_end|>\", which the tokenizer does not have"));
   named.chat_template = "chatlm";
