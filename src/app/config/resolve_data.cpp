@@ -129,7 +129,7 @@ void resolve_template(const ResolvedConfig& config) {
     std::vector<std::string> names;
     for (const NamedTemplate& known : named_templates()) names.push_back(known.name);
     throw UserError(
-        fmt::format("'chat_template: {}' is no template that is built in.{}", stated, did_you_mean(stated, names)),
+        fmt::format("'chat_template: {}' is not a template that is built in.{}", stated, did_you_mean(stated, names)),
         where(config, "chat_template"),
         fmt::format("leave it out to use the model's own template, name a file in chat_template_file, or one of: {}",
                     template_names()));

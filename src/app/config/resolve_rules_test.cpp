@@ -343,7 +343,7 @@ TEST(Template, IsANameThatIsBuiltIn) {
   EXPECT_EQ(resolved("chat_template: chatml").run.data.chat_template, "chatml");
   EXPECT_EQ(resolved("template: Llama3").run.data.chat_template, "Llama3");
   EXPECT_THAT(refusal("chat_template: chatlm"),
-              AllOf(HasSubstr("no template that is built in"), HasSubstr("Did you mean 'chatml'"),
+              AllOf(HasSubstr("not a template that is built in"), HasSubstr("Did you mean 'chatml'"),
                     HasSubstr("chatml, llama3, llama2, mistral")));
 }
 
