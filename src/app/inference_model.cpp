@@ -85,10 +85,15 @@ const NamedTemplate* built_in_template(const std::string& name) {
   return name.empty() || fs::exists(name) ? nullptr : find_named_template(name);
 }
 
-/// The template of the options; else the adapter's, with which it was trained; else the model's.
-ChatTemplateSource template_of(const InferenceOptions& options, const Tokenizer& tokenizer) {
-  if (const NamedTemplate* named = built_in_template(options.chat_template))
-    return {choose_template(named->name, tokenizer, "--chat-template").text, named->name};
+/// The template of the options; else the adapter's, with which it was trained; else the model's. Adds to `notes` what
+/// to tell the user of it.
+ChatTemplateSource template_of(const InferenceOptions& options, const Tokenizer& tokenizer,
+                               std::vector<std::string>& notes) {
+  if (const NamedTemplate* named = built_in_template(options.chat_template)) {
+    const ChosenTemplate chosen = choose_template(named->name, tokenizer, "--chat-template");
+    if (!chosen.note.empty()) notes.push_back(chosen.note);
+    return {chosen.text, named->name};
+  }
   if (!options.chat_template.empty()) return read_chat_template(options.chat_template);
   const fs::path of_adapter = fs::path(options.adapter) / "chat_template.jinja";
   if (options.adapter.empty() || !fs::exists(of_adapter)) return {};
@@ -188,15 +193,11 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
       model_(directory_, dtype_of(run_), experts_of(run_, device_)),
-      chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_, tokenizer_),
-                                         options_.split_special_tokens.value_or(trained_.split_special_tokens))),
       variables_(trained_.kwargs) {
   if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
     notes_.push_back(reason);
-  if (const NamedTemplate* named = built_in_template(options_.chat_template)) {
-    const ChosenTemplate chosen = choose_template(named->name, tokenizer_, "--chat-template");
-    if (!chosen.note.empty()) notes_.push_back(chosen.note);
-  }
+  chat_ = std::make_unique<ChatPrompt>(tokenizer_, template_of(options_, tokenizer_, notes_),
+                                       options_.split_special_tokens.value_or(trained_.split_special_tokens));
   const Json stated = variables_of(options_);
   if (!variables_.empty()) {
     notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),

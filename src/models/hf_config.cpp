@@ -152,10 +152,8 @@ std::string HfConfig::architecture() const {
     return json_.at("architectures")[0].get<std::string>();
   }
   const std::string type = string_or("model_type", "");
-  for (const Architecture& known : architectures()) {
-    if (known.model_type == type) return known.name;
-  }
-  return type;
+  const Architecture* const known = architecture_of_type(type);
+  return known == nullptr ? type : known->name;
 }
 
 bool HfConfig::layer_uses_window(int64_t layer, bool fallback) const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace hone {
@@ -101,23 +103,32 @@ const std::vector<Architecture>& architectures() {
   return list;
 }
 
+const Architecture* find_architecture(const std::string& name) {
+  const auto found = std::ranges::find(architectures(), name, &Architecture::name);
+  return found == architectures().end() ? nullptr : &*found;
+}
+
+const Architecture* architecture_of_type(const std::string& model_type) {
+  const auto found = std::ranges::find(architectures(), model_type, &Architecture::model_type);
+  return found == architectures().end() ? nullptr : &*found;
+}
+
 DecoderConfig read_decoder_config(const HfConfig& config) {
   const std::string name = config.architecture();
-  std::string known;
-  for (const Architecture& architecture : architectures()) {
-    if (architecture.name == name) {
-      DecoderConfig decoder = architecture.read(config);
-      // Layers that predict further tokens have this name in several models' files, or follow the decoder's.
-      constexpr const char* kFurtherTokens = "mtp.";
-      if (!decoder.carried.contain(kFurtherTokens)) decoder.carried.prefixes.emplace_back(kFurtherTokens);
-      decoder.carried.layers = decoder.names.prefix + "layers.";
-      decoder.carried.num_layers = static_cast<int64_t>(decoder.layers.size());
-      return decoder;
-    }
-    known += (known.empty() ? "" : ", ") + architecture.name;
+  const Architecture* const architecture = find_architecture(name);
+  if (architecture == nullptr) {
+    std::string known;
+    for (const Architecture& one : architectures()) known += (known.empty() ? "" : ", ") + one.name;
+    config.refuse(fmt::format("the architecture '{}' is not supported", name.empty() ? "(none given)" : name),
+                  "this version trains " + known);
   }
-  config.refuse(fmt::format("the architecture '{}' is not supported", name.empty() ? "(none given)" : name),
-                "this version trains " + known);
+  DecoderConfig decoder = architecture->read(config);
+  // Layers that predict further tokens have this name in several models' files, or follow the decoder's.
+  constexpr const char* kFurtherTokens = "mtp.";
+  if (!decoder.carried.contain(kFurtherTokens)) decoder.carried.prefixes.emplace_back(kFurtherTokens);
+  decoder.carried.layers = decoder.names.prefix + "layers.";
+  decoder.carried.num_layers = static_cast<int64_t>(decoder.layers.size());
+  return decoder;
 }
 
 }  // namespace hone

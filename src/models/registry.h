@@ -22,6 +22,11 @@ struct Architecture {
 
 const std::vector<Architecture>& architectures();
 
+/// The architecture of this name; null if there is none.
+const Architecture* find_architecture(const std::string& name);
+/// The first one of this model_type; null if there is none.
+const Architecture* architecture_of_type(const std::string& model_type);
+
 /// The decoder that config.json describes. Throws UserError with the name of an unsupported architecture or option.
 DecoderConfig read_decoder_config(const HfConfig& config);
 

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "report/terminal.h"
-#include "text/named_templates.h"
 #include "text/tokenizer_config.h"
 #include "train/data_report.h"
 #include "train/run_options.h"
@@ -30,23 +30,29 @@ void log_all(const DataReport& report, Logger& logger) {
 
 }  // namespace
 
-LoadedData load_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size,
-                     ThreadPool& pool, Logger& logger) {
-  using Clock = std::chrono::steady_clock;
-  LoadedData loaded;
-  ChosenTemplate chosen;
-  if (std::filesystem::exists(tokenizer_directory / "tokenizer.json")) {
-    loaded.tokenizer = Tokenizer::load(tokenizer_directory);
+RunTokenizer load_run_tokenizer(const RunConfig& config, const std::filesystem::path& directory) {
+  RunTokenizer loaded;
+  if (std::filesystem::exists(directory / "tokenizer.json")) {
+    loaded.tokenizer = Tokenizer::load(directory);
     if (const NamedTemplate* named = find_named_template(config.data.chat_template))
       require_tokens(*named, *loaded.tokenizer, "chat_template");
     loaded.tokenizer->choose(token_choice(config.data));
-    chosen = choose_template(config.data.chat_template, *loaded.tokenizer, "chat_template");
-    if (!chosen.note.empty()) logger.info("{}", chosen.note);
+    loaded.chat_template = choose_template(config.data.chat_template, *loaded.tokenizer, "chat_template");
   } else if (!config.model.tokenizer_name_or_path.empty()) {
-    throw UserError("the folder has no tokenizer.json", tokenizer_directory.string(),
+    throw UserError("the folder has no tokenizer.json", directory.string(),
                     "name a folder that has one in tokenizer_name_or_path");
   }
-  const DataOptions options = data_options(config, vocab_size, tokenizer_directory, chosen.text);
+  return loaded;
+}
+
+LoadedData load_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size,
+                     ThreadPool& pool, Logger& logger) {
+  using Clock = std::chrono::steady_clock;
+  RunTokenizer chosen = load_run_tokenizer(config, tokenizer_directory);
+  if (!chosen.chat_template.note.empty()) logger.info("{}", chosen.chat_template.note);
+  LoadedData loaded;
+  loaded.tokenizer = std::move(chosen.tokenizer);
+  const DataOptions options = data_options(config, vocab_size, tokenizer_directory, chosen.chat_template.text);
   loaded.chat_template = options.chat.chat_template;
   std::map<std::string, int64_t> bytes;  // bytes read per data set
   const Clock::time_point begin = Clock::now();

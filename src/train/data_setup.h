@@ -9,9 +9,20 @@
 #include "data/dataset_builder.h"
 #include "report/log.h"
 #include "session/run_config.h"
+#include "text/named_templates.h"
 #include "text/tokenizer.h"
 
 namespace hone {
+
+/// The tokenizer of a run, with its special tokens as the configuration says, and its template.
+struct RunTokenizer {
+  std::optional<Tokenizer> tokenizer;  ///< without one only tokenized data can be read
+  ChosenTemplate chat_template;
+};
+
+/// Reads the tokenizer of a folder, if it has one. UserError as choose_template, and where tokenizer_name_or_path names
+/// a folder without one.
+RunTokenizer load_run_tokenizer(const RunConfig& config, const std::filesystem::path& directory);
 
 struct LoadedData {
   std::optional<Tokenizer> tokenizer;  ///< the model's; without one only tokenized data can be read

@@ -14,8 +14,8 @@
 #include "data/column_mapping.h"
 #include "data/dataset_builder.h"
 #include "data/dataset_reader.h"
-#include "text/named_templates.h"
-#include "text/tokenizer.h"
+#include "models/registry.h"
+#include "train/data_setup.h"
 #include "train/described_run.h"
 #include "train/run_options.h"
 
@@ -30,12 +30,6 @@ constexpr int64_t kRows = 500;
 constexpr const char* kNoMedia = "images and audio are not trained in this version";
 
 bool is_known(const std::string& path) { return !path.empty() && path.find("${") == std::string::npos; }
-
-const Architecture* architecture_named(const std::string& name) {
-  const auto found = std::find_if(architectures().begin(), architectures().end(),
-                                  [&](const Architecture& one) { return one.name == name; });
-  return found == architectures().end() ? nullptr : &*found;
-}
 
 /// The config.json of a model that is here, or of a shape that is known by name. UserError for a folder that is no
 /// model's.
@@ -83,7 +77,7 @@ class Finder {
       if (!source || source->directory.empty()) check_files_named(name, said);
       if (!source) return check_family(name, said);
       const std::string architecture = source->config.architecture();
-      if (!architecture_named(architecture)) {
+      if (!find_architecture(architecture)) {
         const bool media = source->config.has("vision_config") || source->config.has("audio_config");
         if (media) return refuse(said, kNoMedia);
         return look(said, fmt::format("Hone has no {}: train will refuse it",
@@ -97,7 +91,7 @@ class Finder {
 
   void check_family(const std::string& name, const std::string& said) {
     const ModelFamily* family = family_named(name);
-    if (!family || architecture_of(family->model_type)) return;
+    if (!family || architecture_of_type(family->model_type)) return;
     if (family->media) return refuse(said, kNoMedia);
     look(said, fmt::format("Hone has no {}: train will refuse it", family->title));
   }
@@ -162,18 +156,10 @@ class Finder {
     if (run.data.datasets.empty()) return;
     try {
       const fs::path folder = tokenizer_directory(run, directory_);
-      std::optional<Tokenizer> tokenizer;
-      ChosenTemplate chosen;
-      if (fs::exists(folder / "tokenizer.json")) {
-        tokenizer = Tokenizer::load(folder);
-        if (const NamedTemplate* named = find_named_template(run.data.chat_template))
-          require_tokens(*named, *tokenizer, "chat_template");
-        tokenizer->choose(token_choice(run.data));
-        chosen = choose_template(run.data.chat_template, *tokenizer, "chat_template");
-      }
+      const RunTokenizer loaded = load_run_tokenizer(run, folder);
       ThreadPool pool(1);
-      (void)build_training_data(data_options(run, *vocab_size_, folder, chosen.text), tokenizer ? &*tokenizer : nullptr,
-                                pool);
+      (void)build_training_data(data_options(run, *vocab_size_, folder, loaded.chat_template.text),
+                                loaded.tokenizer ? &*loaded.tokenizer : nullptr, pool);
     } catch (const UserError& fault) {
       look("datasets", fault);
     }
@@ -195,7 +181,7 @@ std::optional<bool> has_experts(const std::string& model) {
   if (!is_known(model)) return std::nullopt;
   try {
     if (const std::optional<ModelSource> source = source_of(model)) {
-      const Architecture* architecture = architecture_named(source->config.architecture());
+      const Architecture* architecture = find_architecture(source->config.architecture());
       return architecture ? std::optional(architecture->experts) : std::nullopt;
     }
   } catch (const UserError&) {
@@ -203,7 +189,7 @@ std::optional<bool> has_experts(const std::string& model) {
   }
   const ModelFamily* family = family_named(model);
   if (!family) return std::nullopt;
-  const Architecture* architecture = architecture_of(family->model_type);
+  const Architecture* architecture = architecture_of_type(family->model_type);
   return architecture && architecture->experts;
 }
 

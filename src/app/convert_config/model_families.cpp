@@ -169,12 +169,6 @@ const ModelFamily* family_named(const std::string& model) {
   return found == std::end(kFamilies) ? nullptr : found;
 }
 
-const Architecture* architecture_of(const std::string& model_type) {
-  const auto found = std::find_if(architectures().begin(), architectures().end(),
-                                  [&](const Architecture& one) { return one.model_type == model_type; });
-  return found == architectures().end() ? nullptr : &*found;
-}
-
 std::string unread_files_named(const std::string& model) {
   const std::string name = last_part(model);
   for (const auto& [part, title] : kUnreadFiles) {

@@ -4,8 +4,6 @@
 #include <span>
 #include <string>
 
-#include "models/registry.h"
-
 namespace hone {
 
 struct ModelFamily {
@@ -20,9 +18,6 @@ std::span<const ModelFamily> model_families();
 
 /// The family that the last part of a path or id plainly names; nullptr for other names.
 const ModelFamily* family_named(const std::string& model);
-
-/// Hone's architecture of a model_type; nullptr if it has none.
-const Architecture* architecture_of(const std::string& model_type);
 
 /// The quantised files that a name says it holds and that Hone does not read, such as "GPTQ"; "" for other names.
 std::string unread_files_named(const std::string& model);
