@@ -314,7 +314,8 @@ Sample ChatEncoder::expanded(const Conversation& conversation, const RenderedCha
   return masked(encode_chat(tokenizer_, chat, split_special_tokens_), weighted(chat, ranges, conversation, weights));
 }
 
-/// `learnt` without the answers that begin behind the longest sample: those of them that may be rewritten.
+/// Removes from `learnt` the answers that begin after the longest sample, and returns those of them that may be
+/// rewritten.
 std::vector<size_t> ChatEncoder::take_late(std::vector<size_t>& learnt, const RenderedChat& chat,
                                            const Encoding& encoding) const {
   if (!longest_sample_ || encoding.ids.size() <= *longest_sample_) return {};
@@ -349,7 +350,7 @@ ChatEncoder::Rewritten ChatEncoder::rewritten_answers(const Conversation& conver
     if (sample.supervised() > 0) result.samples.push_back(std::move(sample));
   });
   std::ranges::reverse(result.samples);
-  // Of the late ones, the first speaks for all: a template treats them alike.
+  // A template treats the late ones alike: the first decides for all.
   if (late.empty()) return result;
   for_rewritten_turns(chat, {late.front()}, render_first, [&](const RenderedChat&, const std::vector<size_t>&) {
     result.messages.insert(result.messages.end(), late.begin(), late.end());

@@ -23,8 +23,8 @@ struct DatasetFiles {
 /// `path` is a file or a folder. Its subfolders are not searched, except `data` if the folder itself contains no data.
 /// README.md, dataset_info.json and similar files are not data if there are other files.
 /// `split` ("": none) selects in a folder the files NAME.*, NAME-*.*, NAME_*.* or the subfolder NAME, also in `data`;
-/// in a .json file a list. For other files only train is accepted, which has no effect. A slice behind it is left
-/// alone. Throws UserError if the path does not exist, contains no data, or has an unsupported kind (with a fix), if
+/// in a .json file a list. For other files only train is accepted, which has no effect. A slice after it is
+/// ignored. Throws UserError if the path does not exist, contains no data, or has an unsupported kind (with a fix), if
 /// the split does not exist (with those found), and for a folder with training and test splits without a `split`.
 DatasetFiles files_of_dataset(const std::string& path, const std::string& split);
 

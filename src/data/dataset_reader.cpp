@@ -104,7 +104,7 @@ bool DatasetReader::open_next() {
 }
 
 void DatasetReader::peek_rows() {
-  // No row behind the last one that is used is parsed: it may be of another kind.
+  // No row after the last one that is used is parsed: it may be of another kind.
   const int64_t before = std::min(kDetectionRows, slice_.begin - skipped_);
   const int64_t most = std::min(kDetectionRows, before + std::min(kDetectionRows, most_ - rows_));
   std::vector<LocatedRow> rows;

@@ -24,7 +24,8 @@ struct DatasetEntry {
   SampleFormat format = SampleFormat::kAuto;
   std::optional<int64_t> samples = {};  ///< read only this many rows
   std::string name = {};                ///< for logs and metrics; empty: from the path
-  /// Of a folder, or of a .json file with several lists; may have a slice of the rows (data/split_slice.h).
+  /// The part of a folder, or of a .json file with several lists, to read; may have a slice of its rows
+  /// (data/split_slice.h).
   std::string split = {};
   ColumnMapping mapping = {};
   std::optional<char> delimiter = {};                  ///< of CSV files; unset: detected

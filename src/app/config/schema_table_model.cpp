@@ -267,9 +267,8 @@ void add_precision(GroupBuilder group) {
       .later({"int4_rows"})
       .instead(
           "write int4 or int4_128, which have a scale for each 32 or 128 of a row where AMXINT4 has one for all of it; "
-          "or int8, which has one for a row, too. Of normal weights in rows of 2048, AMXINT4 rounds away 15 % (root "
-          "mean "
-          "square), int4 10 %, int4_128 12 %, int8 0.8 %")
+          "or int8, which has one for a row, too. Of normal weights in rows of 2048, AMXINT4 rounds away 15 % "
+          "(root mean square), int4 10 %, int4_128 12 %, int8 0.8 %")
       .spelled({{"bf16", "bfloat16"},
                 {"torch.bfloat16", "bfloat16"},
                 {"amxbf16", "bfloat16"},

@@ -304,8 +304,8 @@ class Translator {
     }
   }
 
-  /// A value of a key that is no text, or that a rule rewrites, with the variables of the environment. UserError for
-  /// one that is not set.
+  /// Replaces the variables in the value of a key that is not text, or that a rule rewrites. UserError for one that is
+  /// not set.
   static ConfigNode with_known_variables(const FoundKey& found, const ConfigNode& value) {
     const bool text = found.key->type == KeyType::kString || found.key->type == KeyType::kPath;
     const bool kept = text && !(found.alias && found.alias->rewrite);
