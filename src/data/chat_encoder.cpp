@@ -327,12 +327,13 @@ std::vector<size_t> ChatEncoder::take_late(std::vector<size_t>& learnt, const Re
     size_t& begin = begins[static_cast<size_t>(std::max(span.message_index, 0))];
     if (says && begin == 0) begin = span.begin;
   }
-  const auto late = std::ranges::stable_partition(learnt, [&](size_t message) { return begins[message] < end; });
+  const auto late =
+      std::stable_partition(learnt.begin(), learnt.end(), [&](size_t message) { return begins[message] < end; });
   std::vector<size_t> result;
-  for (const size_t message : late) {
-    if (!chat.messages[message].shown_whole() && message + 1 < chat.messages.size()) result.push_back(message);
-  }
-  learnt.erase(late.begin(), late.end());
+  std::copy_if(late, learnt.end(), std::back_inserter(result), [&](size_t message) {
+    return !chat.messages[message].shown_whole() && message + 1 < chat.messages.size();
+  });
+  learnt.erase(late, learnt.end());
   return result;
 }
 
