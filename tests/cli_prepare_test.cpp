@@ -152,6 +152,10 @@ TEST_F(Preparation, SplitsRowsOverNodesWithoutAModel) {
   EXPECT_EQ(read_json_lines(out / "training_data_node_0.jsonl").size(), 7u);
   EXPECT_EQ(read_json_lines(out / "training_data_node_3.jsonl").size(), 9u);
   EXPECT_EQ(Json::parse(read_file(out / "dataset_stats.json"))["total_samples"], 30);
+  const fs::path other = folder_ / "guide";
+  const Outcome typed = run_hone({"prepare", "--input", data_, "--num_nodes", "4", "--output_dir", other.string()});
+  ASSERT_EQ(typed.code, 0) << typed.err;
+  EXPECT_EQ(read_file(other / "training_data_node_3.jsonl"), read_file(out / "training_data_node_3.jsonl"));
 }
 
 TEST_F(Preparation, RefusesWhatCannotBeMeant) {

@@ -92,6 +92,7 @@ void refuse_misspelt_option(const CLI::App& verb, const std::string& argument) {
   std::string name = argument.substr(argument.starts_with("--") ? 2 : 0);
   name.resize(std::min(name.find('='), name.size()));
   if (name.find('_') == std::string::npos || find_key(schema(), "", name).key != nullptr) return;
+  if (argument.starts_with("--") && verb.get_option_no_throw("--" + name) != nullptr) return;
   std::string dashed = "--" + name;
   std::replace(dashed.begin(), dashed.end(), '_', '-');
   if (verb.get_option_no_throw(dashed) == nullptr) return;

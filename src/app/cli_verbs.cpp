@@ -77,7 +77,8 @@ std::shared_ptr<Options> options_of() {
   return std::make_shared<Options>();
 }
 
-/// Options of a verb that reads a configuration: CONFIG, --log-level, --verbose; other arguments are overrides.
+/// Options of a verb that reads a configuration: CONFIG or --config CONFIG, --log-level, --verbose; other arguments are
+/// overrides.
 struct ConfigOptions {
   std::string config, log_level;
   bool verbose = false;
@@ -85,7 +86,8 @@ struct ConfigOptions {
 
 std::shared_ptr<ConfigOptions> add_config(CLI::App* verb) {
   auto options = options_of<ConfigOptions>();
-  verb->add_option("CONFIG", options->config, "YAML or JSON file; then key=value or --key value to change keys");
+  verb->add_option("CONFIG,--config", options->config,
+                   "YAML or JSON file; then key=value or --key value to change keys");
   verb->add_option("--log-level", options->log_level, "trace, debug, info, warning, error or off");
   verb->add_flag("--verbose", options->verbose, "all that run.log has: --log-level debug");
   return options;
@@ -234,22 +236,29 @@ void add_validate(CLI::App& app, Action& action) {
 }
 
 void add_prepare(CLI::App& app, Action& action) {
-  CLI::App* verb = add_verb(app, "prepare", "Tokenise data sets and report on them: lengths, masks, duplicates, leaks",
-                            "  hone prepare run.yaml\n"
-                            "  hone prepare run.yaml --debug 5              five samples whole, with their masks\n"
-                            "  hone prepare run.yaml tokenized_cache=cache  keep the tokens\n"
-                            "  hone prepare datasets=faq.jsonl --split-nodes 4 --output data");
+  CLI::App* verb =
+      add_verb(app, "prepare", "Tokenise data sets and report on them: lengths, masks, duplicates, leaks",
+               "  hone prepare run.yaml\n"
+               "  hone prepare run.yaml --debug 5              five samples whole, with their masks\n"
+               "  hone prepare run.yaml tokenized_cache=cache  keep the tokens\n"
+               "  hone prepare datasets=faq.jsonl --split-nodes 4 --output data\n"
+               "  hone prepare --input faq.csv --num_nodes 4 --output_dir data    the same, in a guide's words");
   verb->alias("preprocess");
   auto options = options_of<PrepareOptions>();
   auto config = add_config(verb);
   verb->add_option("--debug", options->debug, "show so many samples whole")->check(CLI::PositiveNumber);
-  verb->add_option("--split-nodes", options->split_nodes, "shuffle the rows and write one file for each node");
-  add_output(verb, "--output", options->output,
+  verb->add_option("--split-nodes,--num-nodes,--num_nodes", options->split_nodes,
+                   "shuffle the rows and write one file for each node");
+  add_output(verb, "--output,--output-dir,--output_dir", options->output,
              "with --split-nodes: folder to write; of data sets of type code: folder for all_data.jsonl");
+  auto input = options_of<std::string>();
+  verb->add_option("--input", *input, "the data set: datasets=FILE");
   add_force(verb, options->force, "replace files in that folder");
   verb->callback([=, &action] {
     action = [=] {
-      options->run = request_of(*config, verb->remaining());
+      std::vector<std::string> overrides = verb->remaining();
+      if (!input->empty()) overrides.push_back("datasets=" + Json(*input).dump());
+      options->run = request_of(*config, overrides);
       return run_prepare(*options);
     };
   });
@@ -266,7 +275,7 @@ void add_estimate(CLI::App& app, Action& action) {
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
   auto method = options_of<std::string>();
-  verb->add_option("CONFIG_OR_MODEL", options->target,
+  verb->add_option("CONFIG_OR_MODEL,--config", options->target,
                    "configuration, model folder, config.json, or a name of bench step; then key=value")
       ->required();
   verb->add_option("--method", *method, "full or lora");
