@@ -213,7 +213,8 @@ void check_output_dir(const RunConfig& config) {
   if (used && !resume && !config.checkpoint.overwrite_output_dir) {
     throw UserError(
         "the output folder is not empty", output.string(),
-        "resume=auto resumes the run in it, overwrite_output_dir=true starts a new run; or choose another output_dir");
+        "resume=auto resumes the run in it, overwrite_output_dir=true starts a new run; or choose another output_dir: "
+        "\"out/{learning_rate}-{weight_decay}\" is one for each pair of their values");
   }
   if (resume && has_model(output) && !has_run(output)) {
     throw UserError("the output folder has a model that Hone did not write, and the run would replace it",

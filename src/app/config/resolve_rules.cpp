@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "app/config/config_reader.h"
+#include "app/config/output_name.h"
 #include "app/config/resolve_rules.h"
 #include "app/config/schema.h"
 #include "app/init/presets.h"
@@ -513,6 +514,7 @@ void check_micro_batches(const ResolvedConfig& config) {
 }
 
 void resolve_names(ResolvedConfig& config) {
+  name_output(config);
   RunConfig::Report& report = config.run.report;
   const std::filesystem::path folder = std::filesystem::path(report.output_dir).lexically_normal();
   const std::filesystem::path last = folder.has_filename() ? folder.filename() : folder.parent_path().filename();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/config/output_name.h"
 #include "app/config/schema.h"
 #include "core/json.h"
 #include "core/printable.h"
@@ -75,7 +76,9 @@ std::string resolved_yaml(const RunConfig& run) {
     if (inside != section && !inside.empty()) text += inside + ":\n";
     section = inside;
     const std::string name = dot == std::string::npos ? key.name : "  " + key.name.substr(dot + 1);
-    const std::string value = key_value(key, key.load(run));
+    Json loaded = key.load(run);
+    if (key.name == "output_dir") loaded = with_literal_braces(run.report.output_dir);
+    const std::string value = key_value(key, loaded);
     text += fmt::format("{}:{}{}\n", name, value.starts_with('\n') ? "" : " ", value);
   }
   return text;

@@ -22,7 +22,10 @@ std::function<std::string(const ConfigNode&)> share_of(const char* key) {
 }
 
 void add_report(GroupBuilder group) {
-  group.key("output_dir", "Where checkpoints, metrics and logs are written.")
+  group
+      .key("output_dir",
+           "Where checkpoints, metrics and logs are written. {KEY} in it is the resolved value of that key: "
+           "out/{learning_rate}-{weight_decay}; {{ and }} are braces.")
       .field(kReport, &Report::output_dir)
       .type(KeyType::kPath);
   group.key("run_name", "Name of the run in logs and trackers.")

@@ -78,9 +78,9 @@ SamplingOptions sampling_of(const RunConfig& config, const fs::path& model) {
 }
 
 /// Reads prompts and answers them with the model loaded for evaluation.
-class Answers {
+class EvalAnswers {
  public:
-  Answers(const EvaluationRun& run, const std::string& file) : run_(run), tokenizer_(run.described.tokenizer()) {
+  EvalAnswers(const EvaluationRun& run, const std::string& file) : run_(run), tokenizer_(run.described.tokenizer()) {
     if (tokenizer_ == nullptr) {
       throw UserError("the model has no tokenizer, which prompts need", file,
                       "copy the tokenizer's files into the model folder");
@@ -266,7 +266,7 @@ class Evaluation {
   Measured measure(const EvaluationRun& run) {
     Measured measured{run.evaluate(), {}};
     if (request_.prompts.empty()) return measured;
-    const Answers answers(run, request_.prompts);
+    const EvalAnswers answers(run, request_.prompts);
     measured.answers = answers.generate();
     report_.prompts.clear();
     for (const PromptRow& prompt : answers.prompts()) report_.prompts.push_back(prompt.asked);

@@ -91,7 +91,13 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
     throw UserError("the merged model would be written over the adapter of the run", "export_dir",
                     "name another folder than output_dir, or leave it out: OUTPUT_DIR/merged");
   }
-  require_free_folder(options.output, options.force);
+  if (stated.empty()) check_output_dir(run);  // it says how to go on; of its folder merged there is nothing to add
+  try {
+    require_free_folder(options.output, options.force);
+  } catch (const UserError& taken) {
+    throw UserError(taken.message(), taken.where(),
+                    "state another export_dir, or move the folder away; overwrite_output_dir=true replaces a model");
+  }
   options.output_is_free = true;
   options.written = [adapter = options.adapter, output = options.output] { record_merge(adapter, output); };
   return options;
