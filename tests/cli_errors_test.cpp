@@ -158,8 +158,12 @@ TEST_F(Errors, AnArchitectureThatIsNotSupportedIsNamed) {
 
 TEST_F(Errors, APatternThatMatchesNothingIsNamed) {
   EXPECT_TRUE(fails(train({"finetuning_type=lora", "lora_target_modules=[q_prj]"}), 2, {"q_prj"}));
-  EXPECT_TRUE(fails(train({"finetuning_type=lora", "exclude_modules=[v_proj,q_prj]"}), 2,
+  EXPECT_TRUE(fails(train({"finetuning_type=lora", "lora_exclude_modules=[v_proj,q_prj]"}), 2,
                     {"lora_exclude_modules", "'q_prj'", "Did you mean 'q_proj'"}));
+  const Outcome warned = train({"finetuning_type=lora", "exclude_modules=[v_proj,q_prj]", "max_steps=1"});
+  EXPECT_EQ(warned.code, 0) << warned.err;
+  EXPECT_TRUE(contains(warned.out + warned.err, "'q_prj' matches nothing in this model. Did you mean 'q_proj'"))
+      << warned.out << warned.err;
 }
 
 TEST_F(Errors, MissingKeysOfARunAreNamed) {

@@ -107,22 +107,48 @@ bool in_layers(const Parameter& p, const std::vector<int64_t>& layers) {
   return layers.empty() || std::find(layers.begin(), layers.end(), p.layer()) != layers.end();
 }
 
-/// Offers every parameter of the layers in question to `take`. UserError with near names if it takes none.
-void each(ParameterStore& store, const LoraOptions& options, const std::string& target, const std::string& key,
-          const std::function<bool(Parameter&)>& take) {
-  bool any = false;
-  for (Parameter& p : store.all()) any |= in_layers(p, options.layers) && take(p);
-  if (any) return;
+/// " Did you mean 'q_proj'?" for a target that matches nothing; "" if no name is near.
+std::string near_targets(const ParameterStore& store, const std::string& target) {
   std::set<std::string> names = {"attention", "all-linear", "all-experts"};
   for (const Parameter& p : store.all()) {
     if (!is_linear(p) && !is_experts(p)) continue;
     const std::string module = p.name().substr(0, p.name().size() - (p.name().ends_with(".weight") ? 7 : 0));
     names.insert(module.substr(module.rfind('.') + 1));
   }
+  return did_you_mean(target, names);
+}
+
+/// Offers every parameter of the layers in question to `take`. UserError with near names if it takes none.
+void each(ParameterStore& store, const LoraOptions& options, const std::string& target, const std::string& key,
+          const std::function<bool(Parameter&)>& take) {
+  bool any = false;
+  for (Parameter& p : store.all()) any |= in_layers(p, options.layers) && take(p);
+  if (any) return;
   throw UserError(
       fmt::format("{} '{}' matches no linear weight or expert of {}.{}", what(key), target,
-                  options.layers.empty() ? "this model" : "the layers in lora_layers", did_you_mean(target, names)),
+                  options.layers.empty() ? "this model" : "the layers in lora_layers", near_targets(store, target)),
       key, "use attention, all-linear, all-experts, a name, a glob or re:…; `hone inspect MODEL` lists the names");
+}
+
+/// Selects what one entry of a list like target_modules names. Whether it names the parameter.
+bool select_entry(Parameter& p, const Pattern& pattern, const LoraOptions& options, const std::string& key,
+                  AdapterTargets& targets) {
+  const std::string& target = pattern.text();
+  const bool attention = p.kind() == ParameterKind::kAttention, mlp = p.kind() == ParameterKind::kMlp;
+  if (target == "attention" || target == "all-linear") {
+    const bool gate = p.kind() == ParameterKind::kAttentionGate;
+    if (!(attention || ((mlp || gate) && target == "all-linear"))) return false;
+    targets.linear.insert(&p);
+    return true;
+  }
+  if (target == "all-experts") {
+    if (!is_experts(p)) return false;
+    select_whole_experts(p, options, targets);
+    return true;
+  }
+  const bool selected = select_named(p, pattern, key, options, targets);
+  // A norm, for example, never has an adapter.
+  return selected || (key == kExcludeKey && names_match(p, pattern));
 }
 
 /// The selection of a list like target_modules.
@@ -130,23 +156,7 @@ void select_modules(ParameterStore& store, const LoraOptions& options, const std
                     const std::string& key, AdapterTargets& targets) {
   for (const std::string& target : modules) {
     const Pattern pattern(target);
-    each(store, options, target, key, [&](Parameter& p) {
-      const bool attention = p.kind() == ParameterKind::kAttention, mlp = p.kind() == ParameterKind::kMlp;
-      if (target == "attention" || target == "all-linear") {
-        const bool gate = p.kind() == ParameterKind::kAttentionGate;
-        if (!(attention || ((mlp || gate) && target == "all-linear"))) return false;
-        targets.linear.insert(&p);
-        return true;
-      }
-      if (target == "all-experts") {
-        if (!is_experts(p)) return false;
-        select_whole_experts(p, options, targets);
-        return true;
-      }
-      const bool selected = select_named(p, pattern, key, options, targets);
-      // A norm, for example, never has an adapter.
-      return selected || (key == kExcludeKey && names_match(p, pattern));
-    });
+    each(store, options, target, key, [&](Parameter& p) { return select_entry(p, pattern, options, key, targets); });
   }
 }
 
@@ -171,8 +181,12 @@ void exclude(ParameterStore& store, const LoraOptions& options, AdapterTargets& 
   if (options.exclude_modules.empty()) return;
   LoraOptions by_part = options;
   by_part.expert_lora = ExpertLora::kSplit;
+  std::vector<std::string> modules = options.exclude_modules;
+  if (options.exclusions_may_miss) {
+    for (const Unmatched& missed : unmatched_exclusions(store, options)) std::erase(modules, missed.entry);
+  }
   AdapterTargets excluded;
-  select_modules(store, by_part, options.exclude_modules, kExcludeKey, excluded);
+  select_modules(store, by_part, modules, kExcludeKey, excluded);
   for (Parameter* p : excluded.linear) targets.linear.erase(p);
   exclude_experts(excluded, targets);
   if (!targets.empty()) return;
@@ -191,6 +205,21 @@ void check_layers(const ParameterStore& store, const std::vector<int64_t>& layer
 }
 
 }  // namespace
+
+std::vector<Unmatched> unmatched_exclusions(ParameterStore& store, const LoraOptions& options) {
+  LoraOptions by_part = options;
+  by_part.expert_lora = ExpertLora::kSplit;
+  std::vector<Unmatched> unmatched;
+  for (const std::string& entry : options.exclude_modules) {
+    const Pattern pattern(entry);
+    AdapterTargets ignored;
+    const bool any = std::any_of(store.all().begin(), store.all().end(), [&](Parameter& p) {
+      return in_layers(p, options.layers) && select_entry(p, pattern, by_part, kExcludeKey, ignored);
+    });
+    if (!any) unmatched.push_back({entry, near_targets(store, entry)});
+  }
+  return unmatched;
+}
 
 AdapterTargets select_targets(ParameterStore& store, const LoraOptions& options) {
   check_layers(store, options.layers);

@@ -3,6 +3,8 @@
 
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "params/lora.h"
 
@@ -17,8 +19,17 @@ struct AdapterTargets {
   bool empty() const { return linear.empty() && !experts(); }
 };
 
-/// UserError for a target that matches nothing adaptable, for an exclusion that matches nothing, for exclusions that
-/// leave nothing or cut through one adapter, and for layers that the model does not have.
+/// UserError for a target that matches nothing adaptable, for an exclusion that matches nothing (unless
+/// exclusions_may_miss), for exclusions that leave nothing or cut through one adapter, and for layers that the model
+/// does not have.
 AdapterTargets select_targets(ParameterStore& store, const LoraOptions& options);
+
+struct Unmatched {
+  std::string entry;
+  std::string hint;  ///< " Did you mean 'q_proj'?", or ""
+};
+
+/// The entries of exclude_modules that match nothing.
+std::vector<Unmatched> unmatched_exclusions(ParameterStore& store, const LoraOptions& options);
 
 }  // namespace hone

@@ -36,6 +36,7 @@ struct LoraOptions {
   std::vector<std::string> target_parameters;
   /// Written as target_modules; matches get no adapter. Those of an adapter's file are kept, not applied.
   std::vector<std::string> exclude_modules = {};
+  bool exclusions_may_miss = false;  ///< one that matches nothing is not a UserError (unmatched_exclusions)
   std::vector<int64_t> layers = {};  ///< only these get adapters; empty: all
   /// Ranks and alphas other than r and alpha. The first pattern that matches an adapter counts; one that matches none
   /// is a UserError, unless they are of an adapter's file.

@@ -93,6 +93,13 @@ TEST(Lora, ExcludedModulesGetNoAdapter) {
   EXPECT_EQ(lora_shapes(options).size(), 2u) << "the shared MLP's up_proj";
   options.exclude_modules = {"o_proj", "no_such_proj"};
   EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("the excluded module 'no_such_proj'"));
+  options.exclusions_may_miss = true;
+  const std::map<std::string, Shape> without_o = [&] {
+    LoraOptions stated = options;
+    stated.exclude_modules = {"o_proj"};
+    return lora_shapes(stated);
+  }();
+  EXPECT_EQ(lora_shapes(options), without_o);
   options.exclude_modules = {"all-linear", "all-experts"};
   EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("leaves no module"));
 }

@@ -68,6 +68,7 @@ struct RunConfig {
     std::optional<double> dropout;               ///< default 0; in [0, 1)
     std::vector<std::string> target_modules;     ///< attention, all-linear, all-experts, names, globs, re:…
     std::vector<std::string> exclude_modules;    ///< as target_modules: these get none
+    std::string exclude_unmatched = "refuse";    ///< an exclusion that matches nothing: refuse | warn
     std::vector<std::string> target_parameters;  ///< PEFT target_parameters: fused expert tensors
     std::vector<std::string> modules_to_save;    ///< router, embed_tokens, lm_head: trained and saved whole
     std::vector<std::string> layers;             ///< "3" or "4-7": only these get adapters; empty: all

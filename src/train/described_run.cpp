@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "params/adapter_kind.h"
+#include "params/adapter_targets.h"
 #include "report/table.h"
 #include "train/fitting_setting.h"
 #include "train/run_options.h"
@@ -20,10 +22,15 @@ namespace hone {
 namespace {
 
 /// Logs one line for each rank and alpha of the adapters.
-void report_lora(const LoraOptions& lora, const ParameterStore& store, Logger& logger) {
+void report_lora(const LoraOptions& lora, ParameterStore& store, Logger& logger) {
   std::map<std::pair<int64_t, double>, int64_t> adapters;
-  for (const Parameter& parameter : store.all()) {
+  for (const Parameter& parameter : std::as_const(store).all()) {
     for (const auto& attached : parameter.adapters()) ++adapters[{attached->scale().rank, attached->scale().alpha}];
+  }
+  if (lora.exclusions_may_miss) {
+    for (const auto& [entry, hint] : unmatched_exclusions(store, lora)) {
+      logger.warning("lora_exclude_modules: '{}' matches nothing in this model.{}", entry, hint);
+    }
   }
   constexpr size_t kShown = 3;
   size_t shown = 0;

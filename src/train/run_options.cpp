@@ -107,6 +107,7 @@ LoraOptions lora_options(const RunConfig::Lora& lora) {
   options.expert_lora = lora.expert_lora == "shared" ? ExpertLora::kShared : ExpertLora::kSplit;
   options.target_modules = lora.target_modules;
   options.exclude_modules = lora.exclude_modules;
+  options.exclusions_may_miss = lora.exclude_unmatched == "warn";
   options.target_parameters = lora.target_parameters;
   options.layers = layers_of(lora.layers);
   options.rank_pattern = patterns_of(lora.rank_pattern, "lora_rank_pattern", true);

@@ -98,11 +98,17 @@ void add_lora(GroupBuilder group) {
       .alias("target_regex", prefixed("re:"));
   group
       .key("lora_exclude_modules",
-           "Modules without adapters among those that lora_target_modules names, written as there; under PEFT's name "
-           "exclude_modules a text may be a regular expression for whole names. Each must match.")
+           "Modules without adapters among those that lora_target_modules names, written as there. Each must match. "
+           "PEFT's name exclude_modules also says lora_exclude_unmatched: warn, and under it a text may be a regular "
+           "expression for whole names.")
       .field(kLora, &Lora::exclude_modules)
-      .alias("exclude_modules", modules_of_peft())
-      .alias("exclude", modules_of_peft());
+      .alias("exclude_modules", modules_of_peft(), {{"lora_exclude_unmatched", any_means("warn")}})
+      .alias("exclude", modules_of_peft(), {{"lora_exclude_unmatched", any_means("warn")}});
+  group
+      .key("lora_exclude_unmatched",
+           "An entry of lora_exclude_modules that matches nothing: refuse the run, or warn and go on without it.")
+      .field(kLora, &Lora::exclude_unmatched)
+      .choices({"refuse", "warn"});
   group
       .key("lora_target_parameters",
            "Fused expert tensors and routers (gate.weight) that get an adapter, as PEFT's target_parameters.")
