@@ -173,7 +173,7 @@ struct RunConfig {
     std::optional<int64_t> dp_replicate_size;      ///< how many such groups there are, to be checked or instead
     int64_t shard_size = 0;                        ///< resolved from both: ranks of a group; 0: all. No key
     int64_t expert_parallel_size = 1;              ///< ranks over which routed experts are spread; 1: all have all
-    std::vector<std::string> cpu_offload;          ///< optimizer, params, experts, activations
+    std::vector<std::string> cpu_offload;          ///< auto; or of optimizer, params, experts, activations
     std::string experts_device = "gpu";            ///< gpu (as all else) | cpu, beside the device | auto
     std::optional<int64_t> cpu_expert_layers;      ///< how many layers experts_device cpu applies to; unset: all
     std::optional<int64_t> offload_expert_layers;  ///< how many of the others cpu_offload applies to; unset: all

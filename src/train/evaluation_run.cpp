@@ -23,6 +23,7 @@ DescribedRun describe_evaluation(RunConfig config, RunContext& context, std::opt
 
 EvaluationRun load_evaluation(DescribedRun run, RankGroup& group) {
   choose_experts_device(run, group, RunUse::kEvaluation);
+  choose_offload(run, group, RunUse::kEvaluation);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   report_shared_experts(run, group.context().logger);
   require_evaluation_fits(run, group);

@@ -13,6 +13,7 @@
 #include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/memory_rows.h"
+#include "train/offload_choice.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
 
@@ -253,6 +254,34 @@ void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
   static_cast<DescribedModel&>(run) = describe_model(std::move(chosen.config), std::move(model));
 }
 
+void choose_offload(DescribedRun& run, RankGroup& group, RunUse use) {
+  if (!chooses_offload(run.config)) return;
+  RunContext& context = group.context();
+  const MemoryLimit limit = group.least_memory_limit();
+  OtherPlans plans(run, context, use);
+  OffloadChoice choice;
+  const bool first = context.ranks.rank == 0;
+  if (first) {
+    choice = choose_offload(run.config, limit, use, [&](const RunConfig& other, const RecomputePolicy& recompute) {
+      return plans.plan(other, recompute);
+    });
+  }
+  if (group.communicator()) {
+    const Json chosen =
+        Json::parse(group.exchange(Json{{"names", choice.names}, {"line", choice.line}}.dump()).front());
+    choice = {chosen["names"].get<std::vector<std::string>>(), chosen["line"]};
+  }
+  context.logger.info("{}", choice.line);
+  RunConfig config = with_offload(run.config, choice.names);
+  if (choice.names.empty()) {
+    run.config = std::move(config);
+    return;
+  }
+  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config));
+  model->set_trainable(trainable_options(config, context.device(), context.ranks.rank, use));
+  static_cast<DescribedModel&>(run) = describe_model(std::move(config), std::move(model));
+}
+
 void report_shared_experts(const DescribedRun& run, Logger& logger) {
   const SharedValues* const shared = run.model->store().shared_values();
   if (shared == nullptr || shared->ranks() == 1) return;
@@ -262,6 +291,7 @@ void report_shared_experts(const DescribedRun& run, Logger& logger) {
 
 PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
   choose_experts_device(run, group, RunUse::kTraining, checkpoint);
+  choose_offload(run, group, RunUse::kTraining);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   if (const int64_t size = run.config.machine.expert_parallel_size; size > 1) {
     const int64_t experts = run.model->decoder().config().moe.num_experts;

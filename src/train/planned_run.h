@@ -27,6 +27,10 @@ void report_shared_experts(const DescribedRun& run, Logger& logger);
 void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
                            const std::optional<std::filesystem::path>& checkpoint = {});
 
+/// Decides what cpu_offload: auto offloads, logs it, and describes the run's model again for it. After
+/// choose_experts_device. Does nothing if the key is not auto. Collective.
+void choose_offload(DescribedRun& run, RankGroup& group, RunUse use);
+
 /// Chooses the experts' place and recomputation within gradient_checkpointing; with auto_find_batch_size a run that
 /// does not fit is described again with half the batch. Logs devices, memory and the choices. UserError if the run does
 /// not fit: it contains the cheapest setting that makes the run fit, found by further dry passes. Run and group must

@@ -451,6 +451,10 @@ void resolve_offload(const ResolvedConfig& config) {
   const RunConfig& run = config.run;
   const std::vector<std::string>& names = run.machine.cpu_offload;
   const auto offloads = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  if (offloads("auto") && names.size() > 1) {
+    throw UserError("cpu_offload names parts, and auto, which chooses them", where(config, "cpu_offload"),
+                    "keep the names, or auto alone");
+  }
   if (!offloads("params") && !offloads("experts")) return;
   if (run.model.expert_weight_dtype == "int8") {
     throw UserError("cpu_offload brings weights in dtype to the device, and experts held in 8 bits stay there",

@@ -202,7 +202,9 @@ TEST(Config, DeepSpeedFilesStateGroups) {
 TEST(Config, WhatIsOffloadedIsReadFromWhatOtherToolsCallIt) {
   const auto offloaded = [](const std::string& yaml) { return resolved(yaml).run.machine.cpu_offload; };
   EXPECT_THAT(offloaded("cpu_offload: [optimizer, activations]"), ElementsAre("optimizer", "activations"));
-  EXPECT_THAT(offloaded("use_cpu_offload: true"), ElementsAre("optimizer"));
+  EXPECT_THAT(offloaded("use_cpu_offload: true"), ElementsAre("auto"));
+  EXPECT_THAT(offloaded("cpu_offload: auto"), ElementsAre("auto"));
+  EXPECT_THAT(refusal("cpu_offload: [auto, params]"), HasSubstr("keep the names, or auto alone"));
   EXPECT_THAT(offloaded("activation_offloading: true"), ElementsAre("activations"));
   EXPECT_THAT(offloaded("fsdp: full_shard auto_wrap offload"), ElementsAre("optimizer", "params"));
   EXPECT_THAT(offloaded("fsdp: full_shard auto_wrap"), IsEmpty());

@@ -407,15 +407,14 @@ void add_parallel(GroupBuilder group) {
   group
       .key("cpu_offload",
            "What is in host memory between uses (docs/memory.md): optimizer, its moments and master weights; params, "
-           "the "
-           "weights of layers; experts, of these the routed experts' alone; activations, what forward keeps for "
-           "backward. Results do not change by a bit.")
+           "the weights of layers; experts, of these the routed experts' alone; activations, what forward keeps for "
+           "backward; auto, what is large in the memory plan. Results do not change by a bit.")
       .field(kMachine, &Machine::cpu_offload)
-      .choices({"optimizer", "params", "experts", "activations"})
+      .choices({"auto", "optimizer", "params", "experts", "activations"})
       .rewrite(words_as_list())
       .adds_up()
       .unset({"false"})
-      .alias("use_cpu_offload", true_means("optimizer"))
+      .alias("use_cpu_offload", true_means("auto"))
       .alias("offload_optimizer", true_means("optimizer"))
       .alias("offload_param", true_means("params"))
       .alias("offload_params", true_means("params"))

@@ -30,6 +30,7 @@
 #include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/memory_fit.h"
+#include "train/offload_choice.h"
 #include "train/planned_run.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
@@ -238,6 +239,18 @@ std::string choose_experts_device(RunConfig& config, Target& target) {
   return chosen.line;
 }
 
+/// Replaces cpu_offload: auto by what a run of the longest samples would choose, and says what and why; "" if it is
+/// stated.
+std::string choose_offloaded(RunConfig& config, Target& target) {
+  if (!chooses_offload(config)) return "";
+  OffloadChoice choice = choose_offload(config, target.limit, RunUse::kTraining,
+                                        [&](const RunConfig& other, const RecomputePolicy& recompute) {
+                                          return plan_memory(other, recompute, target.stream);
+                                        });
+  config = with_offload(std::move(config), choice.names);
+  return choice.line;
+}
+
 /// The longest max_length, by halving, with which the run fits; none if not even a short one does.
 std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
   config.schedule.per_device_train_batch_size = 1;
@@ -420,7 +433,7 @@ int run_estimate(const EstimateOptions& asked) {
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
   Target target(gpu ? kPlannedGpu : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
   const bool sparse = decoder.num_moe_layers() > 0;
-  const std::string experts = choose_experts_device(config, target);
+  const std::string experts = choose_experts_device(config, target), offloaded = choose_offloaded(config, target);
   const std::vector<Variant> variants = variants_of(config, sparse, target);
   const Variant chosen = configured(config, target);
   const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), sparse, target);
@@ -448,7 +461,9 @@ int run_estimate(const EstimateOptions& asked) {
   print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),
                          config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));
-  if (!experts.empty()) print_text(experts + "\n");
+  for (const std::string& line : {experts, offloaded}) {
+    if (!line.empty()) print_text(line + "\n");
+  }
   print_text(chosen_table(chosen, target, color) + "\n" + variants_table(variants, target, color) + "\n");
   const std::string where = gpu                                       ? gpu_text(*gpu)
                             : is_planned(target.device)               ? "A GPU"
