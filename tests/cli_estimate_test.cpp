@@ -51,6 +51,55 @@ TEST(Estimate, CountsBytesByGroupFromHeaders) {
   EXPECT_LT(variants[5]["weights"].get<int64_t>(), variants[3]["weights"].get<int64_t>()) << "packed";
 }
 
+TEST(Estimate, SaysWhatTheRunWritesToDisk) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  int64_t parameters = 0;
+  const SafetensorsFile file(model + "/model.safetensors");
+  for (const SafetensorsEntry& entry : file.entries()) parameters += entry.numel();
+  const auto disk = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {model, "max_length=64"});
+    return estimate(more)["disk"];
+  };
+  const Json full = disk({"--method", "full", "dtype=float32"});
+  EXPECT_EQ(full["model"], 4 * parameters);
+  EXPECT_EQ(full["checkpoint"], 16 * parameters) << "with both moments and master weights";
+  EXPECT_EQ(full["checkpoints_at_once"], 4) << "three that are kept, and the one that is written";
+  EXPECT_EQ(full["total"], 68 * parameters);
+  EXPECT_EQ(disk({"--method", "full", "dtype=float32", "--ranks", "2", "zero_stage=3"}), full);
+  EXPECT_EQ(disk({"--method", "full", "dtype=float32", "max_steps=10", "save_steps=5"})["checkpoints_at_once"], 2);
+  EXPECT_TRUE(disk({"save_total_limit=null"})["checkpoints_at_once"].is_null());
+  EXPECT_EQ(disk({"save_strategy=no"})["checkpoint"], 0);
+  EXPECT_EQ(disk({"--method", "lora", "dtype=float32", "merge_after_training=true"})["merged"], 4 * parameters);
+  const std::string data = folder.write("data.jsonl", progressions(8));
+  ASSERT_EQ(run_hone(train_arguments(model, data, folder / "out",
+                                     {"finetuning_type=full", "dtype=float32", "max_steps=1", "save_steps=1"}))
+                .code,
+            0);
+  int64_t written = 0;
+  for (const char* name : {"model.safetensors", "training_state.safetensors"}) {
+    const SafetensorsFile saved(folder / ("out/checkpoint-1/" + std::string(name)));
+    for (const SafetensorsEntry& entry : saved.entries()) written += entry.numel() * 4;
+  }
+  EXPECT_EQ(full["checkpoint"], written);
+  const Outcome text = run_hone({"estimate", model, "max_length=64", "--method", "lora"});
+  EXPECT_NE(text.out.find("Disk: adapter "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("up to 4 at once"), std::string::npos) << text.out;
+}
+
+TEST(Estimate, OffloadsWhatIsLargeInTheRun) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const auto offloaded = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {model, "use_cpu_offload=true", "device=cuda", "--memory", "80GB"});
+    return estimate(more)["configured"]["cpu_offload"];
+  };
+  EXPECT_EQ(offloaded({"--method", "full", "max_length=32", "gradient_checkpointing=true"}), Json({"optimizer"}));
+  EXPECT_EQ(offloaded({"--method", "lora", "max_length=128", "per_device_train_batch_size=64",
+                       "gradient_checkpointing=false"}),
+            Json({"activations"}));
+}
+
 TEST(Estimate, SaysWhatDoesNotFitAndWhatWould) {
   const Folder folder;
   Json config = tiny_config();

@@ -27,6 +27,7 @@
 #include "report/table.h"
 #include "report/terminal.h"
 #include "session/device_facts.h"
+#include "train/disk_needs.h"
 #include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/memory_fit.h"
@@ -349,6 +350,34 @@ std::string chosen_table(const Variant& chosen, const Target& target, bool color
          (host.empty() ? "" : "  " + host + "\n");
 }
 
+/// What the run writes: as one rank would, since files are those of all.
+DiskNeeds disk_needs_of(RunConfig config, const ModelSource& source) {
+  RunConfig::Machine& machine = config.machine;
+  machine.ranks = machine.ranks_of_host = machine.expert_parallel_size = 1;
+  machine.shard_size = 0;
+  machine.zero_stage = "0";
+  machine.experts_device = "gpu";
+  machine.cpu_offload.clear();
+  machine.cpu_expert_layers.reset();
+  machine.offload_expert_layers.reset();
+  const auto model = planned_model(source, dtype_of(config), expert_format_of(config));
+  model->set_trainable(trainable_options(config, Device{}));
+  model->store().allocate_dry(Device{});
+  return disk_needs(model->store(), config);
+}
+
+/// "; 20 GB are free in out" where that is too little; "" where it suffices or is not known.
+std::string lacking_disk(const DiskNeeds& needs, const std::string& output_dir) {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::absolute(output_dir, error);
+  while (!folder.empty() && folder != folder.parent_path() && !std::filesystem::exists(folder, error)) {
+    folder = folder.parent_path();
+  }
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (error || space.available >= static_cast<uintmax_t>(needs.total())) return "";
+  return fmt::format(" Only {} are free in {}.", bytes_text(static_cast<int64_t>(space.available)), folder.string());
+}
+
 Json number_or_null(const std::optional<int64_t>& number) { return number ? Json(*number) : Json(nullptr); }
 
 Json json_of(const Variant& variant) {
@@ -437,11 +466,18 @@ int run_estimate(const EstimateOptions& asked) {
   const std::vector<Variant> variants = variants_of(config, sparse, target);
   const Variant chosen = configured(config, target);
   const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), sparse, target);
+  const DiskNeeds disk = disk_needs_of(config, source);
   if (options.json) {
     Json json = {{"configured", json_of(chosen)},
                  {"variants", Json::array()},
                  {"available", target.known ? Json(target.available(chosen.plan())) : Json(nullptr)},
                  {"host_available", target.host_available() > 0 ? Json(target.host_available()) : Json(nullptr)},
+                 {"disk",
+                  {{"model", disk.model},
+                   {"checkpoint", disk.checkpoint},
+                   {"checkpoints_at_once", number_or_null(disk.count)},
+                   {"merged", disk.merged},
+                   {"total", disk.total()}}},
                  {"verdict", verdict}};
     for (const Variant& variant : variants) json["variants"].push_back(json_of(variant));
     print_text(json.dump(2) + "\n");
@@ -473,7 +509,7 @@ int run_estimate(const EstimateOptions& asked) {
     print_text(fmt::format("{}, {}{}. ", where, bytes_text(target.available(chosen.plan())),
                            options.memory > 0 ? "" : " free"));
   }
-  print_text(verdict + "\n");
+  print_text(verdict + "\n" + disk_line(disk, config) + lacking_disk(disk, config.report.output_dir) + "\n");
   if (target.device.kind == DeviceKind::kCuda) {
     if (const std::string line = spread_advice(config, decoder); !line.empty()) print_text(line + "\n");
   }
