@@ -122,6 +122,7 @@ TEST(Monitoring, ARunWritesEveryNameThatUsersPlot) {
                            "router/dead_experts",
                            "router/dropped_tokens",
                            "data/packing_efficiency",
+                           "data/wait",
                            "data/dropped_samples",
                            "step_time_sec",
                            "avg_step_time_sec",

@@ -66,6 +66,7 @@ std::vector<Metric> metric_list(const StepMetrics& m) {
   list.add("router/dead_experts", m.router_dead_experts);
   list.count("router/dropped_tokens", m.router_dropped_tokens);
   list.add("data/packing_efficiency", m.packing_efficiency);
+  list.add("data/wait", m.data_wait);
   list.count("data/dropped_samples", m.dropped_samples);
   for (const NamedValue& named : m.dataset_loss) list.add_named("loss/" + named.name, named.value);
   for (const NamedValue& named : m.router_layers) list.add_named("router/" + named.name, named.value);

@@ -66,9 +66,10 @@ struct StepMetrics {
   std::optional<double> router_dead_experts = {};    ///< experts without tokens, over all layers
   std::optional<double> router_dropped_tokens = {};  ///< 0: tokens are never dropped
   std::optional<double> packing_efficiency = {};     ///< data/packing_efficiency: filled fraction of the micro-batches
-  std::optional<double> dropped_samples = {};        ///< data/dropped_samples: since the start of the run
-  std::vector<NamedValue> dataset_loss = {};         ///< loss/<data set>, if there are several
-  std::vector<NamedValue> router_layers = {};        ///< router/<layer>/…, with moe_log_expert_load
+  std::optional<double> data_wait = {};        ///< data/wait: seconds in which the device waited for micro-batches
+  std::optional<double> dropped_samples = {};  ///< data/dropped_samples: since the start of the run
+  std::vector<NamedValue> dataset_loss = {};   ///< loss/<data set>, if there are several
+  std::vector<NamedValue> router_layers = {};  ///< router/<layer>/…, with moe_log_expert_load
 
   std::optional<Efficiency> efficiency = {};  ///< set by Reporter
 

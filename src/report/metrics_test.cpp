@@ -31,18 +31,18 @@ TEST(Metrics, AFullStepHasTheNamesThatUsersPlot) {
   for (auto* value :
        {&m.mean_token_accuracy, &m.entropy, &m.mfu, &m.max_alloc, &m.host_rss, &m.eta, &m.gpu_utilization, &m.gpu_power,
         &m.gpu_temperature, &m.router_aux_loss, &m.router_z_loss, &m.router_load_max_over_mean, &m.router_entropy,
-        &m.router_dead_experts, &m.router_dropped_tokens, &m.packing_efficiency, &m.dropped_samples}) {
+        &m.router_dead_experts, &m.router_dropped_tokens, &m.packing_efficiency, &m.data_wait, &m.dropped_samples}) {
     *value = 1.0;
   }
   m.dataset_loss = {{"chat", 1.5}};
-  EXPECT_THAT(
-      names(metric_list(m)),
-      testing::ElementsAre("step", "epoch", "loss", "loss_with_aux", "grad_norm", "learning_rate", "num_tokens",
-                           "num_supervised_tokens", "tokens_per_second", "samples_per_second", "step_time",
-                           "mean_token_accuracy", "entropy", "mfu", "memory/max_alloc", "memory/host_rss",
-                           "gpu/utilization", "gpu/power", "gpu/temperature", "eta", "router/aux_loss", "router/z_loss",
-                           "router/load_max_over_mean", "router/entropy", "router/dead_experts",
-                           "router/dropped_tokens", "data/packing_efficiency", "data/dropped_samples", "loss/chat"));
+  EXPECT_THAT(names(metric_list(m)),
+              testing::ElementsAre("step", "epoch", "loss", "loss_with_aux", "grad_norm", "learning_rate", "num_tokens",
+                                   "num_supervised_tokens", "tokens_per_second", "samples_per_second", "step_time",
+                                   "mean_token_accuracy", "entropy", "mfu", "memory/max_alloc", "memory/host_rss",
+                                   "gpu/utilization", "gpu/power", "gpu/temperature", "eta", "router/aux_loss",
+                                   "router/z_loss", "router/load_max_over_mean", "router/entropy",
+                                   "router/dead_experts", "router/dropped_tokens", "data/packing_efficiency",
+                                   "data/wait", "data/dropped_samples", "loss/chat"));
 }
 
 TEST(Metrics, WhatWasNotMeasuredIsNotWritten) {

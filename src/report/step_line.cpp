@@ -102,7 +102,8 @@ StepMetrics StepWindow::take() {
   result.step_time = mean(steps, &StepMetrics::step_time, by_step);
   for (const Optional field :
        {&StepMetrics::router_aux_loss, &StepMetrics::router_z_loss, &StepMetrics::router_load_max_over_mean,
-        &StepMetrics::router_entropy, &StepMetrics::router_dead_experts, &StepMetrics::packing_efficiency}) {
+        &StepMetrics::router_entropy, &StepMetrics::router_dead_experts, &StepMetrics::packing_efficiency,
+        &StepMetrics::data_wait}) {
     result.*field = mean(steps, field, by_step);
   }
   const auto larger = [](double a, double b) { return std::max(a, b); };

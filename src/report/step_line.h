@@ -13,7 +13,7 @@ namespace hone {
 ///   loss, loss_with_aux, mean_token_accuracy, entropy: mean weighted by the steps' supervised tokens;
 ///   loss/<name>: mean weighted by that data set's tokens;
 ///   tokens_per_second, samples_per_second, mfu: mean weighted by step_time (total over total time);
-///   step_time, router/…, data/packing_efficiency: mean over steps; router/dropped_tokens: sum;
+///   step_time, router/…, data/packing_efficiency, data/wait: mean over steps; router/dropped_tokens: sum;
 ///   memory/…: maximum; all others (step, epoch, grad_norm, learning_rate, counts, eta, efficiency): the last step's.
 /// A NaN in any step makes the mean NaN. A single step is returned bit for bit.
 class StepWindow {

@@ -17,6 +17,7 @@ struct StepDone {
   const StepData& data;
   const StepResult& result;
   WallClock::time_point begin;  ///< when the host began it
+  double data_wait = 0;         ///< seconds in which the device waited for micro-batches (DataWait)
 };
 
 class RunObserver {

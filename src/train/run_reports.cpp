@@ -53,7 +53,7 @@ void add_routers(const StepResult& result, bool each_layer, StepMetrics& metrics
 
 /// All metrics except those of sensors. `peak_flops`: of the device, for mfu.
 StepMetrics step_metrics(const LoadedRun& run, const StepDone& step, std::optional<double> peak_flops) {
-  const auto& [data, result, begin] = step;
+  const auto& [data, result, begin, data_wait] = step;
   const double seconds = seconds_since(begin);
   const RunState& state = run.state;
   StepMetrics metrics;
@@ -81,6 +81,7 @@ StepMetrics step_metrics(const LoadedRun& run, const StepDone& step, std::option
   metrics.max_alloc = static_cast<double>(used_memory(run.context().device()));
   metrics.host_rss = static_cast<double>(resident_bytes());
   metrics.packing_efficiency = data.packing_efficiency;
+  metrics.data_wait = data_wait;
   const SampleCounts& counts = run.data().train.counts();
   metrics.dropped_samples = static_cast<double>(counts.too_long + counts.unsupervised);
   if (result.routing.layers > 0) add_routers(result, run.config().model.moe_log_expert_load, metrics);

@@ -25,7 +25,7 @@ RunObservers observers_of(const LoadedRun& run) {
 }  // namespace
 
 RunningRun::RunningRun(LoadedRun& run, RunFolder* folder)
-    : run_(run), observers_(observers_of(run)), saver_(run, folder, observers_) {}
+    : run_(run), observers_(observers_of(run)), saver_(run, folder, observers_), data_wait_(run.context().stream) {}
 
 ExitCode RunningRun::run(const StopSignal& stop) {
   const RunConfig::Eval& options = run_.config().eval;
@@ -79,7 +79,7 @@ void RunningRun::train_step() {
   const StepData data = take_data();
   tell(observers_, &RunObserver::step_begins);
   const StepResult result = compute_step(data);
-  const StepDone done{data, result, begin};
+  const StepDone done{data, result, begin, data_wait_.take()};
   tell(observers_, &RunObserver::step_computed, done);
   ++state.step;
   ++(result.nonfinite ? skipped_ : state.optimizer_step);
@@ -101,10 +101,11 @@ StepResult RunningRun::compute_step(const StepData& data) {
   {
     const StepScope scope(run_.context().stream, engine.host_stream(), state.step + 1);
     const OptimizerStep optimizer_step{run_.schedule().at(state.step), state.optimizer_step};
+    data_wait_.begin();
     engine.accumulate(data, state.step, optimizer_step);
     engine.start_update(optimizer_step);
     const int64_t next = state.step + 1;
-    if (next < run_.schedule().total_steps) next_data_ = run_.described().loader->step(next - state.first_data_step);
+    if (next < run_.schedule().total_steps) next_data_ = data_wait_.prepare_beside([&] { return data_of(next); });
     result = engine.finish_update();
   }
   if (notes) run_.logger().info("kernels of {}", notes->text());
@@ -112,8 +113,10 @@ StepResult RunningRun::compute_step(const StepData& data) {
   return result;
 }
 
+StepData RunningRun::data_of(int64_t step) { return run_.described().loader->step(step - run_.state.first_data_step); }
+
 StepData RunningRun::take_data() {
-  if (!next_data_) return run_.described().loader->step(run_.state.step - run_.state.first_data_step);
+  if (!next_data_) return data_wait_.prepare_first([&] { return data_of(run_.state.step); });
   StepData data = std::move(*next_data_);
   next_data_.reset();
   return data;

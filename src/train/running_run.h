@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "train/data_wait.h"
 #include "train/run_saver.h"
 #include "train/stop_signal.h"
 
@@ -28,6 +29,7 @@ class RunningRun {
   bool end_step(const StopSignal& stop);
   void train_step();
   StepResult compute_step(const StepData& data);
+  StepData data_of(int64_t step);
   StepData take_data();
   bool evaluates_now() const;
   /// Returns whether it is the best so far.
@@ -40,6 +42,7 @@ class RunningRun {
   RunObservers observers_;
   RunSaver saver_;
   std::optional<StepData> next_data_;  // of the step after this one, prepared while the device works
+  DataWait data_wait_;
   bool kernels_reported_ = false;
   int64_t skipped_ = 0;  // steps whose numbers were not finite
 };
