@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/program.h"
 #include "core/standard_output.h"
+#include "report/collected_log.h"
 #include "report/terminal.h"
 
 namespace hone {
@@ -167,7 +168,7 @@ int run(int argc, const char* const* argv) {
 }
 
 int failed(const std::string& text, ExitCode code) {
-  print_error(rank_prefix() + text + "\n");
+  print_error(rank_prefix() + with_error_label(text) + "\n");
   return static_cast<int>(code);
 }
 

@@ -15,6 +15,7 @@
 #include "core/descriptor.h"
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "report/collected_log.h"
 #include "report/terminal.h"
 
 namespace hone {
@@ -47,10 +48,11 @@ class ConsoleSink {
   void write(LogLevel level, std::string_view message) const {
     if (!takes(level)) return;
     if (level >= LogLevel::kError) {
-      console_.line(styled("error: ", Style::kRed, console_.color()) + fitting(printable(message, "  "), "error: "));
+      console_.line(styled(error_label(), Style::kRed, console_.color()) +
+                    fitting(printable(message, "  "), error_label()));
     } else if (level == LogLevel::kWarning) {
-      console_.line(styled("warning: ", Style::kYellow, console_.color()) +
-                    fitting(printable(message, "  "), "warning: "));
+      console_.line(styled(warning_label(), Style::kYellow, console_.color()) +
+                    fitting(printable(message, "  "), warning_label()));
     } else {
       console_.line(fitting(printable(message, ""), ""));
     }
@@ -138,7 +140,7 @@ struct Logger::Sinks {
  private:
   void warn(const std::string& problem) const {
     if (console.seen()) return console.write(LogLevel::kWarning, problem);
-    fmt::print(stderr, "warning: {}\n", problem);  // of a rank whose console is not shown
+    fmt::print(stderr, "{}{}\n", warning_label(), problem);  // of a rank whose console is not shown
   }
 };
 

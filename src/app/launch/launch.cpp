@@ -21,6 +21,7 @@
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "dist/run_secret.h"
+#include "report/collected_log.h"
 
 namespace hone {
 namespace {
@@ -223,6 +224,7 @@ int run_launch_elsewhere(LaunchElsewhere elsewhere, std::optional<int> ranks, co
   plan.directory = std::filesystem::current_path();
   plan.command = arguments;
   plan.ranks_per_host = ranks.value_or(1);
+  plan.environment.insert(plan.environment.begin(), std::string(kCollectedLog) + "=1");
   const RankDevice kind = rank_device_named(device);
   if (kind == RankDevice::kCpu) {
     for (const auto& [name, value] : cpu_rank_variables()) plan.environment.push_back(name + "=" + value);
