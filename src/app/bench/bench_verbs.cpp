@@ -122,9 +122,17 @@ void add_grid(CLI::App& bench, const CLI::App* step, Action& action) {
                "  hone bench grid grid.yaml --output results    rows that are there are not measured again\n"
                "  hone bench grid grid.yaml --only ranks=1,2 --only mode=lora\n"
                "  hone bench grid grid.yaml --retry failed\n"
+               "  hone bench grid scenarios-moe.yaml --ranks 1,2,4 --global-batch 128    of fms-acceleration\n"
                "  hone bench grid grid.yaml --compare before/grid.jsonl    exit code 1 if one is 5 % slower");
   auto options = std::make_shared<BenchGridOptions>();
   verb->add_option("FILE", options->file, "YAML or JSON file of scenarios (docs/benchmarks.md)")->required();
+  verb->add_option("--ranks", options->sizes.ranks, "of a file of scenarios: numbers of GPUs, with commas; default: 1")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  verb->add_option("--global-batch", options->sizes.global_batch,
+                   "of a file of scenarios: documents of a step of all ranks")
+      ->check(CLI::PositiveNumber);
   add_output(verb, "--output", options->output, "folder for grid.jsonl and grid.csv; default: FILE's name with -grid");
   add_force(verb, options->force, "replace a grid.csv that is not of a grid");
   verb->add_flag("--dry-run", options->dry_run, "list the commands; run and write nothing");

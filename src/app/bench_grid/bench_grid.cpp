@@ -126,7 +126,7 @@ bool has_failed(const GridFile& grid, const GridRows& rows, const GridRows* befo
 }
 
 GridFile grid_of(const BenchGridOptions& options, const std::vector<GridKey>& keys) {
-  GridFile grid = read_grid_file(options.file, keys);
+  GridFile grid = read_grid_file(options.file, keys, options.sizes);
   if (!options.memory.empty()) grid.memory = parse_grid_memory(options.memory, "--memory");
   keep_only(grid, options.only, keys);
   for (const std::string& note : grid.notes) print_error("warning: " + note + "\n");

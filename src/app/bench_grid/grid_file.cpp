@@ -304,9 +304,19 @@ std::vector<std::string> split(const std::string& text) {
 
 GridFile parse_grid(const ConfigNode& root, const std::vector<GridKey>& keys) { return GridReader(root, keys).read(); }
 
-GridFile read_grid_file(const std::string& path, const std::vector<GridKey>& keys) {
+GridFile read_grid_file(const std::string& path, const std::vector<GridKey>& keys, const ScenarioSizes& sizes) {
   const std::string text = read_whole_file(path, kMaxFileBytes, FileSource::kAlsoPipe);
-  return parse_grid(parse_config_text(text, path, path.ends_with(".json")), keys);
+  const ConfigNode root = parse_config_text(text, path, path.ends_with(".json"));
+  if (!is_scenario_file(root)) {
+    if (sizes.ranks.empty() && !sizes.global_batch) return parse_grid(root, keys);
+    throw UserError("a grid states its ranks and batches in the file", "--ranks, --global-batch",
+                    "write ranks under matrix and global_batch under defaults; these options are for a file of "
+                    "scenarios");
+  }
+  std::vector<std::string> notes;
+  GridFile grid = parse_grid(grid_of_scenarios(root, sizes, notes), keys);
+  grid.notes.insert(grid.notes.begin(), notes.begin(), notes.end());
+  return grid;
 }
 
 GridMemory parse_grid_memory(const std::vector<std::string>& words, const std::string& where) {

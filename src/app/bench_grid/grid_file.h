@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/bench_grid/grid_scenario.h"
+#include "app/bench_grid/scenario_file.h"
 #include "app/config/config_reader.h"
 
 namespace hone {
@@ -24,9 +25,10 @@ struct GridFile {
   std::vector<std::string> notes;  ///< what the user should know: an exclusion that excludes nothing
 };
 
-/// Reads a YAML or JSON file. Throws UserError (file:line) for what is not a grid: unknown keys (with near names),
-/// values of the wrong kind, two axes that state the same key, more than 10,000 combinations, none at all.
-GridFile read_grid_file(const std::string& path, const std::vector<GridKey>& keys);
+/// Reads a YAML or JSON file, also of scenarios (scenario_file.h), whose numbers are `sizes`. Throws UserError
+/// (file:line) for what is not a grid: unknown keys (with near names), values of the wrong kind, two axes that state
+/// the same key, more than 10,000 combinations, none at all; and for `sizes` beside a grid, which states its own.
+GridFile read_grid_file(const std::string& path, const std::vector<GridKey>& keys, const ScenarioSizes& sizes = {});
 
 /// The same from a configuration's tree.
 GridFile parse_grid(const ConfigNode& root, const std::vector<GridKey>& keys);
