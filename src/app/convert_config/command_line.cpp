@@ -20,6 +20,16 @@ bool is_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), inside);
 }
 
+/// "${1:-0}", an argument of the script that a variable takes, as a variable of the environment: "${NODE_ID:-0}". Other
+/// values as they are.
+std::string named_argument(const std::string& variable, const std::string& value) {
+  const auto digit = [&](size_t i) { return i < value.size() && std::isdigit(static_cast<unsigned char>(value[i])); };
+  if (!value.starts_with("${") || !digit(2) || value.find('}') + 1 != value.size()) return value;
+  size_t end = 2;
+  while (digit(end)) ++end;
+  return "${" + variable + value.substr(end);
+}
+
 /// Splits a script into commands and words, and expands variables.
 class ShellReader {
  public:
@@ -232,7 +242,8 @@ class ShellReader {
   bool assign(const ShellWord& word) {
     const size_t equals = word.text.find('=');
     if (equals == std::string::npos || !is_name(std::string_view(word.text).substr(0, equals))) return false;
-    variables_[word.text.substr(0, equals)] = word.text.substr(equals + 1);
+    const std::string name = word.text.substr(0, equals);
+    variables_[name] = named_argument(name, word.text.substr(equals + 1));
     environment_.push_back(word);
     return true;
   }
