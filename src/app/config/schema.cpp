@@ -161,6 +161,7 @@ const std::vector<std::string>& section_names() {
       "tokenizer",
       "wandb",
       "mlflow",
+      "kt_config",
   };
   return names;
 }

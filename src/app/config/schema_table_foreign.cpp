@@ -34,10 +34,13 @@ void add_placement(GroupBuilder group) {
       .alias({"accelerate_kt_lora_expert_intermediate_size", "accelerate_kt_omp_num_threads"})
       .alias({"accelerate_kt_activation_policy", "accelerate_kt_weight_lifecycle", "accelerate_kt_full_weight_grad"})
       .alias({"accelerate_kt_force_fused_expert_lora", "kt_reuse_checkpoint_forward", "kt_sft_enable_warmup"})
-      .alias({"kt_int8_vnni_backend"});
+      .alias({"kt_int8_vnni_backend"})
+      .alias({"kt_config.tp_enabled", "kt_config.threadpool_count", "kt_config.share_backward_bb"})
+      .alias({"kt_config.share_cache_pool", "kt_config.max_cache_depth", "kt_config.model_max_length"});
   group.no_effect("kt_weight_path", "Weights are read from the model's folder.")
       .alias(
           {"kt_expert_checkpoint_path", "kt_non_expert_weight_path", "kt_skip_expert_loading", "kt_checkpoint_files"})
+      .alias({"kt_config.weight_path", "kt_config.expert_checkpoint_path", "kt_config.skip_expert_loading"})
       .alias({"kt_sharded_metadata", "accelerate_kt_weight_path", "accelerate_kt_expert_checkpoint_path"})
       .alias({"accelerate_kt_skip_expert_loading", "accelerate_kt_non_expert_weight_path"});
   group.no_effect("kt_sft_profile", "profile: true says where the time goes.")
@@ -53,6 +56,9 @@ void add_conveniences(GroupBuilder group) {
   group.no_effect("compute_perplexity", "Perplexity is always reported.");
   group.no_effect("compile_backend", "The kernels are compiled already.").alias({"compile_mode"});
   group.no_effect("debug_mode", "--log-level says what is printed.").alias({"log_level"});
+  group.no_effect("gradient_accumulation_steps_auto",
+                  "The accumulation always follows: from global_batch_size or tokens_per_step, and where "
+                  "auto_find_batch_size halves the batch.");
   group.no_effect("quantization_bits", "Only quantize_after_training would read it.");
   group.no_effect("task_type", "Adapters are of causal language models.");
   group.no_effect("padding_side", "Nothing is padded.");

@@ -288,6 +288,7 @@ void add_precision(GroupBuilder group) {
                 {"amxint4_kgroup_skiplora", "int4"}})
       .alias({"kt_expert_weight_format", "accelerate_kt_expert_weight_format"})
       .alias("kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}})
+      .alias("kt_config.backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}})
       .alias("accelerate_kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}});
   group
       .key("grad_dtype",
@@ -438,7 +439,8 @@ void add_parallel(GroupBuilder group) {
            "others there (cpu_expert_layers), among those that fit. The ranks of a host hold frozen experts once.")
       .field(kMachine, &Machine::experts_device)
       .choices({"gpu", "cpu", "auto"})
-      .alias("use_kt", when_true("cpu"));
+      .alias("use_kt", when_true("cpu"))
+      .alias("kt_config.enabled", when_true("cpu"));
   group
       .key(
           "cpu_expert_layers",
@@ -458,7 +460,7 @@ void add_parallel(GroupBuilder group) {
   group.later("kt_num_gpu_experts", KeyType::kInteger, "Some experts of each layer on the GPU, the others on the CPU.")
       .neutral(0)
       .instead("write 0; cpu_expert_layers leaves the experts of whole layers on the GPU")
-      .alias({"accelerate_kt_num_gpu_experts"});
+      .alias({"accelerate_kt_num_gpu_experts", "kt_config.num_gpu_experts"});
   group.later("kt_optimize_rule", KeyType::kString, "A file of rules that place modules.")
       .instead("write experts_device: cpu, which is what the rules for experts do")
       .alias({"kt_config"});

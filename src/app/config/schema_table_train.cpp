@@ -44,8 +44,7 @@ void add_length(GroupBuilder group) {
       .at_most(kLargestBatch)
       .unset({"auto"})
       .default_note("global_batch_size / per_device_train_batch_size")
-      .alias({"grad_accumulation"})
-      .alias("gradient_accumulation_steps_auto", mapped({{"true", ""}, {"false", ""}}));
+      .alias({"grad_accumulation"});
   group.key("global_batch_size", "Packs (or samples) in an optimizer step.")
       .field(kSchedule, &Schedule::global_batch_size)
       .at_least(1)
