@@ -361,6 +361,10 @@ TEST_F(Guides, KeysOfKTransformersTrain) {
   EXPECT_EQ(Json::parse(read_file(folder_ / "old/adapter_config.json"))["r"], 4);
   folder_.write("wrong.yaml", run + "kt_config: {cache_deep: 2}\n");
   EXPECT_THAT(type("hone train wrong.yaml").out, HasSubstr("unknown key 'cache_deep'"));
+  // The template that the file names writes these tokens.
+  works("sed -i 's/<|user|>/<|im_start|>/g; s/<|end|>/<|im_end|>/g' model/tokenizer.json model/tokenizer_config.json");
+  fs::copy_file(fs::path(HONE_SOURCE_DIR) / "tests/fixtures/templates/chatml.jinja",
+                folder_ / "model/chat_template.jinja", fs::copy_options::overwrite_existing);
   folder_.write("lf.yaml",
                 "model_name_or_path: model\nstage: sft\ndo_train: true\nfinetuning_type: lora\nlora_rank: 4\n"
                 "lora_target: all\ndataset: identity\ntemplate: qwen3\ncutoff_len: 64\noutput_dir: out/lf\n"

@@ -52,7 +52,7 @@ hardware.num_gpus(1) ? its batch is that of so many devices: convert with --devi
 hardware.gpu_type, hardware.gpu_model, hardware.gpu_memory, hardware.gpu_memory_gb, hardware.device_map, hardware.max_memory, hardware.offload_folder ~ Hone finds its devices itself
 validation.metrics ~ loss, perplexity and accuracy are always measured
 advanced.profile_memory = profile
-advanced.use_cpu_offload = cpu_offload: optimizer
+advanced.use_cpu_offload = cpu_offload: auto
 )",
       R"(
 num_train_epochs: 3
