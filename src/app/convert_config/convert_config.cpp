@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "app/bench_grid/scenario_file.h"
 #include "app/config/config_reader.h"
 #include "app/config/resolve.h"
 #include "app/config/schema.h"
@@ -92,7 +93,6 @@ void add_launcher_file(const TrainingCommand& command, Source& source) {
     file.kind = ConfigNode::Kind::kScalar;
     file.text = command.launcher[i + 1].text;
     file.where = command.launcher[i + 1].where;
-    read_devices(file.text, source);
     source.config.root.members.emplace_back("accelerate_config", std::move(file));
   }
 }
@@ -137,6 +137,7 @@ Source read_source(const ConvertOptions& options) {
     add_environment_of_kt(command, source);
   }
   source.config.root = overlaid(source.config.root, parse_overrides(options.flags));
+  if (const ConfigNode* file = source.config.root.find("accelerate_config")) read_devices(file->text, source);
   if (options.devices > 0) source.config.devices = options.devices;
   if (source.config.root.members.empty()) {
     throw UserError("there is nothing to translate", source.name, "hone convert-config --help has examples");
@@ -145,6 +146,10 @@ Source read_source(const ConvertOptions& options) {
 }
 
 DetectedTool tool_of(const ConvertOptions& options, const Source& source) {
+  if (is_scenario_file(source.config.root)) {
+    throw UserError("this file lists the scenarios of a benchmark, and trains nothing", source.name,
+                    fmt::format("use `hone bench grid {}`", source.name));
+  }
   if (options.from == "auto" && options.input.ends_with(".py")) return {find_tool(source.program), {"its calls"}};
   if (options.from == "auto") return detect_tool(source.config.root, source.program, source.name);
   std::vector<std::string> names = {"auto"};
@@ -171,13 +176,14 @@ bool states_data(const Tool& tool, const ConfigNode& root) {
 }
 
 /// Throws UserError with the verb for files about other work than training: starting processes, merging and exporting,
-/// generating.
+/// generating. What accelerate's file says to KTransformers is about training.
 void refuse_other_work(const Tool& tool, const Source& source) {
   const ConfigNode& root = source.config.root;
-  if (tool.name == "accelerate") {
+  if (tool.name == "accelerate" && !root.find("kt_config")) {
     throw UserError("this file says how processes are started, and not what is trained", source.name,
-                    "translate the configuration of the training; `hone launch` starts its ranks, and zero_stage, "
-                    "cpu_offload and dtype say what this file says of them (docs/distributed.md)");
+                    fmt::format("translate it with the configuration of the training: hone convert-config TRAINING "
+                                "--accelerate_config {}; `hone launch` starts the ranks (docs/distributed.md)",
+                                source.name));
   }
   const auto is_on = [&](const char* name) {
     const ConfigNode* value = root.find(name);

@@ -12,6 +12,7 @@
 #include "app/config/config_value.h"
 #include "core/error.h"
 #include "data/column_mapping.h"
+#include "data/dataset_files.h"
 #include "data/split_slice.h"
 
 namespace hone {
@@ -132,7 +133,10 @@ class EntryReader {
     const auto add = [&](const ConfigNode& item) {
       if (is_v1(source_.tool) && item.text.ends_with(".yaml")) return add_listed(item, list);
       if (item.kind == Kind::kMapping) return list.items.push_back(entry(item));
-      for (const std::string& name : names_in(item.text)) list.items.push_back(named(scalar(item, name)));
+      for (const std::string& name : names_in(item.text)) {
+        const bool is_file = kind_of_file(name) != FileKind::kOther;
+        list.items.push_back(is_file ? looked_for(scalar(item, name)) : named(scalar(item, name)));
+      }
     };
     if (value.kind == Kind::kSequence) {
       for (const ConfigNode& item : value.items) add(item);
@@ -197,10 +201,7 @@ class EntryReader {
   }
 
   ConfigNode named(const ConfigNode& name) {
-    if (!reads_dataset_info(source_.tool)) {
-      look_for(name);
-      return name;
-    }
+    if (!reads_dataset_info(source_.tool)) return looked_for(name);
     const ConfigNode* folder = source_.root.find("dataset_dir");
     const std::filesystem::path data = folder ? folder->text : "data";
     const ConfigNode* most = source_.root.find("max_samples");
@@ -340,6 +341,12 @@ class EntryReader {
       }
     }
     return kept;
+  }
+
+  /// A path as it is.
+  ConfigNode looked_for(const ConfigNode& path) {
+    look_for(path);
+    return path;
   }
 
   void look_for(const ConfigNode& path) {

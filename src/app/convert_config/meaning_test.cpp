@@ -10,6 +10,7 @@
 namespace hone {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -250,6 +251,58 @@ TEST_F(ConvertedVariables, OfAYamlFileStay) {
                 .run.data.max_length,
             64);
   EXPECT_THAT(text_, HasSubstr("${HONE_TEST_MODEL:-m}"));
+}
+
+TEST_F(ConvertedMeaning, AFileOfAccelerateIsReadBesideATraining) {
+  const std::string ranks = "distributed_type: FSDP\nnum_machines: 1\nnum_processes: 4\nmixed_precision: bf16\n";
+  const std::string alone = write("fsdp.yaml", ranks);
+  EXPECT_THAT(refused(alone), HasSubstr("how processes are started"));
+  EXPECT_THAT(fix_, HasSubstr("hone convert-config TRAINING --accelerate_config " + alone));
+  ConvertOptions options;
+  options.input = write("a.yml", kOfAxolotl + "gradient_accumulation_steps: 8\n");
+  options.output = (folder_ / "run.yaml").string();
+  options.flags = {"--accelerate_config", alone};
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run_convert_config(options), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("0 not in this version"));
+  EXPECT_THAT(read(options.output), HasSubstr("Its batch is that of 4 devices"));
+  // What it says to KTransformers is about training, also without a training beside it.
+  const RunConfig run = converted(write("kt.yaml", ranks + "kt_config: {kt_backend: AMXBF16, kt_lora_rank: 4}\n")).run;
+  EXPECT_EQ(run.model.expert_weight_dtype, "bfloat16");
+  EXPECT_EQ(run.lora.r, 4);
+}
+
+TEST_F(ConvertedMeaning, ADatasetThatIsAFileIsNoName) {
+  const std::string head = "model_name_or_path: m\nstage: sft\ndo_train: true\n";
+  const std::string file = write("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
+  const RunConfig run = converted(write("lf.yaml", head + "dataset: " + file + ", other.csv\n")).run;
+  ASSERT_EQ(run.data.datasets.size(), 2u);
+  EXPECT_EQ(run.data.datasets[0].path, file);
+  EXPECT_EQ(run.data.datasets[1].path, "other.csv");
+  EXPECT_THAT(printed_, HasSubstr("datasets: other.csv"));
+}
+
+TEST_F(ConvertedMeaning, ARepositoryIsADatasetOfCode) {
+  write("repo/src/lib.rs", "fn main() {}\n");
+  const std::string text =
+      "model: {name: m, max_seq_length: 96}\nlora: {r: 4}\ntraining: {output_dir: out}\ndataset: {min_tokens: 8}\n"
+      "repository: {path: " +
+      (folder_ / "repo").string() + ", exclude_patterns: [docs/]}\n";
+  const RunConfig run = converted(write("m.yaml", text)).run;
+  ASSERT_EQ(run.data.datasets.size(), 1u);
+  EXPECT_EQ(run.data.datasets[0].type, "code");
+  EXPECT_THAT(text_, AllOf(HasSubstr("min_tokens: 8"), HasSubstr("exclude_patterns: [docs/]")));
+}
+
+TEST_F(ConvertedMeaning, TwoToolsHaveTrainingAtTheTop) {
+  converted(write("fms.yaml", "training:\n  moe:\n    scattermoe:\n      ep_degree: 2\n"), false, 0, {2, 2});
+  EXPECT_THAT(printed_, HasSubstr("fms-hf-tuning (by training.moe)"));
+}
+
+TEST_F(ConvertedMeaning, ScenariosOfABenchmarkNameItsVerb) {
+  const std::string file = write("s.yaml", "scenarios:\n  - name: a\n    arguments: {model_name_or_path: [m]}\n");
+  EXPECT_THAT(refused(file), HasSubstr("scenarios of a benchmark"));
+  EXPECT_EQ(fix_, "use `hone bench grid " + file + "`");
 }
 
 }  // namespace

@@ -160,7 +160,8 @@ bool has_member_rules(const Tool& tool, std::string_view path) {
 
 namespace {
 
-/// The marks of `tool` in `root`. A mark of one tool has a larger weight than a mark of several.
+/// The marks of `tool` in `root`. A mark of one tool has a larger weight than a mark of several, and one of two words
+/// ("training.moe", a member) than one of one.
 struct Score {
   double weight = 0;
   std::vector<std::string> by;
@@ -174,11 +175,16 @@ size_t tools_with(const std::string& mark) {
 
 Score score_of(const Tool& tool, const ConfigNode& root) {
   Score score;
+  const auto add = [&](const std::string& name, const std::string& written, double words) {
+    if (std::find(tool.marks.begin(), tool.marks.end(), name) == tool.marks.end()) return;
+    score.weight += words / static_cast<double>(tools_with(name));
+    score.by.push_back(written);
+  };
   for (const auto& [raw, value] : root.members) {
-    const std::string name = config_name(raw);
-    if (std::find(tool.marks.begin(), tool.marks.end(), name) == tool.marks.end()) continue;
-    score.weight += 1.0 / static_cast<double>(tools_with(name));
-    score.by.push_back(raw);
+    add(config_name(raw), raw, 1);
+    for (const auto& member : value.members) {
+      add(config_name(raw) + "." + config_name(member.name), raw + "." + member.name, 2);
+    }
   }
   return score;
 }
@@ -212,8 +218,9 @@ DetectedTool detect_tool(const ConfigNode& root, const std::string& program, con
   double weight = 0, second = 0;
   for (const Tool& tool : tools()) {
     Score score = score_of(tool, root);
-    if (tool.name == "transformers") score.weight *= 0.5;            // all other tools have its keys, too
-    if (tool.name == "kt" && score.weight > 0) score.weight += 100;  // its files also have LLaMA-Factory's keys
+    if (tool.name == "transformers") score.weight *= 0.5;  // all other tools have its keys, too
+    // KTransformers' files also have LLaMA-Factory's keys; accelerate's may have its settings.
+    if (tool.name == "kt" && score.weight > 0 && !root.find("distributed_type")) score.weight += 100;
     if (score.weight > weight) {
       second = weight;
       weight = score.weight;

@@ -82,14 +82,14 @@ lora_target_modules: [q_proj, k_proj, v_proj, o_proj]
 
 /// fms-hf-tuning with fms-acceleration's plugins: tuning.sft_trainer.
 ToolText fms_text() {
-  return {
-      "fms",
-      "fms-hf-tuning",
-      "transformers",
-      {"tuning.sft_trainer", "sft_trainer.py"},
-      {"fast_moe", "multipack", "fast_kernels", "training_data_path", "response_template", "peft_method",
-       "use_flash_attn", "data_config_path", "data_formatter_template", "instruction_template", "auto_gptq", "plugins"},
-      R"(
+  return {"fms",
+          "fms-hf-tuning",
+          "transformers",
+          {"tuning.sft_trainer", "sft_trainer.py"},
+          {"fast_moe", "multipack", "fast_kernels", "training_data_path", "response_template", "peft_method",
+           "use_flash_attn", "data_config_path", "data_formatter_template", "instruction_template", "auto_gptq",
+           "plugins", "training.moe", "training.attention", "training.fused_ops_and_kernels", "training.dataloader"},
+          R"(
 plugins.training.moe.scattermoe.ep_degree, training.moe.scattermoe.ep_degree = expert_parallel_size
 padding_free, multipack, multipack_effective_batch_size, fast_kernels, use_flash_attn ~ nothing is padded, and the fused kernels are always on
 plugins.training.moe.scattermoe.* ~ experts always run as grouped products
@@ -115,11 +115,11 @@ fused_lora ~ the fused kernels are always on
 save_model_dir = output_dir
 log_level, enable_reduce_loss_sum ~ a loss is always over all supervised tokens of a step
 )",
-      R"(
+          R"(
 max_length: 4096
 overlength: truncate_right
 )",
-      R"(
+          R"(
 lora_r: 8
 lora_alpha: 32
 lora_dropout: 0.05

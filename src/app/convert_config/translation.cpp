@@ -288,10 +288,10 @@ class Translator {
       return result_.look.push_back({said(raw, value), value.where, "the model's own chat template is used instead"});
     }
     try {
-      std::optional<Statement> statement =
-          read_statement(found, raw,
-                         data ? dataset_entries({tool_, source_.root, source_.folder}, value, result_)
-                              : in_hones_terms(key, with_known_variables(found, value)));
+      std::optional<Statement> statement = read_statement(
+          found, raw,
+          data ? dataset_entries({tool_, source_.root, source_.folder}, as_rewritten(found, value), result_)
+               : in_hones_terms(key, with_known_variables(found, value)));
       if (statement) {
         statement->said = said(raw, written ? *written : value);
         statements_[statement->key->name].push_back(std::move(*statement));
@@ -302,6 +302,11 @@ class Translator {
       const Remark remark{said(raw, value), value.where, with_fix(error)};
       (is_beside_the_mathematics(key) ? result_.missing : result_.refused).push_back(remark);
     }
+  }
+
+  /// The value in the form of the key itself: repository.path is an entry of type code.
+  static ConfigNode as_rewritten(const FoundKey& found, const ConfigNode& value) {
+    return found.alias && found.alias->rewrite ? found.alias->rewrite(value).value : value;
   }
 
   /// Replaces the variables in the value of a key that is not text, or that a rule rewrites. UserError for one that is
