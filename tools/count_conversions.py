@@ -30,7 +30,7 @@ def outcome(hone, folder, file, output):
         return "refused", reasons[0]
     error = re.search(r"error: (.*)", run.stderr)
     fix = re.search(r"fix: *(.*)", run.stderr)
-    other = fix and re.match(r"use `hone|translate the configuration of the training", fix.group(1))
+    other = fix and re.match(r"use `hone|translate it with the configuration", fix.group(1))
     text = error.group(1) if error else run.stderr.strip()
     return ("other", f"{text}: {fix.group(1)}") if other else ("refused", text)
 
