@@ -198,6 +198,18 @@ TEST_F(Reports, TheLoadOfExpertsIsDrawnAndWrittenByLayer) {
     mean += step[name + "load_max_over_mean"].get<double>() / 2;
   }
   EXPECT_NEAR(step["router/load_max_over_mean"].get<double>(), mean, 1e-9);
+  std::vector<int64_t> steps;
+  for (const Json& row : read_json_lines(folder_ / "out/expert_load.jsonl")) {
+    steps.push_back(row["step"]);
+    ASSERT_EQ(row["layers"].size(), 2u);
+    for (const Json& layer : row["layers"]) {
+      double sum = 0;
+      for (const double share : layer) sum += share;
+      EXPECT_NEAR(sum, 1, 1e-5);
+    }
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 4})) << "the first step, and each evaluation";
+  EXPECT_FALSE(fs::exists(folder_ / "off/expert_load.jsonl"));
   ASSERT_EQ(train("off", {"max_steps=1"}).code, 0);
   EXPECT_FALSE(lines("off", "loss").front().contains("router/layer_0/entropy"));
 }

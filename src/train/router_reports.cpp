@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <optional>
 
 #include "core/json.h"
 #include "report/chart.h"
 #include "train/router_watch.h"
 #include "train/run_observer.h"
+#include "train/run_rows.h"
 
 namespace hone {
 
@@ -27,6 +29,7 @@ class RouterReports : public RunObserver {
         watch_(watch_options(run)) {
     const DecoderConfig& decoder = run.model().decoder().config();
     watch_.restore(run.state.router_watch, decoder.num_moe_layers(), decoder.moe.num_experts);
+    if (maps_ && run.context().writes()) rows_.emplace(open_run_rows(run, "expert_load.jsonl"));
   }
 
   void step_computed(const StepDone& step) override {
@@ -49,10 +52,11 @@ class RouterReports : public RunObserver {
   }
 
  private:
-  /// Logs the heat map of expert load at most once per step, if requested.
+  /// Logs the heat map of expert load and writes its numbers, at most once per step, if requested.
   void show_map() {
     if (!maps_ || watch_.empty() || shown_ == step_) return;
     shown_ = step_;
+    if (rows_) rows_->append(Json{{"step", step_}, {"layers", watch_.shares()}});
     Console& console = logger_.console();
     logger_.block(heat_map(watch_.heat_map(), {.max_width = console.width(), .color = console.color()}));
   }
@@ -61,6 +65,7 @@ class RouterReports : public RunObserver {
   bool maps_;
   int64_t step_, shown_ = -1;
   RouterWatch watch_;
+  std::optional<MetricsFile> rows_;  // of the rank that writes
 };
 
 }  // namespace

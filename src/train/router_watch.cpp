@@ -153,6 +153,18 @@ void RouterWatch::follow(size_t layer) {
   }
 }
 
+Json RouterWatch::shares() const {
+  Json layers = Json::array();
+  for (int64_t layer = 0; layer < recent_.layers; ++layer) {
+    const std::span<const float> counts = row(recent_, layer);
+    const double total = std::max(sum_of(counts), 1e-30);
+    Json shares = Json::array();
+    for (const float count : counts) shares.push_back(std::round(1e6 * static_cast<double>(count) / total) / 1e6);
+    layers.push_back(std::move(shares));
+  }
+  return layers;
+}
+
 std::string RouterWatch::advice() const {
   if (!options_.trains_router)
     return "the routers are frozen, so their inputs moved: lower learning_rate, or train for fewer steps";

@@ -58,6 +58,8 @@ class RouterWatch {
   /// Heat map of the last steps: layers × experts, as tokens over the mean of the layer. If there are too many layers
   /// to show, several share a row with their largest values. Needs at least one step.
   HeatMap heat_map() const;
+  /// The same numbers whole: for each layer each expert's share of its tokens.
+  Json shares() const;
 
   /// Whether there has been no step.
   bool empty() const { return recent_.layers == 0; }

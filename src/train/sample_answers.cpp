@@ -7,9 +7,9 @@
 
 #include "core/json.h"
 #include "infer/generator.h"
-#include "report/metrics_file.h"
 #include "report/terminal.h"
 #include "train/run_observer.h"
+#include "train/run_rows.h"
 
 namespace hone {
 
@@ -87,13 +87,6 @@ SamplingOptions sampling_of(const LoadedRun& run) {
   return sampling;
 }
 
-MetricsFile open_file(const LoadedRun& run) {
-  const std::string path = run.config().report.output_dir + "/generations.jsonl";
-  ResumedMetrics found;
-  if (!run.resumed) return MetricsFile::create(path);
-  return MetricsFile::resume(path, {run.state.step, run.state.evaluation_due}, found);
-}
-
 /// Answers to samples spread evenly over the evaluation data. Without a tokenizer texts are shown as token ids.
 class SampleAnswers : public RunObserver {
  public:
@@ -118,7 +111,7 @@ class SampleAnswers : public RunObserver {
     options.together.values = run.engine().value_observer();
     if (run.store().shards_values()) options.together.ranks = &run.group().communicator()->control();
     generator_.emplace(run.model().decoder(), run.context().stream, options);
-    if (run.context().writes()) file_.emplace(open_file(run));
+    if (run.context().writes()) file_.emplace(open_run_rows(run, "generations.jsonl"));
   }
 
   void evaluating(const LossResult&, EvalMetrics& metrics) override {

@@ -10,6 +10,7 @@
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_report.h"
+#include "app/bench/bench_routing.h"
 #include "app/config/resolve_rules.h"
 #include "app/model_source.h"
 #include "app/output.h"
@@ -35,6 +36,7 @@
 #include "train/planned_run.h"
 #include "train/profile_report.h"
 #include "train/recompute.h"
+#include "train/router_watch.h"
 #include "train/run_options.h"
 #include "train/step_scope.h"
 #include "weights/checkpoint.h"
@@ -177,7 +179,9 @@ class BenchTraining {
     EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq}, device());
     engine.ranks = mesh_ ? &*mesh_ : nullptr;
     described_.model->decoder().prepare(stream_, options.seq);
+    draw_experts(tokens, ranks.rank);
     engine_ = std::make_unique<Engine>(described_.model->decoder(), described_.model->store(), stream_, engine);
+    if (!experts_.empty()) engine_->force_experts(experts_);
     choose_recomputation();
     allocate();
   }
@@ -261,6 +265,22 @@ class BenchTraining {
     if (!experts.dense()) hold_experts_in(store, experts, kOption);
   }
 
+  /// Draws the experts of `tokens` tokens of this rank, where the routers are not to choose them.
+  void draw_experts(int64_t tokens, int rank) {
+    const BenchRouting routing(options_.routing);
+    if (!routing.draws()) return;
+    const int64_t layers = config().num_moe_layers(), k = config().moe.num_experts_per_tok;
+    if (layers == 0) throw UserError("the model has no experts", "--routing", "leave it out");
+    const Shape shape{tokens, k};
+    const size_t bytes = static_cast<size_t>(shape.numel()) * sizeof(int32_t);
+    expert_memory_ = Buffer(device(), static_cast<size_t>(layers) * bytes);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      experts_.push_back(expert_memory_.tensor(shape, DType::kI32, static_cast<size_t>(layer) * bytes));
+      stream_.upload(experts_.back(), routing.draw(layer, tokens, config().moe.num_experts, k,
+                                                   mix_key(options_.seed, static_cast<uint64_t>(rank))));
+    }
+  }
+
   void choose_recomputation() {
     described_.model->store().allocate_dry();
     const std::vector<std::string> levels =
@@ -301,6 +321,8 @@ class BenchTraining {
   std::unique_ptr<Communicator> communicator_;  // null for one rank
   std::optional<RankMesh> mesh_;
   std::optional<StepData> next_;
+  Buffer expert_memory_;
+  std::vector<Tensor> experts_;     // that are drawn, of each MoE layer
   std::unique_ptr<Engine> engine_;  // last: its queued work uses the members above
 };
 
@@ -354,6 +376,13 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
           {"used_before", training.memory_before()}};
 }
 
+/// How many times the mean load the busiest expert has, averaged over layers.
+double load_of_busiest(const RoutingLoad& routing) {
+  double sum = 0;
+  for (const LayerLoad& load : layer_loads(routing)) sum += load.max_over_mean;
+  return sum / static_cast<double>(routing.layers);
+}
+
 Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
   const auto tokens = static_cast<double>(options.tokens());
   const std::vector<double> documents(static_cast<size_t>(options.micro_batches * options.batch),
@@ -394,6 +423,10 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"memory", memory_json(training, used_memory(training.device()))},
        {"loss", training.result.loss.loss},
        {"grad_norm", training.result.grad_norm}});
+  if (training.result.routing.layers > 0) {
+    json["routing"] = options.routing;
+    json["load_max_over_mean"] = load_of_busiest(training.result.routing);
+  }
   if (options.mode != "full") json["lora_r"] = options.lora_r;
   if (!options.text.empty()) json["text"] = options.text;
   if (options.cpu_expert_layers > 0) json["cpu_expert_layers"] = options.cpu_expert_layers;
@@ -434,6 +467,9 @@ std::string tables(const Json& r, const BenchTraining& training, bool color) {
                                c["hidden_share"].get<double>() * 100)});
   }
   speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
+  if (r.contains("routing")) {
+    speed.add_row({"busiest expert, times the mean", fmt::format("{:.2f}", r["load_max_over_mean"].get<double>())});
+  }
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const std::vector<MemoryRow> rows =
       memory_rows(training.plan, precision_of(training.described().config), "recompute " + training.recompute);

@@ -37,6 +37,7 @@ struct BenchStepOptions {
   int shard_size = 0;                  ///< how many of them shard together; 0: all
   int expert_ranks = 1;                ///< over how many of them experts are spread
   int threads = 0;                     ///< 0: all cores
+  std::string routing = "router";      ///< which experts tokens go to (app/bench/bench_routing.h)
   uint64_t seed = 42;
   std::string text;       ///< a file whose text the documents are cut from; "": random tokens
   std::string tokenizer;  ///< of the text: a tokenizer.json, or the folder of one; "": the model's folder

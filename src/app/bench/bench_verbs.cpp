@@ -103,6 +103,10 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
                    "of several ranks: over so many the experts are spread")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  verb->add_option("--routing", options->routing,
+                   "experts of the tokens: router, as random weights choose them, nearly evenly; balanced; zipf or "
+                   "zipf:S; or a run's expert_load.jsonl")
+      ->capture_default_str();
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--text", options->text, "file of text that documents are cut from, instead of random tokens");
   verb->add_option("--tokenizer", options->tokenizer,

@@ -196,7 +196,9 @@ void add_router(GroupBuilder group) {
       .choices({"mean", "hf_sum"});
   group
       .key("moe_log_expert_load",
-           "Log a map of the tokens of each expert at evaluations, and write balance and entropy of every layer.")
+           "Draw the load of all experts at evaluations, write it to expert_load.jsonl, and balance and entropy of "
+           "every layer "
+           "to the metrics.")
       .field(kModel, &Model::moe_log_expert_load)
       .alias({"monitor_expert_usage", "log_expert_metrics"});
   group

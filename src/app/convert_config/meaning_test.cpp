@@ -265,7 +265,7 @@ TEST_F(ConvertedMeaning, AFileOfAccelerateIsReadBesideATraining) {
   testing::internal::CaptureStdout();
   EXPECT_EQ(run_convert_config(options), 0);
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("0 not in this version"));
-  EXPECT_THAT(read(options.output), HasSubstr("Its batch is that of 4 devices"));
+  EXPECT_THAT(read(options.output), HasSubstr("1 × 8 × 4 devices"));
   // What it says to KTransformers is about training, also without a training beside it.
   const RunConfig run = converted(write("kt.yaml", ranks + "kt_config: {kt_backend: AMXBF16, kt_lora_rank: 4}\n")).run;
   EXPECT_EQ(run.model.expert_weight_dtype, "bfloat16");
