@@ -6,7 +6,8 @@
 #   make fuzz                  readers of foreign files on damaged input, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench                 time of every op, as hone bench ops prints it
 #   make format | lint         clang-format | clang-format check and clang-tidy
-#   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz, for all GPUs from compute capability 8.0 on
+#   make wheel                 dist/hone-VERSION-….whl, which pip installs, for all GPUs from compute capability 8.0 on
+#   make dist                  the same program as an archive with install.sh
 #   make op OP=rms_norm        tests and benchmark of one op
 #   make new-op NAME=rms_norm  a folder for a new op, whose tests fail until it is filled in
 #   make tsan                  tests of threads, ranks and the kernels that share work, under ThreadSanitizer
@@ -34,7 +35,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test levels fuzz tsan amx arm bench format lint dist op new-op clean
+.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test levels fuzz tsan amx arm bench format lint release dist wheel op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -136,10 +137,16 @@ lint:
 	@clang-format --dry-run --Werror $(SOURCES)
 	@tools/lint.sh $(BUILD)-lint
 
-dist: setup
-	@cmake -S . -B $(BUILD)-dist -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA) -DHONE_TESTS=OFF "-DHONE_CUDA_ARCHITECTURES=$(RELEASE_ARCHITECTURES)" | grep 'GPU kernels'
+release: setup
+	@tools/setup.sh release
+	@cmake -S . -B $(BUILD)-dist -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA) -DHONE_TESTS=OFF -DHONE_STATIC=ON "-DHONE_CUDA_ARCHITECTURES=$(RELEASE_ARCHITECTURES)" | grep 'GPU kernels'
 	@cmake --build $(BUILD)-dist --target hone -j $(JOBS)
+
+dist: release
 	@tools/dist.sh $(BUILD)-dist
+
+wheel: release
+	@tools/wheel.py $(BUILD)-dist
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-dist dist

@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# Packs the program with the libraries it needs, its documents and examples: tools/dist.sh BUILD_DIR
-# What stays outside: the C library, and CUDA's own (driver, cuBLASLt), which a GPU machine has.
+# Packs the program, its documents and examples: tools/dist.sh BUILD_DIR
+# A build with HONE_STATIC needs the C library alone. What stays outside: CUDA's own (driver, cuBLASLt, NCCL), which a GPU
+# machine has (docs/install.md).
 set -euo pipefail
 build=$1
 version=$("$build/hone" version | awk '{print $2}')
 name="hone-$version-linux-$(uname -m)"
-rm -rf "dist/$name"
-mkdir -p "dist/$name/lib"
-strip -o "dist/$name/hone" "$build/hone"
+folder="dist/$name"
+rm -rf "$folder"
+mkdir -p "$folder"
+strip -o "$folder/hone" "$build/hone"
 most=120 # MB
-if (("$(stat -c %s "dist/$name/hone")" > most * 1000 * 1000)); then
-  echo "dist/$name/hone is larger than $most MB" >&2
+if (("$(stat -c %s "$folder/hone")" > most * 1000 * 1000)); then
+  echo "$folder/hone is larger than $most MB" >&2
   exit 1
 fi
-programs=("$build/hone")
-if [ -f "$build/lib/hone_parquet.so" ]; then
-  strip -o "dist/$name/lib/hone_parquet.so" "$build/lib/hone_parquet.so"
-  programs+=("$build/lib/hone_parquet.so")
+if readelf -d "$folder/hone" | grep NEEDED | grep -vE '\[(libc|libm|ld-linux-x86-64)\.so'; then
+  echo "$folder/hone is linked with libraries that other machines may lack: build with -DHONE_STATIC=ON" >&2
+  exit 1
 fi
-ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
-  grep -vE '/(libc|libm|librt|libdl|libpthread|libcublas.*|libcuda|libnvidia.*)\.so' |
-  while read -r library; do cp -L "$library" "dist/$name/lib/"; done
-cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE SECURITY.md docs examples "dist/$name/"
+cp tools/install.sh README.md CHANGELOG.md CONTRIBUTING.md LICENSE SECURITY.md "$folder/"
+python3 tools/wheel.py --notice > "$folder/NOTICE"
+cp -r docs examples "$folder/"
 tar -C dist -czf "dist/$name.tar.gz" "$name"
 echo "dist/$name.tar.gz"

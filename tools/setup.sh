@@ -4,6 +4,7 @@
 #   tools/setup.sh test    what the tests need besides: googletest, and mpirun, without which its tests are skipped
 #   tools/setup.sh lint    clang-format and clang-tidy
 #   tools/setup.sh arm     a compiler for 64-bit Arm
+#   tools/setup.sh release cpp-httplib's header, for HONE_STATIC, and what make wheel needs
 #   tools/setup.sh parquet Apache Arrow's headers and libraries (60 MB), with which .parquet files are read
 # With root (or sudo without a password) packages are installed; without, it lists what is missing and how to get it.
 set -euo pipefail
@@ -16,7 +17,8 @@ case "${1:-build}" in
   lint) packages=(clang-format clang-tidy) ;;
   arm) packages=(g++-aarch64-linux-gnu) ;;
   parquet) packages=(python3-pip) ;;
-  *) echo "usage: tools/setup.sh build|test|lint|arm|parquet" >&2; exit 2 ;;
+  release) packages=(binutils python3) ;;
+  *) echo "usage: tools/setup.sh build|test|lint|arm|parquet|release" >&2; exit 2 ;;
 esac
 
 # The contents of a package of the Python index, for its headers and libraries alone: fetch_wheel FOLDER NAME==VERSION.
@@ -46,6 +48,31 @@ fetch_arrow() {
     exit 2
   fi
 }
+httplib=$(dirname "$arrow")/httplib
+# Distributions have cpp-httplib as a shared library; the source package has it as one header.
+fetch_httplib() {
+  local folder list
+  folder=$(mktemp -d)
+  mkdir -p "$folder"/{sources,lists}
+  for list in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+    if [ ! -f "$list" ]; then continue; fi
+    case $list in
+      *.sources) sed 's/^Types:.*/Types: deb-src/' "$list" > "$folder/sources/$(basename "$list")" ;;
+      *.list) sed -n 's/^deb /deb-src /p' "$list" > "$folder/sources/$(basename "$list")" ;;
+    esac
+  done
+  echo "fetching cpp-httplib's header into third_party/httplib"
+  (cd "$folder"
+   apt=(apt-get -qq -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts="$folder/sources"
+        -o Dir::State::Lists="$folder/lists" -o APT::Sandbox::User="$(id -un)")
+   "${apt[@]}" update && "${apt[@]}" source --download-only cpp-httplib >/dev/null) || {
+    rm -rf "$folder"; echo "the source of cpp-httplib could not be fetched" >&2; exit 2
+  }
+  mkdir -p "$httplib"
+  tar -xOf "$folder"/cpp-httplib_*.orig.tar.* --wildcards '*/httplib.h' > "$httplib/httplib.h"
+  rm -rf "$folder"
+}
+if [ "${1:-build}" = release ] && [ ! -s "$httplib/httplib.h" ]; then fetch_httplib; fi
 if [ "${1:-build}" = parquet ]; then
   if [ -f "$arrow/include/parquet/arrow/reader.h" ]; then exit 0; fi
   if python3 -m pip --version >/dev/null 2>&1; then

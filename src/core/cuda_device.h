@@ -20,8 +20,11 @@ std::string built_architectures();
 std::string why_no_device();
 /// Whether there is a driver, which is too old for the CUDA of this program.
 bool driver_is_too_old();
-/// The line for a driver that cannot run this program (Versions; without a driver, `driver_cuda` is empty).
-std::string driver_problem(const std::string& driver_cuda, const std::string& runtime);
+/// The line for a driver of a version ("550.54", or "") that cannot run this program (Versions; without a driver,
+/// `driver_cuda` is empty).
+std::string driver_problem(const std::string& driver, const std::string& driver_cuda, const std::string& runtime);
+/// What to do about it: "install driver 580 or newer; …".
+std::string driver_fix(const std::string& runtime);
 
 struct DeviceInfo {
   std::string name;
@@ -42,12 +45,18 @@ struct MemoryCount {
 };
 MemoryCount memory_count(int index);
 
-/// "13.0": the newest CUDA that the driver supports, and the runtime of this build; "13.1.0": the cuBLASLt of this
-/// machine. "" if unknown.
+/// "13.0": the newest CUDA that the driver supports, and the runtime of this build. "" if unknown.
 struct Versions {
-  std::string driver_cuda, runtime, cublaslt;
+  std::string driver_cuda, runtime;
 };
 Versions versions();
+
+/// The library of dense products, which every run on a GPU needs. It is loaded by the first call.
+struct ProductsLibrary {
+  std::string found;         ///< "13.1.0, /path/of/libcublasLt.so.13"; "" if it cannot be loaded:
+  std::string problem, fix;  ///< why, with the paths that were tried, and what to do
+};
+ProductsLibrary products_library();
 
 /// Allocates zero-filled device memory. Throws Error(kDeviceFailed) with the requested and the free size.
 std::byte* allocate(int device, size_t bytes);

@@ -16,6 +16,7 @@ bool driver_is_too_old() { return false; }
 DeviceInfo device_info(int) { HONE_ASSERT(false, "built without CUDA"); }
 MemoryCount memory_count(int) { HONE_ASSERT(false, "built without CUDA"); }
 Versions versions() { return {}; }
+ProductsLibrary products_library() { return {}; }
 std::byte* allocate(int, size_t) { HONE_ASSERT(false, "built without CUDA"); }
 void release(int, std::byte*) noexcept {}
 void clear(int, std::byte*, size_t) {}

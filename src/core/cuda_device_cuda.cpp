@@ -1,4 +1,3 @@
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -6,6 +5,7 @@
 
 #include "core/cuda_check.h"
 #include "core/cuda_device.h"
+#include "core/nvml.h"
 
 namespace hone::cuda {
 
@@ -29,7 +29,8 @@ std::string why_no_device() {
   if (status == cudaSuccess && count > 0) return "";
   if (status != cudaErrorInsufficientDriver) return "the NVIDIA driver shows no GPU";
   const Versions found = versions();
-  return driver_problem(found.driver_cuda, found.runtime);
+  const std::unique_ptr<Nvml> nvml = Nvml::open();
+  return driver_problem(nvml ? nvml->driver_version() : "", found.driver_cuda, found.runtime);
 }
 
 bool driver_is_too_old() {
@@ -70,9 +71,7 @@ Versions versions() {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
-  const size_t cublaslt = cublasLtGetVersion();
-  return {cuda_text(driver), cuda_text(runtime),
-          fmt::format("{}.{}.{}", cublaslt / 10000, cublaslt / 100 % 100, cublaslt % 100)};
+  return {cuda_text(driver), cuda_text(runtime)};
 }
 
 void throw_out_of_memory(int device, size_t bytes) {

@@ -1,10 +1,10 @@
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
+#include "core/cublaslt_library.h"
 #include "core/cuda_check.h"
 #include "core/cuda_device.h"
 #include "core/cuda_queue.h"
@@ -74,7 +74,8 @@ CudaQueue::~CudaQueue() {
   if (s.stream == nullptr) return;
   cudaSetDevice(s.device);
   cudaStreamSynchronize(s.stream);
-  if (s.libraries.cublaslt != nullptr) cublasLtDestroy(static_cast<cublasLtHandle_t>(s.libraries.cublaslt));
+  if (s.libraries.cublaslt != nullptr)
+    cuda::cublaslt_library().destroy(static_cast<cublasLtHandle_t>(s.libraries.cublaslt));
   if (s.libraries.workspace != nullptr) cuda::release(s.device, s.libraries.workspace);
   for (State::Staging& half : s.staging) {
     cudaEventDestroy(half.copied);
@@ -94,7 +95,7 @@ const CudaLibraries& CudaQueue::libraries() const {
   if (libraries.workspace == nullptr) {
     cuda::check(cudaSetDevice(state_->device), "selecting a GPU");
     cublasLtHandle_t cublaslt = nullptr;
-    if (cublasLtCreate(&cublaslt) != CUBLAS_STATUS_SUCCESS) {
+    if (cuda::cublaslt_library().create(&cublaslt) != CUBLAS_STATUS_SUCCESS) {
       throw Error(ExitCode::kDeviceFailed, "cuBLAS cannot start on this GPU", "",
                   "`hone env` shows the driver and the libraries found; CUDA 13 is needed");
     }

@@ -6,9 +6,11 @@ namespace hone {
 
 const char* version() { return HONE_VERSION; }
 
-std::filesystem::path module_path(const char* file) {
+std::filesystem::path program_path() {
   std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "lib" / file;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
 }
+
+std::filesystem::path module_path(const char* file) { return program_path().parent_path() / "lib" / file; }
 
 }  // namespace hone

@@ -8,6 +8,9 @@ namespace hone {
 /// The version of the build, e.g. "0.1.0".
 const char* version();
 
+/// The running program's file.
+std::filesystem::path program_path();
+
 /// The path of a file in lib/ next to the running program.
 std::filesystem::path module_path(const char* file);
 

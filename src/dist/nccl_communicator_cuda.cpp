@@ -490,9 +490,9 @@ std::string nccl_version() {
   try {
     int version = 0;
     if (nccl_library().get_version(&version) != ncclSuccess) return "none: it does not say its version";
-    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+    return fmt::format("{}.{}.{}, {}", version / 10000, version / 100 % 100, version % 100, nccl_library().path);
   } catch (const UserError& error) {
-    return "none: " + error.message();
+    return fmt::format("none: {}; {}", error.message(), error.fix());
   }
 }
 

@@ -215,6 +215,8 @@ std::optional<cuda::GpuRefusal> refusal_of(int index, DeviceUse use = DeviceUse:
   const cuda::DeviceInfo gpu = cuda::device_info(index);
   if (auto refusal = cuda::refusal_by_code(index, gpu, cuda::built_architectures())) return refusal;
   if (use == DeviceUse::kPlan) return std::nullopt;
+  if (const cuda::ProductsLibrary products = cuda::products_library(); !products.problem.empty())
+    return cuda::GpuRefusal{products.problem, products.fix};
   try {
     return cuda::refusal_by_memory(index, gpu, cuda::memory_count(index));
   } catch (const Error& error) {  // as of a GPU that is full, or that another process has for itself
@@ -250,8 +252,9 @@ Device choose_device(const std::string& name, const std::string& where, DeviceUs
   const int count = cuda::device_count();
   const int index = gpu_index(name);
   if (count == 0) {
+    const std::string newer = cuda::driver_is_too_old() ? cuda::driver_fix(cuda::versions().runtime) + "; or " : "";
     throw UserError("there is no GPU to run on: " + cuda::why_no_device(), where,
-                    "use the device cpu; hone env shows what this program and this machine have");
+                    newer + "use the device cpu; hone env shows what this program and this machine have");
   }
   if (index >= count) {
     throw UserError(fmt::format("there is no GPU {}: the last one is cuda:{}", name, count - 1), where,
@@ -267,7 +270,7 @@ std::string why_no_gpu_is_used(const std::string& name, Device chosen) {
   if (cuda::device_count() > 0) {
     refusal = refusal_of(0);
   } else if (cuda::driver_is_too_old()) {
-    refusal = cuda::GpuRefusal{cuda::why_no_device(), "install a newer driver"};
+    refusal = cuda::GpuRefusal{cuda::why_no_device(), cuda::driver_fix(cuda::versions().runtime)};
   }
   return refusal ? refusal->reason + "; this runs on the CPU. To use the GPU, " + refusal->remedy : "";
 }

@@ -229,9 +229,11 @@ TEST(GpuRefusal, AReleaseHasCodeForEveryGpuFrom80On) {
 }
 
 TEST(GpuRefusal, TellsAnOldDriverFromNone) {
-  EXPECT_EQ(driver_problem("", "13.0"), "no NVIDIA driver is installed");
-  EXPECT_EQ(driver_problem("12.4", "13.0"),
-            "the NVIDIA driver is too old: it is for CUDA 12.4, and this program for CUDA 13.0");
+  EXPECT_EQ(driver_problem("", "", "13.0"), "no NVIDIA driver is installed");
+  EXPECT_EQ(driver_problem("550.54", "12.4", "13.0"),
+            "the NVIDIA driver 550.54 is too old: it is for CUDA 12.4, and this program for CUDA 13.0");
+  EXPECT_EQ(driver_fix("13.0"),
+            "install driver 580 or newer; on a data-centre GPU NVIDIA's package cuda-compat-13-0 is enough");
 }
 
 TEST(GpuRefusal, SaysHowMuchMemoryIsFreeIfItIsTooLittle) {

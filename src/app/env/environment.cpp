@@ -124,7 +124,9 @@ Facts gpu_facts() {
   rows.emplace_back("nvidia_driver", fmt::format("{} (CUDA {})", nvml ? nvml->driver_version() : "version unknown",
                                                  versions.driver_cuda));
   rows.emplace_back("cuda", fmt::format("{}, code for {}", versions.runtime, cuda::built_architectures()));
-  rows.emplace_back("cublaslt", versions.cublaslt);
+  const cuda::ProductsLibrary products = cuda::products_library();
+  rows.emplace_back("cublaslt", products.problem.empty() ? products.found
+                                                         : fmt::format("none: {}; {}", products.problem, products.fix));
   rows.emplace_back("nccl", nccl_version());
   return rows;
 }

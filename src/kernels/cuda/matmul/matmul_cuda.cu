@@ -5,12 +5,11 @@
 // both gradients 757, the gradient of the input alone 712; 2048 to 512 562. Raw: bench/results/h200-ops.json.
 #include "kernels/cuda/matmul/matmul_cuda.h"
 
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
 
+#include "core/cublaslt_library.h"
 #include "core/cuda_launch.h"
 #include "kernels/cuda/tiers.h"
 
@@ -23,7 +22,7 @@ constexpr int64_t kUnitBytes = 16;
 void check_blas(cublasStatus_t status, const char* doing) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw Error(ExitCode::kDeviceFailed,
-              std::string("cuBLAS failed while ") + doing + ": " + cublasLtGetStatusString(status), "",
+              std::string("cuBLAS failed while ") + doing + ": " + cublaslt_library().status_string(status), "",
               "a run with checkpoints resumes with `hone train --resume`");
 }
 
@@ -77,27 +76,26 @@ struct Plan {
 };
 
 void describe(cublasLtMatrixLayoutOpaque_t& layout, DType dtype, int64_t rows, int64_t columns, int64_t pitch) {
-  check_blas(cublasLtMatrixLayoutInit(&layout, type_of(dtype), static_cast<uint64_t>(columns),
-                                      static_cast<uint64_t>(rows), pitch),
+  check_blas(cublaslt_library().layout_init(&layout, sizeof layout, type_of(dtype), static_cast<uint64_t>(columns),
+                                            static_cast<uint64_t>(rows), pitch),
              "describing a matrix");
 }
 
 template <class T>
 void set(cublasLtMatmulDescOpaque_t& product, cublasLtMatmulDescAttributes_t attribute, T value) {
-  check_blas(cublasLtMatmulDescSetAttribute(&product, attribute, &value, sizeof value), "describing a product");
+  check_blas(cublaslt_library().product_set(&product, attribute, &value, sizeof value), "describing a product");
 }
 
 template <class T>
 void prefer(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  check_blas(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value),
-             "choosing an algorithm");
+  check_blas(cublaslt_library().preference_set(&preference, attribute, &value, sizeof value), "choosing an algorithm");
 }
 
 template <class T>
 T attribute_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
   T value = {};
   size_t written = 0;
-  check_blas(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written),
+  check_blas(cublaslt_library().algorithm_attribute(&algorithm, attribute, &value, sizeof value, &written),
              "choosing an algorithm");
   return value;
 }
@@ -147,7 +145,8 @@ class Plans {
   static Plan make(CudaQueue& queue, const Product& p) {
     const CudaLibraries& libraries = queue.libraries();
     Plan plan;
-    check_blas(cublasLtMatmulDescInit(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+    check_blas(cublaslt_library().product_init(&plan.product, sizeof plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+               "describing a product");
     set<int32_t>(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set<int32_t>(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (p.bias != nullptr) {
@@ -159,7 +158,7 @@ class Plans {
     describe(plan.b, p.operands, p.a.rows, p.a.columns, p.a.pitch);
     describe(plan.c, p.c_dtype, p.m, p.n, p.c_pitch);
     cublasLtMatmulPreferenceOpaque_t preference;
-    check_blas(cublasLtMatmulPreferenceInit(&preference), "choosing an algorithm");
+    check_blas(cublaslt_library().preference_init(&preference, sizeof preference), "choosing an algorithm");
     prefer<uint64_t>(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, libraries.workspace_bytes);
     // With split k, partial sums stay float32 in the workspace and are added in order.
     prefer<uint32_t>(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
@@ -170,8 +169,8 @@ class Plans {
     constexpr int kMostResults = 8;
     cublasLtMatmulHeuristicResult_t results[kMostResults] = {};
     int count = 0;
-    check_blas(cublasLtMatmulAlgoGetHeuristic(static_cast<cublasLtHandle_t>(libraries.cublaslt), &plan.product, &plan.a,
-                                              &plan.b, &plan.c, &plan.c, &preference, kMostResults, results, &count),
+    check_blas(cublaslt_library().heuristic(static_cast<cublasLtHandle_t>(libraries.cublaslt), &plan.product, &plan.a,
+                                            &plan.b, &plan.c, &plan.c, &preference, kMostResults, results, &count),
                "choosing an algorithm");
     HONE_ASSERT(count > 0, "cuBLAS has no algorithm for a product");
     plan.algorithm = results[choose(p, device_tiers(queue).matmul_choice, results, count)].algo;
@@ -289,11 +288,11 @@ void matmul(const Context& context, const MatmulArgs& args) {
   const CudaLibraries& libraries = queue.libraries();
   Plan plan = queue.state<Plans>().find(queue, product);
   if (product.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-  check_blas(
-      cublasLtMatmul(static_cast<cublasLtHandle_t>(libraries.cublaslt), &plan.product, &args.alpha, product.b.data,
-                     &plan.a, product.a.data, &plan.b, &args.beta, product.c, &plan.c, product.c, &plan.c,
-                     &plan.algorithm, libraries.workspace, libraries.workspace_bytes, stream_of(context)),
-      "multiplying matrices");
+  check_blas(cublaslt_library().multiply(static_cast<cublasLtHandle_t>(libraries.cublaslt), &plan.product, &args.alpha,
+                                         product.b.data, &plan.a, product.a.data, &plan.b, &args.beta, product.c,
+                                         &plan.c, product.c, &plan.c, &plan.algorithm, libraries.workspace,
+                                         libraries.workspace_bytes, stream_of(context)),
+             "multiplying matrices");
 }
 
 }  // namespace hone::cuda
