@@ -16,10 +16,10 @@ struct VendorLibraryName {
   const char* fix;      ///< how to install it, for the error
 };
 
-/// Where the file of a library is looked for, in order: beside the program; among the Python packages of the environment
-/// that it is installed in, of the one that is active (VIRTUAL_ENV, CONDA_PREFIX), of the user and of the system; in the
-/// folders of the CUDA toolkit; and by its plain name where the system's loader looks. Only the last is a path that need
-/// not exist.
+/// Where the file of a library is looked for, in order: beside the program; among the Python packages of the
+/// environment that it is installed in, of the one that is active (VIRTUAL_ENV, CONDA_PREFIX), of the user and of the
+/// system; in the folders of the CUDA toolkit; and by its plain name where the system's loader looks. Only the last is
+/// a path that need not exist.
 std::vector<std::filesystem::path> vendor_library_paths(const VendorLibraryName& name,
                                                         const std::filesystem::path& program);
 
