@@ -348,6 +348,12 @@ TEST(Runs, ABaseModelLearnsChatsByATemplateThatIsBuiltIn) {
       ask.insert(ask.end(), {"--model", out.string()});
     }
     EXPECT_EQ(run_hone(ask).code, 0) << method;
+    ask.insert(ask.end(), {"--chat-template", "chatlm"});
+    const Outcome unknown = run_hone(ask);
+    EXPECT_EQ(unknown.code, 2);
+    EXPECT_NE(unknown.err.find("'chatlm' is neither a file nor a template that is built in. Did you mean 'chatml'?"),
+              std::string::npos)
+        << unknown.err;
   }
 }
 

@@ -94,7 +94,14 @@ ChatTemplateSource template_of(const InferenceOptions& options, const Tokenizer&
     if (!chosen.note.empty()) notes.push_back(chosen.note);
     return {chosen.text, named->name};
   }
-  if (!options.chat_template.empty()) return read_chat_template(options.chat_template);
+  if (!options.chat_template.empty()) {
+    if (!fs::exists(options.chat_template)) {
+      throw UserError(fmt::format("'{}' is neither a file nor a template that is built in.{}", options.chat_template,
+                                  did_you_mean(options.chat_template, template_name_list())),
+                      "--chat-template", fmt::format("name a Jinja file, or one of: {}", template_names()));
+    }
+    return read_chat_template(options.chat_template);
+  }
   const fs::path of_adapter = fs::path(options.adapter) / "chat_template.jinja";
   if (options.adapter.empty() || !fs::exists(of_adapter)) return {};
   return read_chat_template(of_adapter.string());

@@ -275,11 +275,13 @@ const NamedTemplate* find_named_template(std::string_view name) {
   return nullptr;
 }
 
-std::string template_names() {
+std::vector<std::string> template_name_list() {
   std::vector<std::string> names;
   for (const NamedTemplate& known : named_templates()) names.push_back(known.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
+
+std::string template_names() { return fmt::format("{}", fmt::join(template_name_list(), ", ")); }
 
 void require_tokens(const NamedTemplate& wanted, const Tokenizer& tokenizer, const std::string& where) {
   std::set<std::string> added;

@@ -26,6 +26,7 @@ const std::vector<NamedTemplate>& named_templates();
 /// The template of this name, in lower case or not, with - or _; null if there is none.
 const NamedTemplate* find_named_template(std::string_view name);
 
+std::vector<std::string> template_name_list();
 /// The names, separated by commas.
 std::string template_names();
 

@@ -126,10 +126,9 @@ void resolve_template(const ResolvedConfig& config) {
   const RunConfig::Data& data = config.run.data;
   const std::string& stated = data.chat_template;
   if (!stated.empty() && stated.find('{') == std::string::npos && find_named_template(stated) == nullptr) {
-    std::vector<std::string> names;
-    for (const NamedTemplate& known : named_templates()) names.push_back(known.name);
     throw UserError(
-        fmt::format("'chat_template: {}' is not a template that is built in.{}", stated, did_you_mean(stated, names)),
+        fmt::format("'chat_template: {}' is not a template that is built in.{}", stated,
+                    did_you_mean(stated, template_name_list())),
         where(config, "chat_template"),
         fmt::format("leave it out to use the model's own template, name a file in chat_template_file, or one of: {}",
                     template_names()));
