@@ -71,6 +71,13 @@ ConfigNode with_files(const std::vector<ShellWord>& words, const std::string& fo
   return overlaid(root, rest);
 }
 
+void count_devices(const ConfigNode& stated, Source& source) {
+  double count = 0;
+  if (source.config.devices == 1 && parse_number(known_environment(stated.text), count) && count >= 1 && count < 1e6) {
+    source.config.devices = static_cast<int64_t>(count);
+  }
+}
+
 /// Reads the number of processes from accelerate's file, unless the launcher states it.
 void read_devices(const std::string& written, Source& source) {
   const std::string name = known_environment(written);
@@ -78,11 +85,7 @@ void read_devices(const std::string& written, Source& source) {
   const std::filesystem::path path = std::filesystem::is_regular_file(beside) ? beside : std::filesystem::path(name);
   if (source.config.devices > 1 || !std::filesystem::is_regular_file(path)) return;
   const ConfigNode file = read_config_file(path.string(), Variables::kKeep);
-  const ConfigNode* processes = file.find("num_processes");
-  double count = 0;
-  if (processes && parse_number(known_environment(processes->text), count) && count >= 1 && count < 1e6) {
-    source.config.devices = static_cast<int64_t>(count);
-  }
+  if (const ConfigNode* processes = file.find("num_processes")) count_devices(*processes, source);
 }
 
 /// Adds accelerate's file, if a script's launcher has one, under the key of the tables.
@@ -138,6 +141,7 @@ Source read_source(const ConvertOptions& options) {
   }
   source.config.root = overlaid(source.config.root, parse_overrides(options.flags));
   if (const ConfigNode* file = source.config.root.find("accelerate_config")) read_devices(file->text, source);
+  if (const ConfigNode* workers = source.config.root.find("ray_num_workers")) count_devices(*workers, source);
   if (options.devices > 0) source.config.devices = options.devices;
   if (source.config.root.members.empty()) {
     throw UserError("there is nothing to translate", source.name, "hone convert-config --help has examples");

@@ -43,6 +43,13 @@ constexpr std::array<std::pair<const char*, const char*>, 5> kPrompts = {{{"alpa
                                                                           {"alpaca:chatml", "alpaca_chatml"},
                                                                           {"alpaca:phi", "alpaca_phi"}}};
 
+/// Whether a value is empty or `neutral`, or a list of such.
+bool says_only(const ConfigNode& value, const std::string& neutral) {
+  if (value.kind == Kind::kScalar) return value.text == neutral;
+  return value.members.empty() && std::all_of(value.items.begin(), value.items.end(),
+                                              [&](const ConfigNode& item) { return says_only(item, neutral); });
+}
+
 std::string text_of(const ConfigNode& type, const char* member, const char* otherwise) {
   const ConfigNode* found = type.find(member);
   return found && found->kind == Kind::kScalar ? found->text : otherwise;
@@ -296,7 +303,7 @@ class EntryReader {
       const ToolRule* rule = find_rule(source_.tool, "datasets." + name);
       if (!rule) {
         add_member(entry, name, value);
-      } else if (value.kind != Kind::kNull && value.text != rule->neutral) {
+      } else if (!says_only(value, rule->neutral)) {
         auto& remarks = rule->kind == ToolRule::Kind::kLook ? result_.look : result_.refused;
         remarks.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, rule->why});
       }

@@ -40,6 +40,8 @@ rl, reward_model, process_reward_model, num_labels, trl, vllm, ebft, center_rewa
 dpo_*, kto_*, orpo_alpha, simpo_gamma, cpo_alpha, rl_beta, rpo_alpha, precompute_ref_log_probs, max_prompt_len ~ only rl would read it
 pretraining_dataset = datasets
 datasets.ds_type, datasets.data_files, datasets.trust_remote_code, datasets.revision, datasets.preprocess_shards, datasets.shards_idx ? path has to be the file itself
+datasets.roles_to_train(assistant) ! only the assistant's turns of a row are learnt: write a message's train where others are
+datasets.name ? the subset of a data set of the hub: put its file
 datasets.shards ! it takes a part of the data: state samples
 datasets.train_on_eos(turn) ? the end of each learnt turn is learnt
 datasets.train_on_eot ? the end of each learnt turn is learnt
@@ -48,7 +50,7 @@ datasets.message_field_training ? a message's train or weight is read
 datasets.conversation ? one template renders all data sets
 datasets.chat_template ? one template renders all data sets: chat_template outside datasets
 datasets.logprobs_field, datasets.temperature ! distillation is not in this version
-shuffle_merged_datasets = shuffle
+shuffle_merged_datasets ~ the trainer draws samples at random all the same: curriculum_sampling keeps their order
 shuffle_before_merging_datasets, dataset_shard_*, dataset_keep_in_memory, skip_prepare_dataset, num_dataset_shards_to_save, push_dataset_to_hub, preprocess_iterable, is_preprocess, axolotl_config_path, streaming, streaming_multipack_buffer_size ~ data are prepared in one way
 dataset_exact_deduplication ? no row occurs twice: duplicates are reported here, and trained on
 min_sample_len ? no sample is shorter: shorter ones are not dropped here
@@ -83,7 +85,7 @@ tokens.pad_token = special_tokens.pad_token
 tokens.unk_token = special_tokens.unk_token
 tokens, tokens.* ? the model's tokenizer has these tokens
 added_tokens_overrides ! write them into the tokenizer's files
-resize_token_embeddings_to_32x ~ rows that no token has are never read
+resize_token_embeddings_to_32x ? the head gets no rows without a token here: a softmax over them differs in the last digits
 shrink_embeddings, mean_resizing_embeddings ~ no token is added, so the embedding keeps its size
 reinit_weights ? the model folder has random weights: hone init --new-model makes such a one
 fix_untrained_tokens ! the embedding stays as it is

@@ -39,10 +39,11 @@ asft_alpha, eaft_alpha ~ only another loss would read it
 use_swanlab - metrics go where report_to says
 swanlab_* ~ only use_swanlab would read it
 tensor_model_parallel_size(1), pipeline_model_parallel_size(1), virtual_pipeline_model_parallel_size(1), context_parallel_size(1), sequence_parallel, tensor_parallel_size(1), use_distributed_optimizer, overlap_grad_reduce, overlap_param_gather, overlap_moe_expert_parallel_comm, use_mca, use_megatron_bridge, use_hyper_parallel, hyper_parallel_*, megatron_bridge_args, master_addr, master_port, ray_*, ray_run_name, ray_storage_path, placement_strategy, resources_per_worker ~ it says how ranks share the work, which changes nothing that is learnt
-bias_activation_fusion, apply_rope_fusion, moe_grouped_gemm, moe_token_dispatcher_type, moe_permute_fusion, masked_softmax_fusion, bias_dropout_fusion, gradient_accumulation_fusion, cross_entropy_loss_fusion, calculate_per_token_loss ~ the fused kernels are always on
+bias_activation_fusion, apply_rope_fusion, moe_grouped_gemm, moe_token_dispatcher_type, moe_permute_fusion, masked_softmax_fusion, bias_dropout_fusion, gradient_accumulation_fusion, cross_entropy_loss_fusion  ~ the fused kernels are always on
 mixed_precision = dtype {bf16: bfloat16, bf16_mixed: bfloat16, fp16: float16, fp32: float32}
 freeze_vision_tower, freeze_multi_modal_projector, image_*, video_*, audio_*, use_audio_in_video, crop_to_patches ~ a vision tower is kept as it is
 freeze_language_model ! nothing would be trained
+calculate_per_token_loss ~ a loss is always over all supervised tokens of a step
 disable_shuffling = shuffle {true: "false", false: "true"}
 include_effective_tokens_per_second ~ tokens are always counted
 adapter_folder, hf_hub_token, ms_hub_token, om_hub_token, export_hub_model_id ~ models are folders here
@@ -96,6 +97,8 @@ init_config, init_config.* ~ weights are read straight into place
 kernel_config, kernel_config.* ~ the fused kernels are always on
 quant_config.name(auto) ~ quantization_bit says it
 quant_config.quantization_bit = base_weight_dtype {4: "nf4", 8: "int8"}
+quant_config.double_quantization = bnb_4bit_use_double_quant
+quant_config.quantization_type = bnb_4bit_quant_type
 quant_config.* ~ 4 bits are nf4 with nested scales here, 8 bits a scale for each row
 peft_config.name = finetuning_type
 peft_config.r = lora_r

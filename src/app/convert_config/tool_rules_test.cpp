@@ -14,6 +14,7 @@ namespace {
 /// Rules about a name that Hone has with another meaning, and why each stands.
 const std::map<std::string, std::string>& reasons() {
   static const std::map<std::string, std::string> all = {
+      {"axolotl: datasets.roles_to_train", "the turns of one entry, where train_on is for all data sets"},
       {"axolotl: datasets.temperature", "the temperature of a distillation's teacher"},
       {"llama-factory: tokenized_path", "a data set of its own form, and no cache of Hone's"},
       {"llama-factory-v1: quant_config.name", "the name of a method"},

@@ -14,6 +14,7 @@
 #include "app/config/resolve.h"
 #include "app/config/resolved_yaml.h"
 #include "app/convert_config/dataset_entries.h"
+#include "app/convert_config/tool_habits.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "text/named_templates.h"
@@ -56,14 +57,14 @@ class Translator {
     result_.look = source_.look;
     walk(tool_, source_.root, "");
     choose();
+    if (trains_by_megatron(source_.root) && !switch_of_balance_ && experts_of_model().possible)
+      switch_of_balance_ = Remark{"the balance of the routers", tool_.title, ""};
     balance_as_the_model();
-    batch_of_axolotl();
-    shards_of_axolotl();
+    const Experts experts = experts_of_model();
+    state_habits(tool_, source_, experts, result_);
     add_defaults();
-    leave_out_warmup_of_a_constant_rate();
-    leave_out_evaluation_of_nothing();
+    finish_habits(tool_, source_, experts, result_);
     if (!tool_.note.empty()) result_.look.push_back({"data", tool_.title, tool_.note});
-    spread_over_devices();
     return std::move(result_);
   }
 
@@ -120,6 +121,7 @@ class Translator {
       }
       return state({rule.key, &rule.alias}, raw, value);
     }
+    if (rule.name == "plugins") return plugins(raw, value);
     if (is_switch_of_balance(rule, value)) {
       switch_of_balance_ = remark;
       return;
@@ -131,6 +133,19 @@ class Translator {
       return result_.no_effect.push_back({remark.said, remark.where, "Hone does just that"});
     }
     remarks_of(rule.kind).push_back(remark);
+  }
+
+  /// Axolotl's plugins: those that change no result have no effect.
+  void plugins(const std::string& raw, const ConfigNode& value) {
+    const std::vector<ConfigNode> all = value.kind == Kind::kSequence ? value.items : std::vector{value};
+    for (const ConfigNode& plugin : all) {
+      const std::string why = why_not_without(plugin.text);
+      if (why.empty()) {
+        result_.no_effect.push_back({said(raw, plugin), plugin.where, "what it brings is stated by keys of its own"});
+      } else {
+        result_.refused.push_back({said(raw, plugin), plugin.where, why});
+      }
+    }
   }
 
   /// Whether output_router_logits of a model's configuration is on: transformers then adds the load-balancing loss.
@@ -169,30 +184,6 @@ class Translator {
     const Rewritten meaning = rule.alias.rewrite(value);
     const bool dense = meaning.emphasis == Emphasis::kNothing || says_nothing(meaning.value, "");
     if (!dense) state_as("base_weight_keep", "re:\\.experts\\.", raw, value);
-  }
-
-  /// Axolotl's batch_size is that of one device, and only says what gradient_accumulation_steps is.
-  void batch_of_axolotl() {
-    if (tool_.name != "axolotl") return;
-    const bool steps = states("gradient_accumulation_steps");
-    std::erase_if(result_.stated, [&](TranslatedKey& key) {
-      if (key.key->name != "global_batch_size") return false;
-      if (steps) result_.no_effect.push_back({said_here(key), tool_.title, "gradient_accumulation_steps says it"});
-      if (!steps && key.value.is_number_integer()) key.value = key.value.get<int64_t>() * source_.devices;
-      return steps;
-    });
-  }
-
-  /// Axolotl's dp_shard_size counts groups of expert_parallel_size ranks; here it counts ranks, in which they fit.
-  void shards_of_axolotl() {
-    if (tool_.name != "axolotl" || !states("expert_parallel_size")) return;
-    const int64_t spread = number("expert_parallel_size");
-    for (TranslatedKey& key : result_.stated) {
-      double groups = 0;
-      const bool counted = key.key->name == "dp_shard_size" && key.value.is_string() &&
-                           parse_number(key.value.get<std::string>(), groups);
-      if (counted) key.value = std::to_string(static_cast<int64_t>(groups) * spread);
-    }
   }
 
   /// LLaMA-Factory's stage pt: texts (set in dataset_entries), concatenated and cut into pieces.
@@ -363,16 +354,23 @@ class Translator {
     } else if (key.name == "gradient_checkpointing") {
       const auto on = std::find_if(all.begin(), all.end(), [](const Statement& one) { return one.value != "false"; });
       if (on != all.end()) return {*on};
+    } else if (key.name == "packing") {  // LLaMA-Factory's packing and neat_packing
+      const auto on = std::find_if(all.begin(), all.end(), [](const Statement& one) { return one.value == true; });
+      if (on != all.end()) return {*on};
+    } else if (key.name == "train_on") {  // the value of a switch that is off is no statement beside another
+      const auto other = std::find_if(all.begin(), all.end(),
+                                      [&](const Statement& one) { return !(one.value == *key.default_value); });
+      if (other != all.end()) std::erase_if(all, [&](const Statement& one) { return one.value == *key.default_value; });
     }
     return all;
   }
 
-  /// Whether the model has experts, or may have.
-  bool may_have_experts() const {
+  Experts experts_of_model() const {
     const auto found = statements_.find("model_name_or_path");
     const bool stated = found != statements_.end() && found->second.front().value.is_string();
-    if (!stated || !source_.has_experts) return true;
-    return source_.has_experts(found->second.front().value.get<std::string>()).value_or(true);
+    if (!stated || !source_.has_experts) return {};
+    const std::optional<bool> has = source_.has_experts(found->second.front().value.get<std::string>());
+    return {has.value_or(true), has.value_or(false)};
   }
 
   /// Adds a remark: "all" means different modules in different versions of transformers.
@@ -381,11 +379,15 @@ class Translator {
     const auto names = [&](const char* target) {
       return std::find(chosen.value.begin(), chosen.value.end(), target) != chosen.value.end();
     };
-    if (names("all-linear") && !names("all-experts") && may_have_experts()) {
-      result_.look.push_back(
-          {chosen.said, chosen.where,
-           "experts and routers are not adapted here; PEFT 0.21 does, and any with transformers 4: add all-experts"});
-    }
+    if (!names("all-linear") || names("all-experts") || !experts_of_model().possible) return;
+    // These two give PEFT the names of linear layers; experts of transformers 5 are tensors without any.
+    const bool by_names = tool_.name == "axolotl" || tool_.name == "llama-factory";
+    result_.look.push_back(
+        {chosen.said, chosen.where,
+         by_names ? "experts and routers are not adapted here, nor there with transformers 5; with 4 they are: add "
+                    "all-experts"
+                  : "experts and routers are not adapted here; PEFT 0.21 does, and any with transformers 4: add "
+                    "all-experts"});
   }
 
   /// Adds a remark: Axolotl's Muon is Microsoft's (the dion repository).
@@ -519,62 +521,6 @@ class Translator {
     } catch (const UserError&) {  // it is incomplete without a default: use Hone's independent defaults
     }
     std::erase_if(result_.defaults, [&](const TranslatedKey& added) { return added.key->load(run) == added.value; });
-  }
-
-  /// Removes a warm-up from a constant schedule, as Hugging Face ignores it; Hone has none there either.
-  void leave_out_warmup_of_a_constant_rate() {
-    const auto is_constant = [](const TranslatedKey& key) {
-      return key.key->name == "lr_scheduler_type" && key.value == "constant";
-    };
-    if (std::none_of(result_.stated.begin(), result_.stated.end(), is_constant)) return;
-    const auto is_warmup = [](const TranslatedKey& key) {
-      return key.key->name == "warmup_steps" || key.key->name == "warmup_ratio";
-    };
-    std::erase_if(result_.defaults, is_warmup);
-    std::erase_if(result_.stated, [&](const TranslatedKey& key) {
-      if (!is_warmup(key)) return false;
-      result_.no_effect.push_back({said_here(key), tool_.title, "a constant schedule has no warm-up"});
-      return true;
-    });
-  }
-
-  /// Removes evaluation keys if there is no evaluation data: other tools find a split by its name, Hone does not.
-  void leave_out_evaluation_of_nothing() {
-    if (states("eval_datasets") || states("val_split") || adds("val_split")) return;
-    std::erase_if(result_.stated, [&](const TranslatedKey& key) {
-      const bool strategy = key.key->name == "eval_strategy" && key.value != "no";
-      const bool on =
-          (key.key->name == "eval_on_start" || key.key->name == "load_best_model_at_end") && key.value == true;
-      if (!strategy && !on) return false;
-      result_.look.push_back(
-          {said_here(key), tool_.title, "there is something to evaluate on: state eval_datasets or val_split"});
-      return true;
-    });
-  }
-
-  static std::string said_here(const TranslatedKey& key) {
-    return key.note.empty() ? fmt::format("{}: {}", key.key->name, key.value.dump()) : key.note;
-  }
-
-  /// The stated or added value of a key, or Hone's default.
-  int64_t number(const std::string& name) const {
-    for (const auto* list : {&result_.stated, &result_.defaults}) {
-      for (const TranslatedKey& found : *list) {
-        if (found.key->name == name) return found.value.get<int64_t>();
-      }
-    }
-    return key_spec(name).default_value->get<int64_t>();
-  }
-
-  /// Converts a batch per device on several devices to the global batch, which is valid for any number of ranks.
-  void spread_over_devices() {
-    if (source_.devices == 1 || states("global_batch_size") || adds("global_batch_size")) return;
-    const int64_t each = number("per_device_train_batch_size"), steps = number("gradient_accumulation_steps");
-    for (auto* list : {&result_.stated, &result_.defaults}) {
-      std::erase_if(*list, [](const TranslatedKey& found) { return found.key->name == "gradient_accumulation_steps"; });
-    }
-    result_.stated.push_back({&key_spec("global_batch_size"), each * steps * source_.devices,
-                              fmt::format("{} × {} × {} devices", each, steps, source_.devices)});
   }
 
   const Tool& tool_;
