@@ -6,7 +6,7 @@ differently from there. The noise of a run says by how much: it is made again fr
 seed, and compared with the run of the case by the measures of `hone verify`. tools/make_case.py stores it with each run.
 Of a case that exists, this tool measures it:
 
-    python3 tools/case_runs.py CASE_DIR lora_experts [lora_attention] [lora_dora] [full] [--noise-seeds 3]
+    python3 tools/case_runs.py CASE_DIR lora_experts [lora_attention] [lora_dora] [full] [rows] [--noise-seeds 3]
 """
 import argparse
 import itertools
@@ -15,7 +15,9 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+
+import case_rows
+from case_model import forward, jitter, load, loss_bias, norm, plain, ratio, shorten
 
 RATES = {"full": (3e-4, 0.5), "lora_attention": (2e-3, 0.05), "lora_experts": (2e-3, 0.05),
          "lora_dora": (2e-3, 0.05)}  # learning rate, weight decay
@@ -24,34 +26,21 @@ NUMBERS = ("loss", "aux_loss", "grad_norm")
 MOST_NUMBER_NOISE, MOST_CHANGE_NOISE = 0.02, 0.2
 
 
-def plain(tensors):
-    return {name: tensor.detach().float().contiguous().clone() for name, tensor in tensors.items()}
-
-
-def load(path, dtype=torch.float32):
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="eager")
-    if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("eager")
-    return model.train()
-
-
-def forward(model, tokens, labels, aux):
-    return model(input_ids=tokens, labels=labels, use_cache=False, **({"output_router_logits": True} if aux else {}))
-
-
 def trajectory(model, parameters, tokens, labels, aux, learning_rate, weight_decay):
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay)
-    steps = []
+    steps, biases = [], []
     for x, y in zip(tokens, labels):
         out = forward(model, x, y, aux)
         out.loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        bias = loss_bias(model, out, y, aux)
+        size = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        steps.append({"loss": out.loss.item(), "aux_loss": out.aux_loss.item() if aux else None, "grad_norm": norm.item()})
+        steps.append({"loss": out.loss.item(), "aux_loss": out.aux_loss.item() if aux else None, "grad_norm": size.item()})
+        biases.append(bias)
     options = {"name": "adamw", "lr": learning_rate, "weight_decay": weight_decay, "betas": [0.9, 0.999], "eps": 1e-8,
                "max_grad_norm": 1.0, "decay_on": "every parameter"}
-    return {"optimizer": options, "steps": steps}
+    return {"optimizer": options, "steps": steps}, biases
 
 
 class Run:
@@ -73,16 +62,6 @@ class Run:
         from peft import get_peft_model_state_dict
         return plain(get_peft_model_state_dict(self.model))
 
-    def jitter(self, seed):
-        """Moves every weight by half an ulp up or down. Float32 has no such number, so each is rounded at random: half of
-        them move by an ulp, the others stay."""
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for p in self.model.parameters():
-                up = torch.randint(0, 2, p.shape, generator=generator).bool()
-                moves = torch.randint(0, 2, p.shape, generator=generator).bool()
-                p.copy_(torch.where(moves, torch.nextafter(p, torch.where(up, torch.inf, -torch.inf)), p))
-
     def train(self, tokens, labels, aux):
         return trajectory(self.model, self.parameters, tokens, labels, aux, *RATES[self.kind])
 
@@ -92,26 +71,18 @@ def final_file(case, kind):
 
 
 def train_run(case, kind, tokens, labels, aux):
-    """Trains from the case's files and writes what it ends with."""
+    """Trains from the case's files and writes what it ends with. Returns the run, and by how much torch's sum of each loss is off."""
     run = Run(case, kind)
-    result = run.train(tokens, labels, aux)
+    result, biases = run.train(tokens, labels, aux)
     if kind == "full":
         save_file(run.values(), final_file(case, kind))
     else:
         run.model.save_pretrained(case / f"{kind}_final")
-    return result
-
-
-def ratio(a, b):
-    return 0.0 if a == 0 else a / b
+    return result, biases
 
 
 def change(initial, final):
     return {name: (final[name] - initial[name]).double() for name in final}
-
-
-def norm(tensors):
-    return sum((tensor**2).sum().item() for tensor in tensors)**0.5
 
 
 def change_errors(ours, reference):
@@ -123,9 +94,10 @@ def change_errors(ours, reference):
     return ratio(sum(error**2 for error in errors.values())**0.5, size), tensors
 
 
-def measure_noise(case, kind, reference, tokens, labels, aux, seeds):
+def measure_noise(case, kind, reference, tokens, labels, aux, seeds, biases=()):
     """How far the run moves from `reference`, that of the case, when its weights are half an ulp off: for each number of a
-    step the largest error of all seeds so far (what a run has left it need not come back to), and of what changed."""
+    step the largest error of all seeds so far (what a run has left it need not come back to), and of what changed.
+    `biases` of the losses count as noise: they are the reference's own error."""
     final = load_file(final_file(case, kind))
     initial = Run(case, kind).values()
     if initial.keys() != final.keys():
@@ -135,9 +107,9 @@ def measure_noise(case, kind, reference, tokens, labels, aux, seeds):
     of_all, of_tensors = 0.0, dict.fromkeys(sorted(final), 0.0)
     for seed in range(1, seeds + 1):
         run = Run(case, kind)
-        run.jitter(seed)
+        jitter(run.model, seed)
         start = run.values()
-        moved = run.train(tokens[:len(steps)], labels[:len(steps)], aux)["steps"]
+        moved = run.train(tokens[:len(steps)], labels[:len(steps)], aux)[0]["steps"]
         for name, largest in noise.items():
             errors = [ratio(abs(a[name] - b[name]), abs(b[name])) for a, b in zip(moved, steps)]
             noise[name] = [max(pair) for pair in zip(largest, itertools.accumulate(errors, max))]
@@ -145,7 +117,8 @@ def measure_noise(case, kind, reference, tokens, labels, aux, seeds):
         error, errors = change_errors(change(start, run.values()), change(initial, final))
         of_all = max(of_all, error)
         of_tensors = {name: max(largest, errors[name]) for name, largest in of_tensors.items()}
-    shorten = lambda value: float(f"{value:.4g}")
+    if seeds > 0:
+        noise["loss"] = [max(pair) for pair in zip(noise["loss"], biases or noise["loss"])]
     return {"seeds": seeds, **{name: [shorten(value) for value in values] for name, values in noise.items()},
             "change": shorten(of_all), "change_of_tensors": {name: shorten(value) for name, value in of_tensors.items()}}
 
@@ -164,15 +137,28 @@ def show(kind, noise):
           f"of {worst} {noise['change_of_tensors'][worst]:.2g}")
 
 
+def measure_rows(case, expected, seeds):
+    inputs, rows = case_rows.of_case(case, expected)
+    noise, certain = case_rows.measure_noise(case / "model", rows, inputs, expected["aux"], seeds)
+    case_rows.show(noise, certain)
+    if not case_rows.is_comparable(noise, certain):
+        raise SystemExit("rows: that is too much to compare them; make the case again with another --seed, or of fewer layers")
+    expected["noise"] = noise
+    expected["greedy"]["tokens"] = expected["greedy"]["tokens"][:certain]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", type=Path)
-    parser.add_argument("runs", nargs="+", choices=list(RATES))
+    parser.add_argument("runs", nargs="+", choices=["rows", *RATES], help="rows: what is computed without training")
     parser.add_argument("--noise-seeds", type=int, default=3, help="jittered runs of each")
     args = parser.parse_args()
     expected = json.loads((args.case / "expected.json").read_text())
     batches = load_file(args.case / "batches.safetensors")
     for kind in args.runs:
+        if kind == "rows":
+            measure_rows(args.case, expected, args.noise_seeds)
+            continue
         run = expected[kind]
         if RATES[kind] != (run["optimizer"]["lr"], run["optimizer"]["weight_decay"]):
             raise SystemExit(f"{kind}: the case was not made by this version of tools/make_case.py")

@@ -49,19 +49,13 @@ void hold(Check& check, double error, double bound, double noise = 0) {
   check.bound = one.bound;
 }
 
-void keep_worst(Check& check, std::vector<TensorError> errors) {
-  sort_worst(errors);
-  for (const TensorError& error : errors) check.error = worse(error.error, check.error);
-  errors.resize(std::min(errors.size(), kWorst));
-  check.worst = std::move(errors);
-}
-
-/// The same with the larger of `bound` and twice its noise as the bound of each tensor.
-void keep_worst(Check& check, std::vector<TensorError> errors, double bound, const ChangeNoise& noise) {
+/// Adds tensors to a row, with the larger of `bound` and twice its noise as the bound of each.
+void keep_worst(Check& check, std::vector<TensorError> errors, double bound,
+                const std::map<std::string, double>& noise) {
   std::vector<Check> tensors;
   for (TensorError& error : errors) {
-    const auto it = noise.tensors.find(error.name);
-    const double own = it == noise.tensors.end() ? 0 : it->second;
+    const auto it = noise.find(error.name);
+    const double own = it == noise.end() ? 0 : it->second;
     hold(check, error.error, bound, own);
     hold(tensors.emplace_back(Check{.name = std::move(error.name), .measure = {}, .worst = {}}), error.error, bound,
          own);
@@ -95,8 +89,8 @@ bool is_worse(const Check& a, const Check& b) {
   return std::isnan(a.error) ? !std::isnan(b.error) : a.of_bound() > b.of_bound();
 }
 
-Check compare_number(std::string name, double ours, double reference, double bound) {
-  return compare_numbers(std::move(name), {&ours, 1}, {&reference, 1}, bound);
+Check compare_number(std::string name, double ours, double reference, double bound, double noise) {
+  return compare_numbers(std::move(name), {&ours, 1}, {&reference, 1}, bound, {&noise, 1});
 }
 
 Check compare_numbers(std::string name, std::span<const double> ours, std::span<const double> reference, double bound,
@@ -109,23 +103,26 @@ Check compare_numbers(std::string name, std::span<const double> ours, std::span<
   return check;
 }
 
-Check compare_absolute(std::string name, std::span<const double> ours, std::span<const double> reference,
-                       double bound) {
+Check compare_absolute(std::string name, std::span<const double> ours, std::span<const double> reference, double bound,
+                       double noise) {
   HONE_ASSERT(ours.size() == reference.size());
-  Check check{.name = std::move(name), .bound = bound, .measure = "absolute", .worst = {}};
-  for (size_t i = 0; i < ours.size(); ++i) check.error = worse(std::abs(ours[i] - reference[i]), check.error);
+  Check check{.name = std::move(name), .measure = "absolute", .worst = {}};
+  double largest = 0;
+  for (size_t i = 0; i < ours.size(); ++i) largest = worse(std::abs(ours[i] - reference[i]), largest);
+  hold(check, largest, bound, noise);
   return check;
 }
 
-Check compare_logits(std::string name, std::span<const float> ours, std::span<const float> reference, double bound) {
+Check compare_logits(std::string name, std::span<const float> ours, std::span<const float> reference, double bound,
+                     double noise) {
   HONE_ASSERT(ours.size() == reference.size());
-  Check check{.name = std::move(name), .bound = bound, .measure = "of the largest", .worst = {}};
-  double largest = 0;
+  Check check{.name = std::move(name), .measure = "of the largest", .worst = {}};
+  double error = 0, largest = 0;
   for (size_t i = 0; i < ours.size(); ++i) {
-    check.error = worse(std::abs(static_cast<double>(ours[i]) - static_cast<double>(reference[i])), check.error);
+    error = worse(std::abs(static_cast<double>(ours[i]) - static_cast<double>(reference[i])), error);
     largest = worse(std::abs(static_cast<double>(reference[i])), largest);
   }
-  check.error = ratio(check.error, largest);
+  hold(check, ratio(error, largest), bound, noise);
   return check;
 }
 
@@ -137,7 +134,8 @@ Check compare_tokens(std::string name, std::span<const int32_t> ours, std::span<
 }
 
 std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours,
-                                     const ReferenceTensors& reference, const std::string& file, double bound) {
+                                     const ReferenceTensors& reference, const std::string& file, double bound,
+                                     const GradientNoise& noise) {
   expect_same_tensors(ours, reference, file);
   Check gradients{.name = name, .bound = bound, .measure = "of a tensor's norm", .worst = {}};
   Check zeros{.name = name + ", zeros", .bound = 0, .measure = "rows not zero", .worst = {}};
@@ -148,7 +146,7 @@ std::vector<Check> compare_gradients(const std::string& name, const HostTensors&
     errors.push_back({key, ratio(distance(actual, expected), std::max(norm(expected), smallest))});
     zeros.error += static_cast<double>(nonzero_rows(actual, expected));
   }
-  keep_worst(gradients, std::move(errors));
+  keep_worst(gradients, std::move(errors), bound, noise);
   return {gradients, zeros};
 }
 
@@ -180,7 +178,7 @@ std::vector<Check> compare_updates(const std::string& name, const HostTensors& o
     sum += error * error;
   }
   hold(all, ratio(std::sqrt(sum), size), bound, noise.all);
-  keep_worst(tensors, std::move(errors), bound, noise);
+  keep_worst(tensors, std::move(errors), bound, noise.tensors);
   return {all, tensors};
 }
 

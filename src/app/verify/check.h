@@ -43,25 +43,29 @@ struct Check {
 /// Whether `a` has a larger error / bound than `b`; NaN is the largest.
 bool is_worse(const Check& a, const Check& b);
 
-/// |ours − reference| / |reference|
-Check compare_number(std::string name, double ours, double reference, double bound);
+/// |ours − reference| / |reference|; the bound is the larger of `bound` and twice `noise`.
+Check compare_number(std::string name, double ours, double reference, double bound, double noise = 0);
 /// The worst of several numbers, each relative to its reference, with the larger of `bound` and twice its `noise` as
 /// bound. `noise` has one element per number, or is empty.
 Check compare_numbers(std::string name, std::span<const double> ours, std::span<const double> reference, double bound,
                       std::span<const double> noise = {});
-/// max |ours − reference|
-Check compare_absolute(std::string name, std::span<const double> ours, std::span<const double> reference, double bound);
-/// max |ours − reference| / max |reference|
-Check compare_logits(std::string name, std::span<const float> ours, std::span<const float> reference, double bound);
+/// max |ours − reference|; the bound is the larger of `bound` and twice `noise`.
+Check compare_absolute(std::string name, std::span<const double> ours, std::span<const double> reference, double bound,
+                       double noise = 0);
+/// max |ours − reference| / max |reference|, with the same bound.
+Check compare_logits(std::string name, std::span<const float> ours, std::span<const float> reference, double bound,
+                     double noise = 0);
 /// The number of positions that differ; the bound is 0.
 Check compare_tokens(std::string name, std::span<const int32_t> ours, std::span<const int32_t> reference);
 
 /// Gradients. Two rows:
 ///   NAME             ‖ours − reference‖ / max(‖reference‖, 1e-4 ‖all references‖), the worst tensor
 ///   NAME, zeros      rows (experts of a fused tensor) that are zero in the reference and not in ours; the bound is 0
+/// The bound of a tensor is the larger of `bound` and twice its noise.
 /// Throws UserError with `file` for tensors that only one side has.
 std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours,
-                                     const ReferenceTensors& reference, const std::string& file, double bound);
+                                     const ReferenceTensors& reference, const std::string& file, double bound,
+                                     const GradientNoise& noise = {});
 
 /// The changes by training, Δ = final − initial. Throws UserError with `file`, which has the final tensors, if the
 /// names or shapes differ.

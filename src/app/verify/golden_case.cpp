@@ -101,6 +101,41 @@ ReferenceNoise read_noise(const Fields& fields, const std::vector<ReferenceStep>
   return noise;
 }
 
+double read_row_noise(const Fields& fields, const std::string& key) {
+  const auto noise = fields.optional<double>(key).value_or(0.0);
+  fields.expect(is_noise(noise, kMostRowNoise), key, noise_text(kMostRowNoise));
+  return noise;
+}
+
+GradientNoise read_gradient_noise(const Fields& fields, const std::string& key) {
+  auto noise = fields.optional<GradientNoise>(key).value_or(GradientNoise{});
+  std::vector<double> values;
+  for (const auto& [name, value] : noise) {
+    fields.expect(is_noise(value, kMostGradientNoise), key + "." + name, noise_text(kMostGradientNoise));
+    values.push_back(value);
+  }
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  fields.expect(values.empty() || *middle <= kMostRowNoise, key, "in half of the tensors " + noise_text(kMostRowNoise));
+  return noise;
+}
+
+RowNoise read_noise_of_rows(const Fields& fields) {
+  RowNoise noise;
+  noise.logits = read_row_noise(fields, "logits");
+  noise.loss = read_row_noise(fields, "loss");
+  noise.aux_loss = read_row_noise(fields, "aux_loss");
+  noise.gradients = read_gradient_noise(fields, "gradients");
+  noise.token_losses = read_row_noise(fields, "token_losses");
+  noise.packed_gradients = read_gradient_noise(fields, "packed_gradients");
+  noise.accumulation_loss = read_row_noise(fields, "accumulation_loss");
+  noise.accumulation_grad_norm = read_row_noise(fields, "accumulation_grad_norm");
+  noise.accumulation_gradients = read_gradient_noise(fields, "accumulation_gradients");
+  noise.split_logits = read_row_noise(fields, "split_logits");
+  noise.split_gradients = read_gradient_noise(fields, "split_gradients");
+  return noise;
+}
+
 ReferenceRun read_run(const Fields& fields) {
   const Fields optimizer = fields.object("optimizer");
   optimizer.expect(optimizer.get<std::string>("name") == "adamw", "name", "adamw, the only optimizer of this format");
@@ -186,6 +221,7 @@ GoldenCase GoldenCase::read(const std::filesystem::path& directory) {
   golden.greedy = {greedy.get<std::vector<int32_t>>("prompt"), greedy.get<std::vector<int32_t>>("tokens")};
   greedy.expect(!golden.greedy.prompt.empty(), "prompt", "a list of at least one token");
   golden.split_adapter = fields.get<bool>("split_adapter");
+  if (fields.has("noise")) golden.noise = read_noise_of_rows(fields.object("noise"));
   golden.full = read_run(fields.object("full"));
   if (fields.has("lora_attention")) golden.lora_attention = read_run(fields.object("lora_attention"));
   if (fields.has("lora_dora")) golden.lora_dora = read_run(fields.object("lora_dora"));

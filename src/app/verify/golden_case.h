@@ -41,6 +41,19 @@ struct ReferenceNoise {
   ChangeNoise change;
 };
 
+/// Noise of gradients by tensor, measured as compare_gradients does; 0 for a missing one.
+using GradientNoise = std::map<std::string, double>;
+
+/// The change of what is computed once, without training, when the reference's weights change by half an ulp: the
+/// largest of several seeds, by the measure of each row (tools/case_rows.py). All 0: the bounds of the format apply.
+struct RowNoise {
+  double logits = 0, loss = 0, aux_loss = 0;
+  double token_losses = 0;  ///< in nats: the largest of all tokens of all documents
+  double accumulation_loss = 0, accumulation_grad_norm = 0;
+  double split_logits = 0;
+  GradientNoise gradients, packed_gradients, accumulation_gradients, split_gradients;
+};
+
 /// AdamW with weight decay on all parameters.
 struct ReferenceOptimizer {
   AdamwOptions adamw;
@@ -90,6 +103,7 @@ struct GoldenCase {
   ReferenceAccumulation accumulation;
   ReferenceGeneration greedy;
   bool split_adapter = false;
+  RowNoise noise;  ///< of all rows but those of runs, which have their own
   ReferenceRun full;
   std::optional<ReferenceRun> lora_attention, lora_dora, lora_experts;
   std::vector<std::vector<LabelledDocument>> batches;  ///< [N][B]

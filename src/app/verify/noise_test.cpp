@@ -78,6 +78,43 @@ TEST(ReferenceNoise, IsOfEachTensorThatChanged) {
   EXPECT_FALSE(changes(0.2f, 0, noise)[0].ok());
 }
 
+TEST(ReferenceNoise, WidensWhatIsComputedOnce) {
+  const std::vector<double> ours = {1.003, 1};
+  const std::vector<double> ones = {1, 1};
+  const std::vector<float> logits = {1.003f, 1.0f}, expected = {1.0f, 1.0f};
+  const auto rows = [&](double noise) {
+    return std::vector<Check>{compare_number("loss", ours[0], 1, kBound, noise),
+                              compare_absolute("token losses", ours, ones, kBound, noise),
+                              compare_logits("logits", logits, expected, kBound, noise)};
+  };
+  for (const Check& check : rows(0.002)) {
+    EXPECT_TRUE(check.ok()) << check.name;
+    EXPECT_DOUBLE_EQ(check.bound, 0.004) << check.name;
+    EXPECT_EQ(check.noise.count, 1) << check.name;
+  }
+  for (const Check& check : rows(0.001)) EXPECT_FALSE(check.ok()) << check.name;
+  for (const Check& check : rows(kBound / 4)) {
+    EXPECT_EQ(check.bound, kBound) << check.name;
+    EXPECT_EQ(check.noise.count, 0) << check.name;
+  }
+}
+
+TEST(ReferenceNoise, IsOfEachGradient) {
+  const ReferenceTensors reference = {{"first", HostTensor{{2}, {1, 1}}}, {"second", HostTensor{{2}, {1, 1}}}};
+  const auto row = [&](float first, float second, const GradientNoise& noise) {
+    const HostTensors ours = {{"first", {{2}, {1 + first, 1 + first}}}, {"second", {{2}, {1 + second, 1 + second}}}};
+    return compare_gradients("gradients", ours, reference, "file", 1e-4, noise)[0];
+  };
+  const GradientNoise noise = {{"first", 1e-3}};
+  EXPECT_FALSE(row(1.5e-3f, 0, {}).ok());
+  EXPECT_TRUE(row(1.5e-3f, 0, noise).ok());
+  EXPECT_FALSE(row(2.5e-3f, 0, noise).ok());
+  const Check second = row(1.5e-3f, 2e-4f, noise);
+  EXPECT_FALSE(second.ok());
+  EXPECT_EQ(second.bound, 1e-4);
+  EXPECT_EQ(second.worst[0].name, "second");
+}
+
 TEST(ReferenceNoise, IsNamedInTheRowWhoseBoundItSets) {
   VerifyReport report{"tiny", "float32", changes(0.1f, 0, {.all = 0.04, .tensors = {{"first", 0.05}}})};
   std::string table = report_table(report);

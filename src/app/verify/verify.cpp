@@ -99,6 +99,11 @@ class Verification {
   void add(std::vector<Check> checks) {
     for (Check& check : checks) checks_.push_back(std::move(check));
   }
+  /// The noise of gradients on this device; what the reference's noise is on a CPU grows on a GPU as errors do.
+  GradientNoise scaled(GradientNoise noise) const {
+    for (auto& [tensor, value] : noise) value *= factor_;
+    return noise;
+  }
   double aux_coefficient(const Replay& replay) const {
     return golden_.aux ? replay.config().moe.router_aux_loss_coef : 0.0;
   }
@@ -145,14 +150,16 @@ class Verification {
   void check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds);
   void check_run(const std::string& name, Replay& replay, const ReferenceRun& run, const RunBounds& bounds,
                  const HostTensors& initial, const ReferenceTensors& change, const std::filesystem::path& file);
-  void check_logits(const std::string& name, const std::vector<float>& ours, const std::filesystem::path& file);
-  void check_gradients(const std::string& name, const Replay& replay, const std::filesystem::path& file);
+  void check_logits(const std::string& name, const std::vector<float>& ours, const std::filesystem::path& file,
+                    double noise);
+  void check_gradients(const std::string& name, const Replay& replay, const std::filesystem::path& file,
+                       const GradientNoise& noise);
 
   const VerifyOptions& options_;
   Stream& stream_;
   Communicator* ranks_;  // the ranks that train together, or null
   int host_ranks_;
-  double factor_;  // multiplies all float32 bounds
+  double factor_;  // multiplies all float32 bounds, and the noise of what is computed once
   GoldenCase golden_;
   std::vector<MicroBatch> batches_;
   MicroBatch packed_documents_;
@@ -214,7 +221,7 @@ void Verification::check_full(Replay& replay) {
 }
 
 void Verification::check_logits(const std::string& name, const std::vector<float>& ours,
-                                const std::filesystem::path& file) {
+                                const std::filesystem::path& file, double noise) {
   const HostTensors tensors = read_host_tensors(file);
   const auto it = tensors.find("logits");
   if (it == tensors.end()) throw UserError("the case lacks the tensor 'logits'", file.string());
@@ -223,21 +230,26 @@ void Verification::check_logits(const std::string& name, const std::vector<float
         fmt::format("'logits' has {} numbers, the model and batch 0 give {}", it->second.values.size(), ours.size()),
         file.string());
   }
-  add(compare_logits(name, ours, it->second.values, factor_ * kLogits));
+  add(compare_logits(name, ours, it->second.values, factor_ * kLogits, factor_ * noise));
 }
 
-void Verification::check_gradients(const std::string& name, const Replay& replay, const std::filesystem::path& file) {
-  add(compare_gradients(name, replay.gradients(), read_reference_tensors(file), file.string(), factor_ * kGradient));
+void Verification::check_gradients(const std::string& name, const Replay& replay, const std::filesystem::path& file,
+                                   const GradientNoise& noise) {
+  add(compare_gradients(name, replay.gradients(), read_reference_tensors(file), file.string(), factor_ * kGradient,
+                        scaled(noise)));
 }
 
 void Verification::check_batch(Replay& replay) {
-  check_logits("logits", replay.logits(batches_[0]), path("logits.safetensors"));
+  check_logits("logits", replay.logits(batches_[0]), path("logits.safetensors"), golden_.noise.logits);
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->accumulate(step_of({batches_[0]}), 0);
   const StepResult result = engine->measure();
-  add(compare_number("loss", result.loss_with_aux, golden_.loss, factor_ * kLoss));
-  if (golden_.aux_loss) add(compare_number("aux loss", result.loss.aux_loss, *golden_.aux_loss, factor_ * kLoss));
-  check_gradients("gradients", replay, path("grads.safetensors"));
+  const RowNoise& noise = golden_.noise;
+  add(compare_number("loss", result.loss_with_aux, golden_.loss, factor_ * kLoss, factor_ * noise.loss));
+  if (golden_.aux_loss) {
+    add(compare_number("aux loss", result.loss.aux_loss, *golden_.aux_loss, factor_ * kLoss, factor_ * noise.aux_loss));
+  }
+  check_gradients("gradients", replay, path("grads.safetensors"), noise.gradients);
 }
 
 void Verification::check_documents(Replay& replay, Engine& engine) {
@@ -248,12 +260,14 @@ void Verification::check_documents(Replay& replay, Engine& engine) {
     const auto& reference = golden_.documents.token_losses[i];
     expected.insert(expected.end(), reference.begin(), reference.end());
   }
-  add(compare_absolute("documents alone, token losses", alone, expected, factor_ * kTokenLoss));
+  const double bound = factor_ * kTokenLoss, noise = factor_ * golden_.noise.token_losses;
+  add(compare_absolute("documents alone, token losses", alone, expected, bound, noise));
   add(compare_absolute("documents packed, token losses", replay.token_losses(engine, packed_documents_), expected,
-                       factor_ * kTokenLoss));
+                       bound, noise));
   engine.accumulate(step_of({packed_documents_}), 0);
   engine.measure();
-  check_gradients("documents packed, gradients", replay, path("packed_grads.safetensors"));
+  check_gradients("documents packed, gradients", replay, path("packed_grads.safetensors"),
+                  golden_.noise.packed_gradients);
 }
 
 void Verification::check_accumulation(Replay& replay, Engine& engine) {
@@ -265,9 +279,12 @@ void Verification::check_accumulation(Replay& replay, Engine& engine) {
   const auto supervised = static_cast<double>(result.loss.supervised);
   const auto expected = static_cast<double>(reference.supervised_tokens);
   add(compare_absolute("accumulation, supervised tokens", {&supervised, 1}, {&expected, 1}, 0.0));
-  add(compare_number("accumulation, loss", result.loss.loss, reference.loss, factor_ * kLoss));
-  add(compare_number("accumulation, grad norm", result.grad_norm, reference.grad_norm, factor_ * kGradient));
-  check_gradients("accumulation, gradients", replay, path("accumulation_grads.safetensors"));
+  add(compare_number("accumulation, loss", result.loss.loss, reference.loss, factor_ * kLoss,
+                     factor_ * golden_.noise.accumulation_loss));
+  add(compare_number("accumulation, grad norm", result.grad_norm, reference.grad_norm, factor_ * kGradient,
+                     factor_ * golden_.noise.accumulation_grad_norm));
+  check_gradients("accumulation, gradients", replay, path("accumulation_grads.safetensors"),
+                  golden_.noise.accumulation_gradients);
 }
 
 void Verification::check_greedy(Replay& replay) {
@@ -379,13 +396,14 @@ void Verification::check_split_adapter() {
   const std::filesystem::path file = path("split_adapter") / "expected.safetensors";
   Replay replay(model_path(), stream_, capacity_,
                 {.adapter = path("split_adapter"), .host_expert_layers = host_expert_layers()});
-  check_logits("split adapter, logits", replay.logits(batches_[0]), file);
+  check_logits("split adapter, logits", replay.logits(batches_[0]), file, golden_.noise.split_logits);
   const std::unique_ptr<Engine> engine = replay.make_engine(0.0);
   engine->accumulate(step_of({batches_[0]}), 0);
   engine->measure();
   ReferenceTensors expected = read_reference_tensors(file);
   expected.erase("logits");
-  add(compare_gradients("split adapter, gradients", replay.gradients(), expected, file.string(), factor_ * kGradient));
+  add(compare_gradients("split adapter, gradients", replay.gradients(), expected, file.string(), factor_ * kGradient,
+                        scaled(golden_.noise.split_gradients)));
 }
 
 double median(std::vector<double> values) {

@@ -8,93 +8,14 @@
 #include <fstream>
 #include <map>
 
+#include "app/verify/verify_testing.h"
 #include "core/error.h"
 #include "core/json.h"
-#include "weights/safetensors.h"
 
 namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
-
-const fs::path kCase = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens/qwen3_moe";
-
-/// The names of the required rows that do not hold.
-std::vector<std::string> failed_rows(const VerifyReport& report) {
-  std::vector<std::string> names;
-  for (const Check& check : report.checks) {
-    if (check.required && !check.ok()) names.push_back(check.name);
-  }
-  return names;
-}
-
-/// A copy of the case whose numbers a test changes; restore() undoes the changes.
-class PlantedCase : public ::testing::Test {
- protected:
-  PlantedCase()
-      : directory_(fs::path(::testing::TempDir()) /
-                   (std::string("hone_") + ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::remove_all(directory_);
-    fs::copy(kCase, directory_, fs::copy_options::recursive);
-  }
-  ~PlantedCase() override { fs::remove_all(directory_); }
-
-  fs::path path(const std::string& file) const { return directory_ / file; }
-  VerifyOptions options() const {
-    VerifyOptions options;
-    options.case_directory = directory_;
-    options.threads = 1;
-    return options;
-  }
-  std::vector<std::string> verify_failures() const { return failed_rows(verify_case(options())); }
-
-  void restore(const std::string& file) {
-    fs::copy_file(kCase / file, path(file), fs::copy_options::overwrite_existing);
-  }
-
-  /// Adds `amount` to one element of a tensor in a file.
-  void add(const std::string& file, const std::string& tensor, int64_t element, double amount) {
-    const SafetensorsFile tensors(path(file));
-    const SafetensorsEntry& entry = tensors.at(tensor);
-    ASSERT_EQ(entry.dtype, DType::kF32);
-    const auto value =
-        static_cast<float>(static_cast<double>(tensors.read_floats(tensor).at(static_cast<size_t>(element))) + amount);
-    std::fstream stream(path(file), std::ios::in | std::ios::out | std::ios::binary);
-    stream.seekp(static_cast<std::streamoff>(entry.begin) + element * 4);
-    stream.write(reinterpret_cast<const char*>(&value), sizeof(value));
-    ASSERT_TRUE(stream.good());
-  }
-
-  /// Changes expected.json.
-  void edit(const std::function<void(Json&)>& change) {
-    Json json = expected();
-    change(json);
-    std::ofstream(path("expected.json")) << json.dump();
-  }
-  Json expected() const {
-    std::ifstream file(kCase / "expected.json");
-    return Json::parse(file);
-  }
-
-  /// Ten times the bound of a gradient: 1e-4 of the larger of the tensor's norm and 1e-4 of the norm of all.
-  double ten_gradient_bounds(const std::string& file, const std::string& tensor) const {
-    double all = 0;
-    const ReferenceTensors tensors = read_reference_tensors(path(file));
-    for (const auto& [name, values] : tensors) all += norm(values) * norm(values);
-    return 10 * 1e-4 * std::max(norm(tensors.at(tensor)), 1e-4 * std::sqrt(all));
-  }
-
-  /// Ten times the bound of the change of one tensor of an adapter.
-  double ten_change_bounds(const std::string& run, const std::string& tensor, double bound) const {
-    const std::string file = "adapter_model.safetensors";
-    const HostTensors change =
-        changes(read_host_tensors(path(run + "_init") / file), read_host_tensors(path(run + "_final") / file), file);
-    return 10 * bound * norm(change.at(tensor));
-  }
-
- private:
-  fs::path directory_;
-};
 
 TEST_F(PlantedCase, EveryRowOfTheCaseHolds) {
   const VerifyReport report = verify_case(options());
@@ -228,7 +149,7 @@ class PlantedOptimizer : public ::testing::TestWithParam<std::pair<const char*, 
 
 TEST_P(PlantedOptimizer, IsNoticed) {
   VerifyOptions options;
-  options.case_directory = kCase;
+  options.case_directory = kPlantedFrom;
   options.threads = 1;
   options.change_optimizer = GetParam().second;
   EXPECT_THAT(failed_rows(verify_case(options)), ::testing::Contains("full, change of weights"));
@@ -249,7 +170,7 @@ class PlantedOptimizerAtATie : public PlantedOptimizer {};
 
 TEST_P(PlantedOptimizerAtATie, IsNoticed) {
   VerifyOptions options;
-  options.case_directory = kCase.parent_path() / "qwen3_5_moe_long";
+  options.case_directory = kPlantedFrom.parent_path() / "qwen3_5_moe_long";
   options.threads = 1;
   options.change_optimizer = GetParam().second;
   const VerifyReport report = verify_case(options);

@@ -1,0 +1,64 @@
+"""What the tools of reference cases share: loading a model, a pass through it, half an ulp of its weights, measures of errors."""
+import torch
+from transformers import AutoModelForCausalLM
+
+IGNORED = -100
+
+
+def plain(tensors):
+    return {name: tensor.detach().float().contiguous().clone() for name, tensor in tensors.items()}
+
+
+def load(path, dtype=torch.float32):
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="eager")
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+    return model.train()
+
+
+def forward(model, tokens, labels, aux):
+    return model(input_ids=tokens, labels=labels, use_cache=False, **({"output_router_logits": True} if aux else {}))
+
+
+def gradients(model):
+    """The gradients of the model, which has none afterwards."""
+    result = plain({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    model.zero_grad()
+    return result
+
+
+def jitter(model, seed):
+    """Moves every weight by half an ulp up or down. Float32 has no such number, so each is rounded at random: half of
+    them move by an ulp, the others stay."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            draw = torch.randint(0, 4, p.shape, generator=generator, dtype=torch.uint8)
+            towards = torch.where(draw == 0, torch.inf, -torch.inf)
+            p.copy_(torch.where(draw < 2, torch.nextafter(p, towards.to(p)), p))
+
+
+def cross_entropy(logits, targets, reduction):
+    """In float64: over many tokens of a vocabulary, float32 sums of a CPU are off by 1e-5."""
+    return torch.nn.functional.cross_entropy(logits.double(), targets, reduction=reduction, ignore_index=IGNORED)
+
+
+def loss_bias(model, out, labels, aux):
+    """How far the loss of a pass is from that of its own logits in float64; relative."""
+    exact = cross_entropy(out.logits.detach()[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), "mean").item()
+    if aux:
+        exact += model.config.get_text_config().router_aux_loss_coef * out.aux_loss.item()
+    return ratio(abs(out.loss.item() - exact), abs(exact))
+
+
+def ratio(a, b):
+    """a / b, with 0 / 0 = 0."""
+    return 0.0 if a == 0 else a / b if b != 0 else float("inf")
+
+
+def norm(tensors):
+    return sum((tensor.double()**2).sum().item() for tensor in tensors)**0.5
+
+
+def shorten(value):
+    return float(f"{value:.4g}")
