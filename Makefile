@@ -14,6 +14,7 @@
 #   make levels                ranks, reference cases and trajectories at the instruction sets below the CPU's best one
 #   make amx                   tests of the kernels for AMX, with tiles in memory on a CPU without them
 #   make arm                   compiles rooms core to ops for 64-bit Arm
+#   make real [REAL=--short]   a released model and real text beside transformers and PEFT (PYTHON=venv/bin/python: a Python with both)
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -35,7 +36,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test levels fuzz tsan amx arm bench format lint release dist wheel op new-op clean
+.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test levels fuzz tsan amx arm real bench format lint release dist wheel op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -111,6 +112,11 @@ arm: setup
 	  -DHONE_TESTS=OFF -DHONE_CUDA=OFF -DHONE_PCH=OFF -DHONE_WERROR=$(WERROR) >/dev/null
 	@cmake --build $(BUILD)-arm --target hone_ops -j $(JOBS)
 	@echo "compiled rooms core to ops for aarch64"
+
+# Skipped with a line by a Python without the packages. Results are in real/, and rows that held are not run again.
+PYTHON ?= python3
+real: build
+	@$(PYTHON) tools/real_proof.py real --hone $(BUILD)/hone $(REAL)
 
 bench: build
 	@$(BUILD)/hone bench ops
