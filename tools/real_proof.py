@@ -7,7 +7,8 @@
 
 Makes OUT/models (tools/real_model.py) and the text (tools/real_text.py), and prints for each row its value, its bound and ok or
 FAIL. The exit code is 1 if a row fails. Results are kept in OUT/results.jsonl: a row that held is not run again, so that an
-interrupted proof goes on. --device cuda trains in bfloat16, beside transformers in bfloat16 and float32.
+interrupted proof goes on. --device cuda trains in bfloat16, beside transformers in bfloat16 and float32; --reference-device
+cuda has a GPU compute the reference of a proof in float32 on a CPU.
 """
 import argparse
 import importlib.util
@@ -31,6 +32,7 @@ def parse_arguments():
     parser.add_argument("--list", action="store_true", help="the names of the rows")
     parser.add_argument("--again", action="store_true", help="also run rows that held before")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--reference-device", choices=["cpu", "cuda"], help="of transformers; default: as --device")
     parser.add_argument("--short", action="store_true", help="models of 2 layers and few steps, in minutes")
     parser.add_argument("--steps", type=int, help="of each run beside the reference; default: 200, 10 with --short")
     parser.add_argument("--noise-seeds", type=int, help="repetitions half an ulp off; default: 2, 1 with --short")
@@ -61,8 +63,8 @@ class Results:
 
     def __init__(self, options):
         self.path = options.output / "results.jsonl"
-        self.settings = {"device": options.device, "short": options.short, "steps": options.steps,
-                         "noise_seeds": options.noise_seeds}
+        self.settings = {"device": options.device, "beside": options.reference_device or options.device,
+                         "short": options.short, "steps": options.steps, "noise_seeds": options.noise_seeds}
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         self.held = {line["row"]: line for line in map(json.loads, lines)
                      if line["settings"] == self.settings and line["ok"]}

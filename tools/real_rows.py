@@ -80,7 +80,8 @@ def write_rows(path, rows):
 class Proof:
     def __init__(self, options, models):
         self.options, self.models, self.out = options, models, options.output
-        self.name = f"{'short-' if options.short else ''}{options.device}"
+        self.beside = options.reference_device or options.device
+        self.factor = 5 if "cuda" in (options.device, self.beside) else 1  # kGpuFactor of hone verify
         self.work = self.out / ("short" if options.short else "whole")
         self.batch = 2 if options.short else 4
         self.tokens = reference.Tokens(models / "dense")
@@ -135,8 +136,8 @@ class Proof:
 
     def curve(self, name, model, kind, folder=None, seed=0, dtype=torch.float32):
         adapter = None if kind == "full" else self.adapter(model, kind)
-        cache = self.work / "reference" / f"{self.options.device}-{name}-{str(dtype)[6:]}-{seed}.json"
-        return reference.curve(cache, folder or self.models / model, self.batches, RATES[kind], dtype, self.options.device, adapter,
+        cache = self.work / "reference" / f"{self.beside}-{name}-{str(dtype)[6:]}-{seed}.json"
+        return reference.curve(cache, folder or self.models / model, self.batches, RATES[kind], dtype, self.beside, adapter,
                                seed)
 
     # Rows
@@ -147,9 +148,9 @@ class Proof:
             shutil.rmtree(case, ignore_errors=True)
             prose = self.work / "prose.txt"
             prose.write_text("\n\n".join(text.prose(100000) or [text.answer_of(row) for row in text.rows(9, 2000)]))
-            steps = 2 if self.options.short else 4
-            subprocess.run([sys.executable, TOOLS / "make_case.py", self.models / model, case, "--text", prose, "--length", "32",
-                            "--steps", str(steps), "--noise-seeds", str(self.options.noise_seeds)], check=True,
+            seeds = self.options.noise_seeds + (0 if self.options.short else 1)
+            subprocess.run([sys.executable, TOOLS / "make_case.py", self.models / model, case, "--text", prose, "--rows", "1",
+                            "--length", "32", "--steps", "2", "--noise-seeds", str(seeds)], check=True,
                            stdout=subprocess.DEVNULL, stderr=None if os.environ.get("VERBOSE") else subprocess.DEVNULL)
         return case
 
@@ -282,7 +283,7 @@ class Proof:
     def generate(self, model):
         rows = self.held_out[:5 if self.options.short else 20]
         ours = self.answers(model, rows, self.models / model)
-        return [self.compare_answers(ours, rows, reference.load(self.models / model, device=self.options.device))]
+        return [self.compare_answers(ours, rows, reference.load(self.models / model, device=self.beside))]
 
     def perplexity(self, model):
         prose = text.prose(2000 if self.options.short else 20000)
@@ -290,8 +291,8 @@ class Proof:
         if prose:
             data["prose"] = (write_rows(self.work / "prose.jsonl", [{"text": piece} for piece in prose]),
                              [self.tokens.of_prose(piece) for piece in prose])
-        theirs = reference.load(self.models / model, device=self.options.device)
-        bound = PERPLEXITY_BOUND * (5 if self.options.device == "cuda" else 1)  # kGpuFactor of hone verify
+        theirs = reference.load(self.models / model, device=self.beside)
+        bound = PERPLEXITY_BOUND * self.factor
         checks = []
         for name, (path, rows) in data.items():
             output = self.program(f"eval-{model}-{name}", "eval", f"model_name_or_path={self.models / model}", f"eval_datasets={path}",
@@ -335,17 +336,17 @@ class Proof:
         merged = self.work / self.options.device / f"merged-{model}"
         self.program(f"merge-{model}", "merge", "--model", self.models / model, "--adapter", adapter, "--output", merged, "--force")
         ours = self.answers(f"merge-{model}", rows, self.models / model, adapter)
-        loaded = reference.load(merged, device=self.options.device)
+        loaded = reference.load(merged, device=self.beside)
         return [self.compare_answers(ours, rows, loaded), self.compare_logits(loaded, model, adapter, rows)]
 
     def compare_logits(self, merged, model, adapter, rows):
         worst = 0.0
-        exact = reference.load(self.models / model, device=self.options.device, adapter=adapter)
+        exact = reference.load(self.models / model, device=self.beside, adapter=adapter)
         merged.eval(), exact.eval()
         with torch.no_grad():
             for row in rows:
-                ids = torch.tensor([self.tokens.of_chat(row["messages"])[0]], device=self.options.device)
+                ids = torch.tensor([self.tokens.of_chat(row["messages"])[0]], device=self.beside)
                 a, b = merged(input_ids=ids).logits, exact(input_ids=ids).logits
                 worst = max(worst, ((a - b).abs().max() / b.abs().max()).item())
-        return Check(worst, LOGITS_BOUND * (5 if self.options.device == "cuda" else 1),
+        return Check(worst, LOGITS_BOUND * self.factor,
                      "logits of the merged model from those of PEFT, of the largest")
