@@ -7,7 +7,7 @@
 
 namespace hone {
 
-/// Experts that are drawn instead of chosen by the routers of random weights, whose loads are nearly even.
+/// Experts that are drawn instead of chosen by the routers of random weights, which choose by chance.
 class BenchRouting {
  public:
   /// `text`: router, the model's own choice; balanced, the same load for every expert; zipf or zipf:S, an expert of

@@ -104,7 +104,7 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   verb->add_option("--routing", options->routing,
-                   "experts of the tokens: router, as random weights choose them, nearly evenly; balanced; zipf or "
+                   "experts of the tokens: router, as random weights choose them; balanced; zipf or "
                    "zipf:S; or a run's expert_load.jsonl")
       ->capture_default_str();
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
