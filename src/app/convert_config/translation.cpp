@@ -357,7 +357,7 @@ class Translator {
     } else if (key.name == "packing") {  // LLaMA-Factory's packing and neat_packing
       const auto on = std::find_if(all.begin(), all.end(), [](const Statement& one) { return one.value == true; });
       if (on != all.end()) return {*on};
-    } else if (key.name == "train_on") {  // the value of a switch that is off is no statement beside another
+    } else if (key.name == "train_on") {  // a switch that is off says nothing beside another
       const auto other = std::find_if(all.begin(), all.end(),
                                       [&](const Statement& one) { return !(one.value == *key.default_value); });
       if (other != all.end()) std::erase_if(all, [&](const Statement& one) { return one.value == *key.default_value; });
