@@ -359,9 +359,9 @@ TEST(Launch, SaysWhatItWouldStartElsewhere) {
                         hone_program() + " train run.yaml --max_steps 3'"));
   const Outcome variable = run_hone({"launch", "--hosts", "a,b", "--device", "cuda", "--dry-run", "--env", "X=1",
                                      "--env", "Y=2", "--", "train", "run.yaml"});
-  EXPECT_THAT(variable.out, HasSubstr("environment=' X=1 Y=2'")) << variable.err;
+  EXPECT_THAT(variable.out, HasSubstr("environment=' HONE_COLLECTED_LOG=1 X=1 Y=2'")) << variable.err;
   const Outcome cpu = run_hone({"launch", "--hosts", "a,b", "--device", "cpu", "--dry-run", "--", "train", "run.yaml"});
-  EXPECT_THAT(cpu.out, HasSubstr("environment=' CUDA_VISIBLE_DEVICES=-1'"));
+  EXPECT_THAT(cpu.out, HasSubstr("environment=' HONE_COLLECTED_LOG=1 CUDA_VISIBLE_DEVICES=-1'"));
   EXPECT_THAT(cpu.out, HasSubstr("start b rank_1.log 'RANK=1 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=a"));
   const Folder folder;
   const std::string script = (folder / "job.slurm").string();

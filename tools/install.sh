@@ -1,12 +1,14 @@
 #!/bin/sh
 # Installs the program of this folder: sh install.sh [PREFIX]
-# PREFIX/bin/hone; default: ~/.local. Needs no root, and changes nothing else.
+# PREFIX/lib/hone and the link PREFIX/bin/hone; default: ~/.local. Needs no root, and changes nothing else.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 prefix=${1:-$HOME/.local}
-mkdir -p "$prefix/bin"
-cp "$here/hone" "$prefix/bin/.hone-new"
-mv -f "$prefix/bin/.hone-new" "$prefix/bin/hone" # also while an earlier one runs
+mkdir -p "$prefix/bin" "$prefix/lib/hone"
+cp "$here/hone" "$prefix/lib/hone/.hone-new"
+mv -f "$prefix/lib/hone/.hone-new" "$prefix/lib/hone/hone" # also while an earlier one runs
+if [ -d "$here/lib" ]; then cp -r "$here/lib" "$prefix/lib/hone/"; fi
+ln -sfn ../lib/hone/hone "$prefix/bin/hone"
 "$prefix/bin/hone" version
 case ":$PATH:" in
   *":$prefix/bin:"*) ;;

@@ -2,7 +2,8 @@
 """Packs a build with HONE_STATIC as a Python wheel, which installs the command `hone` without a compiler:
 
     tools/wheel.py BUILD_DIR        dist/hone-VERSION-py3-none-manylinux_2_34_x86_64.whl
-    tools/wheel.py --notice         the licences of the libraries that are linked in
+    tools/wheel.py --check PROGRAM  whether it starts on every machine that the tag promises
+    tools/wheel.py --notice         the licences of the linked libraries
 
 The wheel only carries the program: the command is the program itself, and no Python runs. cuBLAS and NCCL, which only GPUs
 need, are packages of their own: the extras `cuda` and `multi`. Refuses a program that needs a newer C library than the tag
@@ -41,7 +42,7 @@ def check(program):
 
 
 def notice():
-    """The licences of what is linked in, as the distribution's packages state them."""
+    """The licences of the linked libraries, as the distribution's packages state them."""
     text = ("Beside Hone, its program contains the libraries below, and of CUDA's runtime what programs may link statically (End User\n"
             "License Agreement of the CUDA toolkit, attachment A).\n")
     for package in LINKED:
@@ -86,6 +87,9 @@ def metadata(version, readme):
 
 
 def main():
+    if sys.argv[1] == "--check":
+        check(sys.argv[2])
+        return
     if sys.argv[1:] == ["--notice"]:
         print(notice(), end="")
         return

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-/// Of glibc 2.36; std::random_device calls it.
+/// glibc has it since 2.36; std::random_device calls it.
 extern "C" std::uint32_t arc4random() noexcept {
   std::uint32_t value = 0;
   if (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) std::abort();
@@ -46,8 +46,8 @@ int fill(dl_phdr_info* object, size_t, void* data) {
 
 }  // namespace
 
-/// Of glibc 2.35; the unwinder of exceptions looks for the frames of an address with it. This one takes the loader's
-/// lock.
+/// glibc has it since 2.35; the unwinder of exceptions looks for the frames of an address with it. This one takes the
+/// loader's lock.
 extern "C" int _dl_find_object(void* address, dl_find_object* result) noexcept {
   Wanted wanted{reinterpret_cast<std::uintptr_t>(address), result};
   return dl_iterate_phdr(fill, &wanted) == 1 ? 0 : -1;

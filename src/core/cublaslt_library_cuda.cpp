@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "core/cublaslt_library.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
@@ -48,8 +46,7 @@ const CublasLtLibrary& cublaslt_library() {
 ProductsLibrary products_library() {
   try {
     const CublasLtLibrary& library = cublaslt_library();
-    const size_t version = library.get_version();
-    return {fmt::format("{}.{}.{}, {}", version / 10000, version / 100 % 100, version % 100, library.path), "", ""};
+    return {vendor_version_text(library.get_version(), library.path), "", ""};
   } catch (const UserError& error) {
     return {"", error.message(), error.fix()};
   }

@@ -65,6 +65,14 @@ std::vector<fs::path> vendor_library_paths(const VendorLibraryName& name, const 
   return paths;
 }
 
+std::string vendor_version_text(size_t version, const std::string& path) {
+  return fmt::format("{}.{}.{}, {}", version / 10000, version / 100 % 100, version % 100, path);
+}
+
+std::string missing_text(const std::string& reason, const std::string& fix) {
+  return fmt::format("none: {}; {}", reason, fix);
+}
+
 VendorLibrary::VendorLibrary(const VendorLibraryName& name) : name_(name) {
   std::string tried;
   for (const fs::path& path : vendor_library_paths(name, program_path())) {

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace hone {
@@ -23,6 +22,11 @@ struct VendorLibraryName {
 std::vector<std::filesystem::path> vendor_library_paths(const VendorLibraryName& name,
                                                         const std::filesystem::path& program);
 
+/// "2.28.3, /path/of/libnccl.so.2" of a version in NVIDIA's form, 22803.
+std::string vendor_version_text(size_t version, const std::string& path);
+/// "none: REASON; FIX" of one that cannot be loaded.
+std::string missing_text(const std::string& reason, const std::string& fix);
+
 /// A library that is loaded, and stays so.
 class VendorLibrary {
  public:
@@ -35,7 +39,7 @@ class VendorLibrary {
   /// Sets `function` to the exported symbol. Throws UserError if there is none: the library is too old.
   template <class Function>
   void find(Function& function, const char* symbol) const {
-    function = reinterpret_cast<std::decay_t<Function>>(address(symbol));
+    function = reinterpret_cast<Function>(address(symbol));
   }
 
  private:

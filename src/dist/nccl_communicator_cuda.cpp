@@ -1,6 +1,7 @@
 #include "dist/nccl_communicator.h"
 
 #include "core/error.h"
+#include "core/vendor_library.h"
 #include "dist/nccl_library.h"
 
 #ifdef HONE_NCCL
@@ -490,9 +491,9 @@ std::string nccl_version() {
   try {
     int version = 0;
     if (nccl_library().get_version(&version) != ncclSuccess) return "none: it does not say its version";
-    return fmt::format("{}.{}.{}, {}", version / 10000, version / 100 % 100, version % 100, nccl_library().path);
+    return vendor_version_text(static_cast<size_t>(version), nccl_library().path);
   } catch (const UserError& error) {
-    return fmt::format("none: {}; {}", error.message(), error.fix());
+    return missing_text(error.message(), error.fix());
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace hone {
 
-/// Of each step, the time in which the stream had finished its work and the next step's micro-batches were not ready.
+/// Measures for each step how long the stream had finished its work while the next step's micro-batches were not ready.
 /// Precise to some tens of microseconds on a GPU.
 class DataWait {
  public:

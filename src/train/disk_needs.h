@@ -16,12 +16,12 @@ struct DiskNeeds {
   std::optional<int64_t> count;  ///< of them at once, the one that is being written included; unset: all are kept
   int64_t merged = 0;            ///< the model with the adapter merged; 0: none
 
-  /// Of all; without checkpoints where all of them are kept.
+  /// The sum; without checkpoints where all of them are kept.
   int64_t total() const { return model + checkpoint * count.value_or(0) + merged; }
 };
 
-/// Of a run of one rank, whose store has been allocated, if only dry, with its trainable parameters. Logs and headers
-/// of files are not counted.
+/// What a run of one rank needs, whose store has been allocated, if only dry, with its trainable parameters. Logs and
+/// headers of files are not counted.
 DiskNeeds disk_needs(const ParameterStore& store, const RunConfig& config);
 
 /// "Disk: adapter 27.3 MB; checkpoints 109 MB each, up to 4 at once; 464 MB in all."

@@ -204,6 +204,13 @@ std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint
   return std::nullopt;
 }
 
+/// Describes the model of a run again, for a configuration that places its weights elsewhere.
+void describe_again(DescribedRun& run, RunConfig config, const RunContext& context, RunUse use) {
+  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config));
+  model->set_trainable(trainable_options(config, context.device(), context.ranks.rank, use));
+  static_cast<DescribedModel&>(run) = describe_model(std::move(config), std::move(model));
+}
+
 /// The first rank chooses while the others wait, so that it measures an idle machine.
 ExpertsChoice choice_of_first(RankGroup& group, const std::function<ExpertsChoice()>& choose) {
   const bool first = group.context().ranks.rank == 0;
@@ -248,10 +255,7 @@ void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
     run.config = std::move(chosen.config);
     return;
   }
-  auto model =
-      std::make_unique<LoadedModel>(run.model->directory(), dtype_of(chosen.config), expert_format_of(chosen.config));
-  model->set_trainable(trainable_options(chosen.config, context.device(), context.ranks.rank, use));
-  static_cast<DescribedModel&>(run) = describe_model(std::move(chosen.config), std::move(model));
+  describe_again(run, std::move(chosen.config), context, use);
 }
 
 void choose_offload(DescribedRun& run, RankGroup& group, RunUse use) {
@@ -277,9 +281,7 @@ void choose_offload(DescribedRun& run, RankGroup& group, RunUse use) {
     run.config = std::move(config);
     return;
   }
-  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config));
-  model->set_trainable(trainable_options(config, context.device(), context.ranks.rank, use));
-  static_cast<DescribedModel&>(run) = describe_model(std::move(config), std::move(model));
+  describe_again(run, std::move(config), context, use);
 }
 
 void report_shared_experts(const DescribedRun& run, Logger& logger) {

@@ -60,6 +60,12 @@ bool has_size(const std::vector<float>& values, int64_t size) { return values.si
 
 }  // namespace
 
+double mean_max_over_mean(const std::vector<LayerLoad>& loads) {
+  double sum = 0;
+  for (const LayerLoad& load : loads) sum += load.max_over_mean;
+  return sum / static_cast<double>(loads.size());
+}
+
 std::vector<LayerLoad> layer_loads(const RoutingLoad& load) {
   std::vector<LayerLoad> loads;
   for (int64_t layer = 0; layer < load.layers; ++layer) {

@@ -23,6 +23,8 @@ struct LayerLoad {
 };
 
 std::vector<LayerLoad> layer_loads(const RoutingLoad& load);
+/// The mean of max_over_mean.
+double mean_max_over_mean(const std::vector<LayerLoad>& loads);
 
 struct RouterWatchOptions {
   int64_t experts_per_token = 1;

@@ -29,10 +29,9 @@ std::vector<NamedValue> dataset_losses(const LossResult& result, const std::vect
 /// Load balance and entropy: means over the layers, and the values of each layer if requested.
 void add_routers(const StepResult& result, bool each_layer, StepMetrics& metrics) {
   const std::vector<LayerLoad> loads = layer_loads(result.routing);
-  double load = 0, entropy = 0;
+  double entropy = 0;
   int64_t dead = 0;
   for (size_t layer = 0; layer < loads.size(); ++layer) {
-    load += loads[layer].max_over_mean;
     entropy += loads[layer].entropy;
     dead += loads[layer].dead;
     if (!each_layer) continue;
@@ -44,7 +43,7 @@ void add_routers(const StepResult& result, bool each_layer, StepMetrics& metrics
   }
   const auto layers = static_cast<double>(loads.size());
   metrics.router_aux_loss = result.loss.aux_loss;
-  metrics.router_load_max_over_mean = load / layers;
+  metrics.router_load_max_over_mean = mean_max_over_mean(loads);
   metrics.router_dead_experts = static_cast<double>(dead);
   metrics.router_entropy = entropy / layers;
   metrics.router_z_loss = result.routing.mean_z_loss();

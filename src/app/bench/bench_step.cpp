@@ -376,13 +376,6 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
           {"used_before", training.memory_before()}};
 }
 
-/// How many times the mean load the busiest expert has, averaged over layers.
-double load_of_busiest(const RoutingLoad& routing) {
-  double sum = 0;
-  for (const LayerLoad& load : layer_loads(routing)) sum += load.max_over_mean;
-  return sum / static_cast<double>(routing.layers);
-}
-
 Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
   const auto tokens = static_cast<double>(options.tokens());
   const std::vector<double> documents(static_cast<size_t>(options.micro_batches * options.batch),
@@ -425,7 +418,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"grad_norm", training.result.grad_norm}});
   if (training.result.routing.layers > 0) {
     json["routing"] = options.routing;
-    json["load_max_over_mean"] = load_of_busiest(training.result.routing);
+    json["load_max_over_mean"] = mean_max_over_mean(layer_loads(training.result.routing));
   }
   if (options.mode != "full") json["lora_r"] = options.lora_r;
   if (!options.text.empty()) json["text"] = options.text;

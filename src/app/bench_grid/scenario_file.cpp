@@ -21,7 +21,7 @@ using Names = std::set<std::string>;
 
 constexpr const char* kScenarioAxis = "scenario";
 
-/// Arguments that change what is learnt, reported or saved, but not the time of a step.
+/// Arguments that change the training, its reports or its checkpoints, but not the time of a step.
 const Names kWithoutEffect = {"learning_rate",
                               "lr_scheduler_type",
                               "warmup_steps",
@@ -64,26 +64,6 @@ std::vector<std::string> words_of(const std::string& name) {
     }
   }
   return words;
-}
-
-ConfigNode scalar(std::string text, const std::string& where) {
-  ConfigNode node;
-  node.kind = Kind::kScalar;
-  node.text = std::move(text);
-  node.where = where;
-  return node;
-}
-
-ConfigNode empty_of(Kind kind, const std::string& where) {
-  ConfigNode node;
-  node.kind = kind;
-  node.where = where;
-  return node;
-}
-
-/// Items of a list, or the one value.
-std::vector<ConfigNode> values_of(const ConfigNode& node) {
-  return node.kind == Kind::kSequence ? node.items : std::vector<ConfigNode>{node};
 }
 
 /// Whether `words` has all of `wanted`, in their order.
@@ -130,8 +110,8 @@ class ScenarioReader {
 
   ConfigNode read(const ConfigNode& root) {
     where_ = root.where;
-    bundles_ = empty_of(Kind::kMapping, where_);
-    exclusions_ = empty_of(Kind::kSequence, where_);
+    bundles_ = ConfigNode::empty(Kind::kMapping, where_);
+    exclusions_ = ConfigNode::empty(Kind::kSequence, where_);
     for (const auto& [name, value] : root.members) {
       if (name == "scenarios") continue;
       throw UserError(fmt::format("a file of scenarios has no '{}'", name), value.where, "it has scenarios alone");
@@ -155,14 +135,14 @@ class ScenarioReader {
       throw UserError("a scenario has no name or no arguments", entry.where,
                       "write name: …, framework_config: […] and arguments: {…}");
     }
-    std::vector<ConfigNode> frameworks = {empty_of(Kind::kNull, entry.where)};
+    std::vector<ConfigNode> frameworks = {ConfigNode::empty(Kind::kNull, entry.where)};
     for (const auto& [key, value] : entry.members) {
-      if (key == "framework_config") frameworks = values_of(value);
+      if (key == "framework_config") frameworks = value.listed();
       if (key == "slow" || key == "name" || key == "arguments" || key == "framework_config") continue;
       throw UserError(fmt::format("a scenario has no '{}'", key), value.where,
                       "it has name, framework_config and arguments");
     }
-    if (frameworks.empty()) frameworks.push_back(empty_of(Kind::kNull, entry.where));
+    if (frameworks.empty()) frameworks.push_back(ConfigNode::empty(Kind::kNull, entry.where));
     for (const ConfigNode& framework : frameworks) add(name->text, framework, *arguments);
   }
 
@@ -170,10 +150,11 @@ class ScenarioReader {
   void add(const std::string& name, const ConfigNode& framework, const ConfigNode& arguments) {
     const bool none = framework.kind == Kind::kNull;
     const std::string label = fmt::format("{}/{}", name, none ? "none" : framework.text);
-    std::vector<std::pair<std::string, ConfigNode>> bundles = {{label, empty_of(Kind::kMapping, framework.where)}};
+    std::vector<std::pair<std::string, ConfigNode>> bundles = {
+        {label, ConfigNode::empty(Kind::kMapping, framework.where)}};
     for (const auto& [key, value] : arguments.members) {
       std::vector<std::pair<std::string, ConfigNode>> more;
-      const std::vector<ConfigNode> values = key == "target_modules" ? std::vector{value} : values_of(value);
+      const std::vector<ConfigNode> values = key == "target_modules" ? std::vector{value} : value.listed();
       for (const auto& [before, settings] : bundles) {
         for (const ConfigNode& item : values) {
           ConfigNode extended = settings;
@@ -185,7 +166,7 @@ class ScenarioReader {
     }
     const int64_t spread = none ? 1 : expert_ranks_of(framework);
     for (auto& [text, settings] : bundles) {
-      if (spread > 1) settings.put("expert_parallel_size", scalar(std::to_string(spread), framework.where));
+      if (spread > 1) settings.put("expert_parallel_size", ConfigNode::scalar(std::to_string(spread), framework.where));
       exclude_undivided(text, spread);
       bundles_.members.emplace_back(text, std::move(settings));
     }
@@ -196,7 +177,7 @@ class ScenarioReader {
     static const std::map<std::string, const char*> kNames = {
         {"per_device_train_batch_size", "batch"}, {"max_seq_length", "seq"}, {"max_steps", "steps"}, {"r", "lora_r"}};
     const auto put = [&](const char* name, std::string text) {
-      settings.put(name, scalar(std::move(text), value.where));
+      settings.put(name, ConfigNode::scalar(std::move(text), value.where));
     };
     if (value.kind == Kind::kNull) return;
     if (const auto found = kNames.find(key); found != kNames.end()) return put(found->second, value.text);
@@ -241,7 +222,7 @@ class ScenarioReader {
   /// LoRA on attention alone, or on experts and dense layers, too.
   static std::string lora_mode_of(const ConfigNode& value) {
     static const Names kAttention = {"q_proj", "k_proj", "v_proj", "o_proj"};
-    const std::vector<ConfigNode> items = values_of(value);
+    const std::vector<ConfigNode> items = value.listed();
     const bool attention =
         std::all_of(items.begin(), items.end(), [](const ConfigNode& item) { return kAttention.contains(item.text); });
     return attention ? "lora" : "lora-all";
@@ -250,22 +231,23 @@ class ScenarioReader {
   void exclude_undivided(const std::string& label, int64_t spread) {
     for (const int64_t ranks : sizes_.ranks) {
       if (ranks == 1 || ranks % spread == 0) continue;
-      ConfigNode entry = empty_of(Kind::kMapping, where_);
-      entry.put(kScenarioAxis, scalar(label, where_));
-      entry.put("ranks", scalar(std::to_string(ranks), where_));
+      ConfigNode entry = ConfigNode::empty(Kind::kMapping, where_);
+      entry.put(kScenarioAxis, ConfigNode::scalar(label, where_));
+      entry.put("ranks", ConfigNode::scalar(std::to_string(ranks), where_));
       exclusions_.items.push_back(std::move(entry));
       notes_.push_back(fmt::format("{} with {} ranks is left out: {} do not divide them", label, ranks, spread));
     }
   }
 
   ConfigNode grid() {
-    ConfigNode root = empty_of(Kind::kMapping, where_), matrix = root, defaults = root;
-    ConfigNode ranks = empty_of(Kind::kSequence, where_);
-    for (const int64_t count : sizes_.ranks) ranks.items.push_back(scalar(std::to_string(count), where_));
+    ConfigNode root = ConfigNode::empty(Kind::kMapping, where_), matrix = root, defaults = root;
+    ConfigNode ranks = ConfigNode::empty(Kind::kSequence, where_);
+    for (const int64_t count : sizes_.ranks) ranks.items.push_back(ConfigNode::scalar(std::to_string(count), where_));
     matrix.put(kScenarioAxis, bundles_);
     matrix.put("ranks", ranks);
-    defaults.put("zero_stage", scalar("3", where_));
-    if (sizes_.global_batch) defaults.put("global_batch", scalar(std::to_string(*sizes_.global_batch), where_));
+    defaults.put("zero_stage", ConfigNode::scalar("3", where_));
+    if (sizes_.global_batch)
+      defaults.put("global_batch", ConfigNode::scalar(std::to_string(*sizes_.global_batch), where_));
     root.put("defaults", defaults);
     root.put("matrix", matrix);
     if (!exclusions_.items.empty()) root.put("exclude", exclusions_);

@@ -22,16 +22,8 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-ConfigNode scalar_at(const ConfigNode& place, std::string text) {
-  ConfigNode node;
-  node.kind = Kind::kScalar;
-  node.text = std::move(text);
-  node.where = place.where;
-  return node;
-}
-
 Rewritten says(const ConfigNode& place, const std::string& text) {
-  return text.empty() ? Rewritten{place, Emphasis::kNothing} : Rewritten{scalar_at(place, text)};
+  return text.empty() ? Rewritten{place, Emphasis::kNothing} : Rewritten{ConfigNode::scalar(text, place.where)};
 }
 
 bool is_switch(const ConfigNode& node, bool& value) {
@@ -143,7 +135,7 @@ ConfigNode pattern_of_axolotl(const ConfigNode& node) {
     const bool literal = node.text[i] == '.' && (i + 1 == node.text.size() || node.text[i + 1] != '+');
     expression += literal ? "\\." : std::string(1, node.text[i]);
   }
-  return scalar_at(node, "re:^(?:" + expression + ")");
+  return ConfigNode::scalar("re:^(?:" + expression + ")", node.where);
 }
 
 }  // namespace
@@ -191,7 +183,7 @@ Rewrite pairs_as_mapping() {
       const std::string pair = text.substr(begin, end - begin);
       const size_t equals = std::min(pair.find('='), pair.size());
       const std::string value = equals < pair.size() ? pair.substr(equals + 1) : "";
-      result.value.members.emplace_back(pair.substr(0, equals), scalar_at(node, value));
+      result.value.members.emplace_back(pair.substr(0, equals), ConfigNode::scalar(value, node.where));
       begin = end + 1;
     }
     return result;
@@ -203,7 +195,7 @@ Rewrite roles_to_train() {
     const ConfigNode* only = &node;
     if (node.kind == Kind::kSequence && node.items.size() == 1) only = &node.items[0];
     const bool assistant = only->kind == Kind::kScalar && (only->text == "assistant" || only->text == "gpt");
-    return assistant ? says(node, "assistant") : Rewritten{scalar_at(node, shown(node))};
+    return assistant ? says(node, "assistant") : Rewritten{ConfigNode::scalar(shown(node), node.where)};
   };
 }
 
@@ -554,7 +546,7 @@ Rewrite entry_of_type(std::string type) {
   return [=](const ConfigNode& node) {
     if (node.kind != Kind::kScalar) return Rewritten{node};
     Rewritten result = member_of("path")(node);
-    result.value.members.emplace_back("type", scalar_at(node, type));
+    result.value.members.emplace_back("type", ConfigNode::scalar(type, node.where));
     return result;
   };
 }

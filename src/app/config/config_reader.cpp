@@ -107,6 +107,23 @@ void check_json(const std::string& text, const std::string& name) {
 
 }  // namespace
 
+ConfigNode ConfigNode::scalar(std::string text, std::string where) {
+  ConfigNode node = empty(Kind::kScalar, std::move(where));
+  node.text = std::move(text);
+  return node;
+}
+
+ConfigNode ConfigNode::empty(Kind kind, std::string where) {
+  ConfigNode node;
+  node.kind = kind;
+  node.where = std::move(where);
+  return node;
+}
+
+std::vector<ConfigNode> ConfigNode::listed() const {
+  return kind == Kind::kSequence ? items : std::vector<ConfigNode>{*this};
+}
+
 const ConfigNode* ConfigNode::find(std::string_view name) const {
   const auto found =
       std::find_if(members.begin(), members.end(), [&](const ConfigMember& member) { return member.name == name; });

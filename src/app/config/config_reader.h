@@ -24,6 +24,13 @@ struct ConfigNode {
   std::vector<ConfigMember> members;  ///< kMapping, in the order of the file, with repeated names
   std::string where;                  ///< "run.yaml:12", "command line: lr=1e-4"
 
+  /// A scalar with this text, read at `where`.
+  static ConfigNode scalar(std::string text, std::string where);
+  /// A null, or a list or mapping without anything in it.
+  static ConfigNode empty(Kind kind, std::string where);
+
+  /// The items of a list; of anything else, it alone.
+  std::vector<ConfigNode> listed() const;
   /// The member called `name`, or nullptr.
   const ConfigNode* find(std::string_view name) const;
   /// Replaces all members called `name` by one with `value`, at the end.

@@ -92,11 +92,8 @@ void read_devices(const std::string& written, Source& source) {
 void add_launcher_file(const TrainingCommand& command, Source& source) {
   for (size_t i = 0; i + 1 < command.launcher.size(); ++i) {
     if (command.launcher[i].text != "--config_file") continue;
-    ConfigNode file;
-    file.kind = ConfigNode::Kind::kScalar;
-    file.text = command.launcher[i + 1].text;
-    file.where = command.launcher[i + 1].where;
-    source.config.root.members.emplace_back("accelerate_config", std::move(file));
+    const ShellWord& file = command.launcher[i + 1];
+    source.config.root.members.emplace_back("accelerate_config", ConfigNode::scalar(file.text, file.where));
   }
 }
 
@@ -109,14 +106,10 @@ void add_environment_of_kt(const TrainingCommand& command, Source& source) {
     std::string name = in_lower_case(word.text.substr(0, equals));
     if (!name.starts_with("accelerate_kt_") && name != "accelerate_use_kt") continue;
     name.erase(0, kPrefix.size());
-    ConfigNode value;
-    value.kind = ConfigNode::Kind::kScalar;
-    value.text = word.text.substr(equals + 1);
-    value.where = word.where;
     const bool stated = std::any_of(root.members.begin(), root.members.end(), [&](const ConfigMember& member) {
       return config_name(member.name) == name || member.value.find(name) != nullptr;
     });
-    if (!stated) root.members.emplace_back(name, std::move(value));
+    if (!stated) root.members.emplace_back(name, ConfigNode::scalar(word.text.substr(equals + 1), word.where));
   }
 }
 
@@ -163,12 +156,6 @@ DetectedTool tool_of(const ConvertOptions& options, const Source& source) {
                   "--from", fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
-bool states(const ConfigNode& root, std::string_view name) {
-  return std::any_of(root.members.begin(), root.members.end(), [&](const ConfigMember& member) {
-    return config_name(member.name) == name && member.value.kind != ConfigNode::Kind::kNull;
-  });
-}
-
 /// Whether a key of the source, by its tool's rules or by its name, is about the data of a run.
 bool states_data(const Tool& tool, const ConfigNode& root) {
   return std::any_of(root.members.begin(), root.members.end(), [&](const ConfigMember& member) {
@@ -189,26 +176,21 @@ void refuse_other_work(const Tool& tool, const Source& source) {
                                 "--accelerate_config {}; `hone launch` starts the ranks (docs/distributed.md)",
                                 source.name));
   }
-  const auto is_on = [&](const char* name) {
-    const ConfigNode* value = root.find(name);
-    bool on = false;
-    return value && parse_bool(value->text, on) && on;
-  };
   const bool of_factory = tool.name == "llama-factory" || tool.base == "llama-factory";
-  if (of_factory && !is_on("do_train") && (is_on("do_predict") || is_on("do_eval"))) {
+  if (of_factory && !is_on(root, "do_train") && (is_on(root, "do_predict") || is_on(root, "do_eval"))) {
     throw UserError("this file evaluates a model, and trains nothing", source.name,
                     "use `hone eval` with the model's folder, --adapter and the data, or `hone generate --input` for "
                     "the answers");
   }
-  if (states_data(tool, root) || states(root, "do_train")) return;
+  if (states_data(tool, root) || find_stated(root, "do_train")) return;
   const ConfigNode* adapters = root.find("peft_config");
-  if (states(root, "export_dir") || (adapters && states(*adapters, "export_dir"))) {
-    const bool merges = adapters || states(root, "adapter_name_or_path");
+  if (find_stated(root, "export_dir") || (adapters && find_stated(*adapters, "export_dir"))) {
+    const bool merges = adapters || find_stated(root, "adapter_name_or_path");
     throw UserError(
         fmt::format("this file {}, and trains nothing", merges ? "merges an adapter" : "exports a model"), source.name,
         merges ? "use `hone merge` with the adapter's folder" : "use `hone export` with the model's folder");
   }
-  if (states(root, "infer_backend") || states(root, "sample_backend")) {
+  if (find_stated(root, "infer_backend") || find_stated(root, "sample_backend")) {
     throw UserError("this file is about generating, and trains nothing", source.name,
                     "use `hone chat` or `hone generate` with the model's folder and --adapter");
   }

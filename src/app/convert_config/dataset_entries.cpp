@@ -21,20 +21,12 @@ namespace {
 using Kind = ConfigNode::Kind;
 
 ConfigNode quoted(const ConfigNode& place, std::string text) {
-  ConfigNode node;
-  node.kind = Kind::kScalar;
-  node.text = std::move(text);
+  ConfigNode node = ConfigNode::scalar(std::move(text), place.where);
   node.quoted = true;
-  node.where = place.where;
   return node;
 }
 
-ConfigNode mapping(const ConfigNode& place) {
-  ConfigNode node;
-  node.kind = Kind::kMapping;
-  node.where = place.where;
-  return node;
-}
+ConfigNode mapping(const ConfigNode& place) { return ConfigNode::empty(Kind::kMapping, place.where); }
 
 /// Axolotl's names of Alpaca's prompt. The part after the colon is its variant.
 constexpr std::array<std::pair<const char*, const char*>, 5> kPrompts = {{{"alpaca", "alpaca"},
@@ -116,11 +108,7 @@ void add_thinking(const ConfigNode& item, ConfigNode& entry, Translation& result
 namespace {
 
 ConfigNode scalar(const ConfigNode& place, std::string text) {
-  ConfigNode node;
-  node.kind = Kind::kScalar;
-  node.text = std::move(text);
-  node.where = place.where;
-  return node;
+  return ConfigNode::scalar(std::move(text), place.where);
 }
 
 bool is_v1(const Tool& tool) { return tool.name == "llama-factory-v1"; }
@@ -134,9 +122,7 @@ class EntryReader {
   EntryReader(const DatasetSource& source, Translation& result) : source_(source), result_(result) {}
 
   ConfigNode read(const ConfigNode& value) {
-    ConfigNode list;
-    list.kind = Kind::kSequence;
-    list.where = value.where;
+    ConfigNode list = ConfigNode::empty(Kind::kSequence, value.where);
     const auto add = [&](const ConfigNode& item) {
       if (is_v1(source_.tool) && item.text.ends_with(".yaml")) return add_listed(item, list);
       if (item.kind == Kind::kMapping) return list.items.push_back(entry(item));
@@ -145,11 +131,7 @@ class EntryReader {
         list.items.push_back(is_file ? looked_for(scalar(item, name)) : named(scalar(item, name)));
       }
     };
-    if (value.kind == Kind::kSequence) {
-      for (const ConfigNode& item : value.items) add(item);
-    } else {
-      add(value);
-    }
+    for (const ConfigNode& item : value.listed()) add(item);
     return list;
   }
 
@@ -169,9 +151,7 @@ class EntryReader {
   }
 
   ConfigNode of_v1(const std::string& name, const ConfigNode& info) {
-    ConfigNode entry;
-    entry.kind = Kind::kMapping;
-    entry.where = info.where;
+    ConfigNode entry = mapping(info);
     entry.members.emplace_back("name", scalar(info, name));
     for (const auto& [key, value] : info.members) {
       const std::string said = fmt::format("{}: {}: {}", name, key, shown(value));
@@ -212,9 +192,7 @@ class EntryReader {
     const ConfigNode* folder = source_.root.find("dataset_dir");
     const std::filesystem::path data = folder ? folder->text : "data";
     const ConfigNode* most = source_.root.find("max_samples");
-    ConfigNode result;
-    result.kind = Kind::kMapping;
-    result.where = name.where;
+    ConfigNode result = mapping(name);
     for (const std::filesystem::path& place : {std::filesystem::path(source_.folder) / data, data}) {
       const std::filesystem::path info = place / "dataset_info.json";
       if (!std::filesystem::is_regular_file(info)) continue;
@@ -235,9 +213,7 @@ class EntryReader {
 
   /// Converts an entry of dataset_info.json.
   ConfigNode from_info(const ConfigNode& info, const std::filesystem::path& folder, const ConfigNode& name) {
-    ConfigNode entry;
-    entry.kind = Kind::kMapping;
-    entry.where = name.where;
+    ConfigNode entry = mapping(name);
     for (const auto& [key, value] : info.members) {
       if (key == "file_name") {
         entry.members.emplace_back("path", scalar(value, (folder / value.text).string()));
@@ -278,17 +254,13 @@ class EntryReader {
       return member.name == "type" || member.name == "columns" || member.name == "tags";
     });
     entry.members.emplace_back("type", scalar(name, "text"));
-    ConfigNode mapping;
-    mapping.kind = Kind::kMapping;
-    mapping.where = name.where;
-    mapping.members.emplace_back("text", prompt ? *prompt : scalar(name, "instruction"));
-    entry.members.emplace_back("column_mapping", std::move(mapping));
+    ConfigNode text = mapping(name);
+    text.members.emplace_back("text", prompt ? *prompt : scalar(name, "instruction"));
+    entry.members.emplace_back("column_mapping", std::move(text));
   }
 
   ConfigNode entry(const ConfigNode& item) {
-    ConfigNode entry;
-    entry.kind = Kind::kMapping;
-    entry.where = item.where;
+    ConfigNode entry = mapping(item);
     const bool axolotl = source_.tool.name == "axolotl";
     if (axolotl) add_thinking(item, entry, result_);
     for (const auto& [raw, value] : item.members) {

@@ -127,6 +127,19 @@ bool ToolRule::matches(std::string_view path) const {
   return path.starts_with(std::string_view(name).substr(0, name.size() - 1));
 }
 
+const ConfigNode* find_stated(const ConfigNode& root, std::string_view name) {
+  for (const auto& [raw, value] : root.members) {
+    if (config_name(raw) == name && value.kind != ConfigNode::Kind::kNull) return &value;
+  }
+  return nullptr;
+}
+
+bool is_on(const ConfigNode& root, std::string_view name) {
+  const ConfigNode* value = find_stated(root, name);
+  bool on = false;
+  return value && value->kind == ConfigNode::Kind::kScalar && parse_bool(value->text, on) && on;
+}
+
 const std::vector<Tool>& tools() {
   static const std::vector<Tool> all = [] {
     std::vector<Tool> list;

@@ -49,6 +49,11 @@ struct Tool {
   std::string note;          ///< a condition on its data under which training is the same; may be ""
 };
 
+/// The value of a key of a source, spelled with dashes or not; nullptr where it is not stated, or null.
+const ConfigNode* find_stated(const ConfigNode& root, std::string_view name);
+/// Whether it is stated and true.
+bool is_on(const ConfigNode& root, std::string_view name);
+
 /// Every tool, in the order of the documentation.
 const std::vector<Tool>& tools();
 

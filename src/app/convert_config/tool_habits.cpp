@@ -16,21 +16,8 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-const ConfigNode* find(const ConfigNode& root, std::string_view name) {
-  for (const auto& [raw, value] : root.members) {
-    if (config_name(raw) == name && value.kind != Kind::kNull) return &value;
-  }
-  return nullptr;
-}
-
-bool is_on(const ConfigNode& root, std::string_view name) {
-  const ConfigNode* value = find(root, name);
-  bool on = false;
-  return value && value->kind == Kind::kScalar && parse_bool(value->text, on) && on;
-}
-
 std::string text_of(const ConfigNode& root, std::string_view name) {
-  const ConfigNode* value = find(root, name);
+  const ConfigNode* value = find_stated(root, name);
   return value && value->kind == Kind::kScalar ? value->text : "";
 }
 
@@ -109,7 +96,7 @@ class Habits {
 
   /// Axolotl trains all weights unless `adapter` says otherwise, whatever stands in keys of LoRA.
   void method_of_axolotl() {
-    if (find(root_, "unfrozen_parameters") && !text_of(root_, "adapter").empty()) {
+    if (find_stated(root_, "unfrozen_parameters") && !text_of(root_, "adapter").empty()) {
       look("unfrozen_parameters", "beside an adapter its names match nothing there, and the adapter is frozen, too");
     }
     if (!text_of(root_, "adapter").empty()) return;
@@ -190,14 +177,14 @@ class Habits {
   /// Axolotl cuts texts to continue into pieces, and those of pretraining_dataset into windows that overlap.
   void long_texts_of_axolotl() {
     if (states("overlength")) return;
-    if (find(root_, "pretraining_dataset")) {
+    if (find_stated(root_, "pretraining_dataset")) {
       const bool packs = is_on(root_, "sample_packing");
       add("overlength", packs ? "split" : "truncate_right", "pretraining_dataset");
       if (packs)
         look("pretraining_dataset", "pieces overlap there by up to 256 tokens, and each ends in the eos token");
       return;
     }
-    const ConfigNode* sets = find(root_, "datasets");
+    const ConfigNode* sets = find_stated(root_, "datasets");
     if (!sets || sets->kind != Kind::kSequence) return;
     const auto count = std::count_if(sets->items.begin(), sets->items.end(), [](const ConfigNode& item) {
       return item.kind == Kind::kMapping && text_of(item, "type").starts_with("completion");
@@ -222,7 +209,7 @@ class Habits {
 
   /// The trainer draws samples at random whatever their order is, except those of texts that are read as they come.
   void order_of_axolotl() {
-    const bool read_in_order = find(root_, "pretraining_dataset") || is_on(root_, "streaming");
+    const bool read_in_order = find_stated(root_, "pretraining_dataset") || is_on(root_, "streaming");
     const std::string shuffled = text_of(root_, "shuffle_merged_datasets");
     if (read_in_order && shuffled == "false" && !states("shuffle"))
       add("shuffle", false, "shuffle_merged_datasets: false");
@@ -279,8 +266,8 @@ class Habits {
     const TranslatedKey* dtype = chosen("dtype");
     const bool full = !method || method->value == "full";
     const bool wide = (dtype && dtype->value == "float32") || is_on(root_, "float32");
-    if (!full || wide || states("master_dtype") || find(root_, "fsdp") || find(root_, "fsdp_config") ||
-        find(root_, "deepspeed")) {
+    if (!full || wide || states("master_dtype") || find_stated(root_, "fsdp") || find_stated(root_, "fsdp_config") ||
+        find_stated(root_, "deepspeed")) {
       return;
     }
     look("bf16",
@@ -331,15 +318,14 @@ bool trains_by_megatron(const ConfigNode& root) {
                                 "pipeline_model_parallel_size",
                                 "tensor_model_parallel_size",
                                 "expert_model_parallel_size"};
-  return std::any_of(kKeys.begin(), kKeys.end(), [&](const char* name) { return find(root, name) != nullptr; });
+  return std::any_of(kKeys.begin(), kKeys.end(), [&](const char* name) { return find_stated(root, name) != nullptr; });
 }
 
-std::string why_not_without(const std::string& plugin) {
+bool is_harmless_plugin(const std::string& plugin) {
   const std::string name = in_lower_case(plugin);
-  constexpr std::array kWithout = {"cut_cross_entropy", "liger", "kernels", "expert_parallel", "swanlab", "lm_eval"};
-  const bool harmless = std::any_of(kWithout.begin(), kWithout.end(),
-                                    [&](const char* part) { return name.find(part) != std::string::npos; });
-  return harmless ? "" : "what it changes is not in this version: take it out where it is off";
+  constexpr std::array kHarmless = {"cut_cross_entropy", "liger", "kernels", "expert_parallel", "swanlab", "lm_eval"};
+  return std::any_of(kHarmless.begin(), kHarmless.end(),
+                     [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
 void state_habits(const Tool& tool, const TranslationSource& source, const Experts& experts, Translation& result) {

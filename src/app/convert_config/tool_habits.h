@@ -22,7 +22,7 @@ void finish_habits(const Tool& tool, const TranslationSource& source, const Expe
 /// says.
 bool trains_by_megatron(const ConfigNode& root);
 
-/// Why a plugin of Axolotl cannot be left out, or "" for one that changes no result: "axolotl.integrations.liger.…".
-std::string why_not_without(const std::string& plugin);
+/// Whether training is the same without a plugin of Axolotl: "axolotl.integrations.liger.…".
+bool is_harmless_plugin(const std::string& plugin);
 
 }  // namespace hone

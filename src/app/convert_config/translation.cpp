@@ -137,14 +137,11 @@ class Translator {
 
   /// Axolotl's plugins: those that change no result have no effect.
   void plugins(const std::string& raw, const ConfigNode& value) {
-    const std::vector<ConfigNode> all = value.kind == Kind::kSequence ? value.items : std::vector{value};
-    for (const ConfigNode& plugin : all) {
-      const std::string why = why_not_without(plugin.text);
-      if (why.empty()) {
-        result_.no_effect.push_back({said(raw, plugin), plugin.where, "what it brings is stated by keys of its own"});
-      } else {
-        result_.refused.push_back({said(raw, plugin), plugin.where, why});
-      }
+    for (const ConfigNode& plugin : value.listed()) {
+      const bool harmless = is_harmless_plugin(plugin.text);
+      const char* why = harmless ? "what it brings is stated by keys of its own"
+                                 : "what it changes is not in this version: take it out where it is off";
+      (harmless ? result_.no_effect : result_.refused).push_back({said(raw, plugin), plugin.where, why});
     }
   }
 
@@ -337,8 +334,8 @@ class Translator {
     return value.kind == Kind::kScalar && !value.text.empty() && value.text.find('{') == std::string::npos && !file;
   }
 
-  /// Combines statements about one key that the tool permits: adapters' modules are combined, and one of two switches
-  /// enables recomputation.
+  /// Combines statements about one key that the tool permits: adapters' modules are combined, and of several switches
+  /// of recomputation or packing one that is on counts.
   static std::vector<Statement> agreed(const KeySpec& key, std::vector<Statement> all) {
     if (all.size() < 2) return all;
     if (key.name == "lora_target_modules" || key.name == "lora_exclude_modules") {
@@ -351,11 +348,9 @@ class Translator {
         }
       }
       all.resize(1);
-    } else if (key.name == "gradient_checkpointing") {
-      const auto on = std::find_if(all.begin(), all.end(), [](const Statement& one) { return one.value != "false"; });
-      if (on != all.end()) return {*on};
-    } else if (key.name == "packing") {  // LLaMA-Factory's packing and neat_packing
-      const auto on = std::find_if(all.begin(), all.end(), [](const Statement& one) { return one.value == true; });
+    } else if (key.name == "gradient_checkpointing" || key.name == "packing") {
+      const auto on = std::find_if(all.begin(), all.end(),
+                                   [](const Statement& one) { return one.value != "false" && one.value != false; });
       if (on != all.end()) return {*on};
     } else if (key.name == "train_on") {  // a switch that is off says nothing beside another
       const auto other = std::find_if(all.begin(), all.end(),

@@ -17,6 +17,7 @@
 #include "core/nvml.h"
 #include "core/process_kernels.h"
 #include "core/program.h"
+#include "core/vendor_library.h"
 #include "dist/nccl_communicator.h"
 #include "kernels/cuda/tiers.h"
 #include "models/registry.h"
@@ -125,8 +126,8 @@ Facts gpu_facts() {
                                                  versions.driver_cuda));
   rows.emplace_back("cuda", fmt::format("{}, code for {}", versions.runtime, cuda::built_architectures()));
   const cuda::ProductsLibrary products = cuda::products_library();
-  rows.emplace_back("cublaslt", products.problem.empty() ? products.found
-                                                         : fmt::format("none: {}; {}", products.problem, products.fix));
+  rows.emplace_back("cublaslt",
+                    products.problem.empty() ? products.found : missing_text(products.problem, products.fix));
   rows.emplace_back("nccl", nccl_version());
   return rows;
 }

@@ -44,8 +44,8 @@ struct ReferenceNoise {
 /// Noise of gradients by tensor, measured as compare_gradients does; 0 for a missing one.
 using GradientNoise = std::map<std::string, double>;
 
-/// The change of what is computed once, without training, when the reference's weights change by half an ulp: the
-/// largest of several seeds, by the measure of each row (tools/case_rows.py). All 0: the bounds of the format apply.
+/// How far the rows without training move when the reference's weights change by half an ulp: the largest of several
+/// seeds, by the measure of each row (tools/case_rows.py). All 0: the bounds of the format apply.
 struct RowNoise {
   double logits = 0, loss = 0, aux_loss = 0;
   double token_losses = 0;  ///< in nats: the largest of all tokens of all documents

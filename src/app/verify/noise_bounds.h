@@ -11,9 +11,8 @@ constexpr double kNoiseFactor = 2;
 /// refused.
 constexpr double kMostNumberNoise = 0.02;
 constexpr double kMostChangeNoise = 0.2;
-/// The same for what is computed once (RowNoise). An error of 1e-3 in a factor, a norm's weight or the base of RoPE
-/// must exceed twice the noise; of gradients it must do so in half of the tensors, and a lost one, whose error is 1, in
-/// each.
+/// The same for rows without training (RowNoise). An error of some 1e-3 in a factor or a norm's weight must exceed
+/// twice the noise; of gradients it must do so in half of the tensors, and a lost one, whose error is 1, in each.
 constexpr double kMostRowNoise = 2e-4;
 constexpr double kMostGradientNoise = 0.05;
 

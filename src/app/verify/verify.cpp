@@ -159,7 +159,7 @@ class Verification {
   Stream& stream_;
   Communicator* ranks_;  // the ranks that train together, or null
   int host_ranks_;
-  double factor_;  // multiplies all float32 bounds, and the noise of what is computed once
+  double factor_;  // multiplies all float32 bounds, and the noise of rows without training
   GoldenCase golden_;
   std::vector<MicroBatch> batches_;
   MicroBatch packed_documents_;

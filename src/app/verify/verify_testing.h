@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "app/verify/check.h"
+#include "app/verify/golden_case.h"
 #include "app/verify/verify.h"
+#include "core/error.h"
 #include "core/json.h"
 #include "weights/safetensors.h"
 
@@ -109,6 +111,16 @@ class PlantedCase : public ::testing::Test {
   Json expected() const {
     std::ifstream file(kPlantedFrom / "expected.json");
     return Json::parse(file);
+  }
+
+  /// The error of reading the case, or "no error".
+  std::string refusal_of_case() const {
+    try {
+      GoldenCase::read(directory_);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
   }
 
   /// Ten times the bound of a gradient: 1e-4 of the larger of the tensor's norm and 1e-4 of the norm of all.
