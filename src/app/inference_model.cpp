@@ -19,10 +19,12 @@
 #include "params/mapped_values.h"
 #include "session/device_facts.h"
 #include "text/named_templates.h"
+#include "train/adapter_tokenizer.h"
 #include "train/experts_device.h"
 #include "train/fitting_setting.h"
 #include "train/run_options.h"
 #include "train/saved_chat.h"
+#include "weights/adapter_folder.h"
 #include "weights/model_folder.h"
 
 namespace hone {
@@ -132,12 +134,13 @@ void check_offload(const RunConfig& run, Device device) {
 }
 
 /// `chat_template`: --chat-template.
-Tokenizer load_tokenizer(const fs::path& model, const TokenChoice& choice, const std::string& chat_template) {
+Tokenizer load_tokenizer(const fs::path& model, const fs::path& adapter, const TokenChoice& choice,
+                         const std::string& chat_template) {
   if (!fs::exists(model / "tokenizer.json")) {
     throw UserError("the model has no tokenizer", (model / "tokenizer.json").string(),
                     "copy the tokenizer's files into the model folder");
   }
-  Tokenizer tokenizer = Tokenizer::load(model);
+  Tokenizer tokenizer = load_tokenizer_beside(model, tokenizer_folder(model, adapter));
   const NamedTemplate* named = built_in_template(chat_template);
   if (named != nullptr) require_tokens(*named, tokenizer, "--chat-template");
   tokenizer.choose(named == nullptr ? choice : with_stop(choice, *named));
@@ -196,10 +199,10 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       directory_(resolve_model_path(options_.model)),
       run_(keys_of(options_, directory_, ranks_)),
       trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
-      tokenizer_(load_tokenizer(directory_, trained_.tokens, options_.chat_template)),
+      tokenizer_(load_tokenizer(directory_, options_.adapter, trained_.tokens, options_.chat_template)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
-      model_(directory_, dtype_of(run_), experts_of(run_, device_)),
+      model_(directory_, dtype_of(run_), experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
       variables_(trained_.kwargs) {
   if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
     notes_.push_back(reason);

@@ -47,9 +47,10 @@ ModelSource find_model(const std::string& name) {
   }
 }
 
-std::unique_ptr<LoadedModel> planned_model(const ModelSource& source, DType dtype, const WeightFormat& experts) {
-  if (source.has_weights) return std::make_unique<LoadedModel>(source.directory, dtype, experts);
-  return std::make_unique<LoadedModel>(source.config, source.directory, dtype, experts);
+std::unique_ptr<LoadedModel> planned_model(const ModelSource& source, DType dtype, const WeightFormat& experts,
+                                           int64_t vocab_rows) {
+  if (source.has_weights) return std::make_unique<LoadedModel>(source.directory, dtype, experts, vocab_rows);
+  return std::make_unique<LoadedModel>(source.config, source.directory, dtype, experts, vocab_rows);
 }
 
 std::string what_is_missing(const ModelSource& source) {

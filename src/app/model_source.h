@@ -26,9 +26,10 @@ struct ModelSource {
 /// UserError if none matches.
 ModelSource find_model(const std::string& name);
 
-/// The decoder and parameters of a model, from the headers of its files if they exist, else from config.json only.
+/// The decoder and parameters of a model, from the headers of its files if they exist, else from config.json only;
+/// `vocab_rows` as LoadedModel has it.
 std::unique_ptr<LoadedModel> planned_model(const ModelSource& source, DType dtype,
-                                           const WeightFormat& experts = dense_format());
+                                           const WeightFormat& experts = dense_format(), int64_t vocab_rows = 0);
 
 /// "shape known as 'qwen3-30b-a3b'; its files are not here", or "no weights beside config.json"; "" if complete.
 std::string what_is_missing(const ModelSource& source);

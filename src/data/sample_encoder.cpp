@@ -126,7 +126,7 @@ void SampleEncoder::check_ids(const Sample& sample, bool from_text, const std::s
                           : fmt::format("input_ids[{}] is {}, not in the model's vocabulary of {}", i, id, vocab_size_),
                       where,
                       from_text ? "the tokenizer has tokens that the model's embedding has no row for: use the model's "
-                                  "own tokenizer"
+                                  "own tokenizer, or resize_vocab: true, which adds rows"
                                 : "the data was tokenized for another model");
     }
     if (label != kIgnoredLabel && (label < 0 || label >= vocab_size_)) {

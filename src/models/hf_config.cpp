@@ -57,6 +57,15 @@ T HfConfig::get(const std::string& key, const char* expected) const {
   }
 }
 
+HfConfig HfConfig::with_vocab_size(int64_t rows) const {
+  constexpr const char* kKey = "vocab_size";
+  Json json = json_;
+  Json* const text = json.contains("text_config") && json["text_config"].is_object() ? &json["text_config"] : nullptr;
+  if (text) (*text)[kKey] = rows;
+  if (!text || json.contains(kKey)) json[kKey] = rows;
+  return HfConfig(std::move(json), file_);
+}
+
 int64_t HfConfig::integer(const std::string& key) const {
   if (has(key) && !json_.at(key).is_number_integer())
     refuse(fmt::format("{}: {} is not an integer", key, json_.at(key).dump()));

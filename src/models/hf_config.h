@@ -41,6 +41,9 @@ class HfConfig {
   /// The same for a file with any name.
   static HfConfig read_file(const std::filesystem::path& path);
 
+  /// The same with another vocab_size, in text_config where there is one.
+  HfConfig with_vocab_size(int64_t rows) const;
+
   const Json& json() const { return json_; }
   const std::string& file() const { return file_; }
 

@@ -104,15 +104,30 @@ void check_expert_format(const WeightFormat& experts, Device device, const std::
                   fix + "; base_weight_dtype: int8 holds them in 8 bits on a GPU");
 }
 
-LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts)
+LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts,
+                         int64_t vocab_rows)
     : directory_(std::move(directory)), config_(std::move(config)) {
-  decoder_ = std::make_unique<Decoder>(read_decoder_config(config_), store_, placement_, dtype);
+  DecoderConfig decoder = read_decoder_config(config_);
+  if (vocab_rows > decoder.vocab_size) {
+    config_ = config_.with_vocab_size(vocab_rows);
+    decoder = read_decoder_config(config_);
+    added_vocab_rows_ = vocab_rows;
+  }
+  decoder_ = std::make_unique<Decoder>(std::move(decoder), store_, placement_, dtype);
   if (!experts.dense()) hold_experts_in(store_, experts, kExpertWeightKey);
 }
 
-LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, const WeightFormat& experts)
-    : LoadedModel(HfConfig::read(directory), directory, dtype, experts) {
+LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, const WeightFormat& experts, int64_t vocab_rows)
+    : LoadedModel(HfConfig::read(directory), directory, dtype, experts, vocab_rows) {
   checkpoint_ = Checkpoint::open(directory_);
+  if (added_vocab_rows_ > 0) {
+    std::vector<std::string> names;
+    for (const Parameter& p : store_.all()) {
+      if (p.kind() != ParameterKind::kEmbedding && p.kind() != ParameterKind::kHead) continue;
+      for (const FileLayout& layout : p.layouts()) names.push_back(layout.front().name);
+    }
+    checkpoint_.grow(names, added_vocab_rows_);
+  }
   map_ = map_of(checkpoint_);
 }
 

@@ -94,11 +94,13 @@ class LoadedModel {
  public:
   /// Reads config.json and the headers of the weights, and builds the decoder; no weight is read yet. UserError if
   /// `experts` are to be held in 8 bits and the model has none, or of sizes that do not fit.
-  LoadedModel(std::filesystem::path directory, DType dtype, const WeightFormat& experts = dense_format());
+  /// `vocab_rows`: rows of the embedding and the head, if more than the files have: weights/grown_rows.h adds them.
+  LoadedModel(std::filesystem::path directory, DType dtype, const WeightFormat& experts = dense_format(),
+              int64_t vocab_rows = 0);
 
   /// A model without its weights, to plan with: of config.json alone. load() is not for it.
   LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype,
-              const WeightFormat& experts = dense_format());
+              const WeightFormat& experts = dense_format(), int64_t vocab_rows = 0);
 
   /// As above, of this model; before load(). Also a UserError if the adapter's file has a copy of a weight that differs
   /// from this model's.
@@ -117,6 +119,8 @@ class LoadedModel {
   CheckpointMap map_of(const Checkpoint& checkpoint) const {
     return map_checkpoint(checkpoint, store_, decoder_->config().carried);
   }
+  /// All rows of the embedding, if some were added to those of the files; else 0.
+  int64_t added_vocab_rows() const { return added_vocab_rows_; }
   /// What config.json and the files say differently, without harm to training: sentences for the user.
   std::vector<std::string> differences() const;
   /// The adapter options in force; empty without adapters.
@@ -132,6 +136,7 @@ class LoadedModel {
   std::unique_ptr<Decoder> decoder_;
   Checkpoint checkpoint_;
   CheckpointMap map_;
+  int64_t added_vocab_rows_ = 0;
   /// The packed format in which the checkpoint, or according to config.json its weights, have a parameter; or null.
   const PackedFormat* format_as_stored(const Parameter& parameter) const;
 

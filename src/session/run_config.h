@@ -37,6 +37,10 @@ struct RunConfig {
     std::string model_name_or_path;
     std::string adapter_name_or_path;               ///< adapter to continue; "" = none
     std::string tokenizer_name_or_path;             ///< folder of the tokenizer; "" = the model's
+    std::vector<std::string> add_tokens;            ///< plain tokens for the tokenizer, with rows of their own
+    std::vector<std::string> add_special_tokens;    ///< the same, which text for people leaves out
+    bool resize_vocab = false;                      ///< as many rows as the tokenizer has tokens
+    int64_t vocab_rows = 0;                         ///< that the embedding needs, from describe_vocabulary; 0: its own
     std::string finetuning_type = "full";           ///< full | lora
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
     std::string expert_weight_dtype = "auto";       ///< of frozen experts: auto (as dtype), bfloat16, int8, packed

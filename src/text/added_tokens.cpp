@@ -89,16 +89,18 @@ void append_beside(const TokensBeside& more, const Vocabulary& vocabulary, std::
     for (const AddedToken& token : *list) known.insert(token.content);
   }
   std::vector<AddedToken> added = more.tokens;
-  const auto add_special = [&](const std::string& content) {
+  const auto add = [&](const std::string& content, bool special) {
     if (content.empty() || !known.insert(content).second) return;
     AddedToken& token = added.emplace_back();
     token.content = content;
-    token.special = true;
+    token.special = special;
   };
   for (const std::string& content : more.named) {
-    if (vocabulary.id_of(content)) add_special(content);
+    if (vocabulary.id_of(content)) add(content, true);
   }
-  for (const std::string& content : more.extra) add_special(content);
+  for (const std::string& content : more.extra) add(content, true);
+  for (const std::string& content : more.new_plain) add(content, false);
+  for (const std::string& content : more.new_special) add(content, true);
   for (AddedToken& token : added) {
     if (!token.content.empty()) tokens.push_back(std::move(token));
   }

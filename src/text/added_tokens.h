@@ -36,6 +36,8 @@ struct TokensBeside {
   /// Special tokens that are added where they are not added tokens yet: those of extra_special_tokens, and, if the
   /// vocabulary has them, bos_token, eos_token etc.
   std::vector<std::string> extra, named;
+  /// Tokens that a run adds after all of these, where they are no added tokens yet (NewTokens).
+  std::vector<std::string> new_plain, new_special;
 };
 
 /// A section of a text: an added token, or the text between two.

@@ -292,11 +292,13 @@ void require_tokens(const NamedTemplate& wanted, const Tokenizer& tokenizer, con
   }
   if (!missing.empty()) {
     const std::string all = fmt::format("{}", fmt::join(missing, ", "));
-    throw UserError(fmt::format("the template {} writes {}, which the tokenizer does not have as one token{}",
-                                wanted.name, all, missing.size() == 1 ? "" : " each"),
-                    where,
-                    "choose a template whose tokens it has, or put these into the tokenizer's files in place of tokens "
-                    "that the model does not use");
+    throw UserError(
+        fmt::format("the template {} writes {}, which the tokenizer does not have as one token{}", wanted.name, all,
+                    missing.size() == 1 ? "" : " each"),
+        where,
+        fmt::format("add_special_tokens: [{}] gives the model rows for {}; or choose a template whose tokens "
+                    "it has",
+                    all, missing.size() == 1 ? "it" : "them"));
   }
 }
 

@@ -159,7 +159,7 @@ TEST(NamedTemplates, NeedTheirTokens) {
   EXPECT_EQ(refusal("chatml", tokenizer), "");
   EXPECT_THAT(refusal("llama3", tokenizer),
               AllOf(HasSubstr("llama3 writes \"<|start_header_id|>\", \"<|end_header_id|>\", \"<|eot_id|>\""),
-                    HasSubstr("choose a template whose tokens it has")));
+                    HasSubstr("add_special_tokens: [\"<|start_header_id|>\"")));
   EXPECT_THAT(refusal("phi4", tokenizer), HasSubstr("writes \"<|im_sep|>\", which"));
   EXPECT_EQ(refusal("mistral", tokenizer), "");
   EXPECT_THAT(refusal("mistral", qwen_with(Json::object())), HasSubstr("special_tokens: {eos_token: TOKEN}"));

@@ -65,7 +65,9 @@ struct PieceCollector {
 
 }  // namespace
 
-Tokenizer Tokenizer::load(const std::filesystem::path& directory_or_file) {
+Tokenizer Tokenizer::load(const std::filesystem::path& directory_or_file) { return load(directory_or_file, {}); }
+
+Tokenizer Tokenizer::load(const std::filesystem::path& directory_or_file, const NewTokens& more) {
   const bool is_directory = std::filesystem::is_directory(directory_or_file);
   const std::filesystem::path file = is_directory ? directory_or_file / "tokenizer.json" : directory_or_file;
   if (is_directory && !std::filesystem::exists(file))
@@ -74,6 +76,8 @@ Tokenizer Tokenizer::load(const std::filesystem::path& directory_or_file) {
   Tokenizer tokenizer;
   const IndexedJson json = read_json_file(file, kMaxTokenizerBytes);
   TokenizerConfig config = is_directory ? read_tokenizer_config(directory_or_file) : TokenizerConfig();
+  config.beside.new_plain = more.plain;
+  config.beside.new_special = more.special;
   tokenizer.read(json, file.string(), config.beside);
   if (is_directory) tokenizer.apply_config(std::move(config), directory_or_file.string());
   return tokenizer;
@@ -124,7 +128,7 @@ void Tokenizer::choose(const TokenChoice& choice) {
     const auto id = token_to_id(token);
     if (id) return *id;
     throw UserError(fmt::format("the tokenizer has no token '{}'", token), key,
-                    "use a token of tokenizer.json: the embedding has no trained row for a new one");
+                    "use a token of tokenizer.json, or add it: add_special_tokens");
   };
   const auto set = [&](std::optional<int32_t>& role, const std::optional<std::string>& token, const char* name) {
     if (token) role = id_of(*token, fmt::format("special_tokens.{}", name));

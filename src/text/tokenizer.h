@@ -46,6 +46,8 @@ class Tokenizer {
   /// Reads a tokenizer.json or, given a directory, tokenizer.json and the files of TokenizerConfig. Throws UserError
   /// with file and key if something is missing, malformed or not supported.
   static Tokenizer load(const std::filesystem::path& directory_or_file);
+  /// The same with tokens that a run adds to those of the directory: they have the ids after the last one.
+  static Tokenizer load(const std::filesystem::path& directory, const NewTokens& more);
 
   /// Parses the contents of a tokenizer.json; errors contain `file`.
   static Tokenizer parse(std::string_view json, const std::string& file);

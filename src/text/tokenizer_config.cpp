@@ -217,4 +217,6 @@ TokenChoice TokenChoice::from_json(Json json, const std::string& where) {
   return parse(json, std::move(eot), where);
 }
 
+Json NewTokens::to_json() const { return {{"plain", plain}, {"special", special}}; }
+
 }  // namespace hone

@@ -47,4 +47,13 @@ struct TokenChoice {
   static TokenChoice from_json(Json json, const std::string& where);
 };
 
+/// Tokens that a run adds to a tokenizer, the plain ones first; those that it has are left as they are.
+struct NewTokens {
+  std::vector<std::string> plain, special;
+
+  bool empty() const { return plain.empty() && special.empty(); }
+  /// {"plain": [...], "special": [...]}
+  Json to_json() const;
+};
+
 }  // namespace hone

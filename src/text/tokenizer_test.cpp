@@ -520,5 +520,19 @@ TEST(TokenChoice, RefusesWhatTheTokenizerDoesNotHave) {
   EXPECT_THAT(refused({{"eos_token", 3}}), HasSubstr("not a token"));
 }
 
+TEST(NewTokens, HaveTheIdsAfterTheLastOne) {
+  const Tokenizer before = tokenizer_of("qwen3");
+  const NewTokens more = {{"<plain>", "<|im_end|>"}, {"<special>"}};
+  const Tokenizer after = Tokenizer::load(kFixtures / "qwen3", more);
+  const int32_t next = before.vocab_size();
+  EXPECT_EQ(after.token_to_id("<plain>"), next);
+  EXPECT_EQ(after.token_to_id("<special>"), next + 1);
+  EXPECT_EQ(after.vocab_size(), next + 2);
+  EXPECT_EQ(after.token_to_id("<|im_end|>"), before.token_to_id("<|im_end|>")) << "it is there";
+  const std::vector<int32_t> ids = {next, next + 1};
+  EXPECT_EQ(after.encode("<plain><special>", false), ids);
+  EXPECT_EQ(after.decode(ids, true), "<plain>");
+}
+
 }  // namespace
 }  // namespace hone

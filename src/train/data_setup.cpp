@@ -11,8 +11,10 @@
 #include "core/thread_pool.h"
 #include "report/terminal.h"
 #include "text/tokenizer_config.h"
+#include "train/adapter_tokenizer.h"
 #include "train/data_report.h"
 #include "train/run_options.h"
+#include "weights/model_folder.h"
 
 namespace hone {
 
@@ -33,7 +35,11 @@ void log_all(const DataReport& report, Logger& logger) {
 RunTokenizer load_run_tokenizer(const RunConfig& config, const std::filesystem::path& directory) {
   RunTokenizer loaded;
   if (std::filesystem::exists(directory / "tokenizer.json")) {
-    loaded.tokenizer = Tokenizer::load(directory);
+    const bool of_adapter = std::filesystem::exists(directory / "adapter_config.json");
+    const NewTokens more = new_tokens(config);
+    loaded.tokenizer = of_adapter
+                           ? load_tokenizer_beside(resolve_model_path(config.model.model_name_or_path), directory, more)
+                           : Tokenizer::load(directory, more);
     if (const NamedTemplate* named = find_named_template(config.data.chat_template))
       require_tokens(*named, *loaded.tokenizer, "chat_template");
     loaded.tokenizer->choose(token_choice(config.data));

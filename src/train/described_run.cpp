@@ -14,6 +14,7 @@
 #include "report/table.h"
 #include "train/fitting_setting.h"
 #include "train/run_options.h"
+#include "train/run_vocabulary.h"
 #include "train/run_warnings.h"
 #include "train/schedule_options.h"
 
@@ -101,7 +102,11 @@ DescribedModel describe_model(RunConfig config, RunContext& context, RunUse use)
   const std::filesystem::path directory = resolve_model_path(config.model.model_name_or_path);
   check_expert_format(expert_format_of(config), experts_device_of(config, context.device()), "device");
   optimizer_options(config).require(context.device(), "optim");
-  auto model = std::make_unique<LoadedModel>(directory, dtype_of(config), expert_format_of(config));
+  for (const std::string& note : describe_vocabulary(config, HfConfig::read(directory), directory)) {
+    context.logger.info("{}", note);
+  }
+  auto model =
+      std::make_unique<LoadedModel>(directory, dtype_of(config), expert_format_of(config), config.model.vocab_rows);
   if (const std::vector<std::string> unread = model->config().unread(); !unread.empty()) {
     context.logger.warning(
         "{} has fields that Hone does not know: {}. If one of them changes what the model computes, "

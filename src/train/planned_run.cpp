@@ -206,7 +206,8 @@ std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint
 
 /// Describes the model of a run again, for a configuration that places its weights elsewhere.
 void describe_again(DescribedRun& run, RunConfig config, const RunContext& context, RunUse use) {
-  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config));
+  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config),
+                                             config.model.vocab_rows);
   model->set_trainable(trainable_options(config, context.device(), context.ranks.rank, use));
   static_cast<DescribedModel&>(run) = describe_model(std::move(config), std::move(model));
 }

@@ -264,6 +264,8 @@ int64_t default_max_length(const DecoderConfig& model) {
   return std::min<int64_t>(model.rope.max_position_embeddings, 4096);
 }
 
+NewTokens new_tokens(const RunConfig& config) { return {config.model.add_tokens, config.model.add_special_tokens}; }
+
 TokenChoice token_choice(const RunConfig::Data& data) {
   TokenChoice choice = TokenChoice::parse(data.special_tokens, data.eot_tokens, "special_tokens");
   const NamedTemplate* named = find_named_template(data.chat_template);
@@ -294,6 +296,7 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
   options.chat.add_bos = data.add_bos_token;
   options.chat.add_eos = data.add_eos_token;
   options.token_choice = token_choice(data).to_json();
+  if (const NewTokens more = new_tokens(config); !more.empty()) options.token_choice["added"] = more.to_json();
   options.data_seed = static_cast<uint64_t>(config.machine.data_seed);
   options.vocab_size = vocab_size;
   options.tolerant = data.data_checks == "warn";

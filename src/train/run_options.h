@@ -46,6 +46,9 @@ std::filesystem::path tokenizer_directory(const RunConfig& config, const std::fi
 /// max_length if it is not set: the model's, at most 4096.
 int64_t default_max_length(const DecoderConfig& model);
 
+/// add_tokens and add_special_tokens.
+NewTokens new_tokens(const RunConfig& config);
+
 /// special_tokens and eot_tokens, and the stop token of a template that chat_template names.
 TokenChoice token_choice(const RunConfig::Data& data);
 

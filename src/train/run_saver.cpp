@@ -134,6 +134,10 @@ void RunSaver::write_companions(const std::filesystem::path& directory, AdapterL
       replace_tokenizer_files(described.tokenizer_directory(), directory);
     }
   }
+  if (const int64_t rows = model.added_vocab_rows(); rows > 0 && !lora) write_config_vocab_size(directory, rows);
+  if (const Tokenizer* tokenizer = described.tokenizer(); tokenizer != nullptr && !new_tokens(config).empty()) {
+    save_added_tokens(directory, *tokenizer);
+  }
   if (!described.loaded->chat_template.empty()) save_chat_template(directory, described.loaded->chat_template);
   const TokenChoice tokens = token_choice(config.data);
   save_chat_settings(

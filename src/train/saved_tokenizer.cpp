@@ -1,11 +1,13 @@
 #include "train/saved_tokenizer.h"
 
 #include <fstream>
+#include <set>
 
 #include "core/durable_file.h"
 #include "core/file_bytes.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
+#include "models/hf_config.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -68,6 +70,31 @@ void save_token_choice(const std::filesystem::path& directory, const TokenChoice
   if (special.pad) generation["pad_token_id"] = *special.pad;
   generation["eos_token_id"] = special.stop;
   write_text_file(directory / "generation_config.json", generation.dump(2) + "\n");
+}
+
+void save_added_tokens(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
+  Json file = read_object(directory / "tokenizer.json"), config = read_object(directory / "tokenizer_config.json");
+  Json& added = file["added_tokens"];
+  if (!added.is_array()) added = Json::array();
+  std::set<std::string> listed;
+  for (const Json& entry : added) listed.insert(entry.value("content", ""));
+  const bool decoder = config.contains("added_tokens_decoder") && config["added_tokens_decoder"].is_object();
+  for (const AddedToken& token : tokenizer.added_tokens()) {
+    if (listed.contains(token.content)) continue;
+    const Json entry = {{"content", token.content}, {"single_word", token.single_word}, {"lstrip", token.lstrip},
+                        {"rstrip", token.rstrip},   {"normalized", token.normalized},   {"special", token.special}};
+    if (decoder) config["added_tokens_decoder"][std::to_string(token.id)] = entry;
+    Json numbered = {{"id", token.id}};
+    numbered.update(entry);
+    added.push_back(std::move(numbered));
+  }
+  write_text_file(directory / "tokenizer.json", file.dump() + "\n");
+  if (decoder) write_text_file(directory / "tokenizer_config.json", config.dump(2) + "\n");
+}
+
+void write_config_vocab_size(const std::filesystem::path& directory, int64_t rows) {
+  const HfConfig config = HfConfig::read(directory).with_vocab_size(rows);
+  write_text_file(directory / "config.json", config.json().dump(2) + "\n");
 }
 
 void copy_special_tokens(const std::filesystem::path& from, const std::filesystem::path& to) {

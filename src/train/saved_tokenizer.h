@@ -26,6 +26,14 @@ void copy_chat_template(const std::filesystem::path& from, const std::filesystem
 /// generation_config.json. Does nothing if `choice` is empty.
 void save_token_choice(const std::filesystem::path& directory, const TokenChoice& choice, const Tokenizer& tokenizer);
 
+/// Writes the added tokens of `tokenizer` that tokenizer.json of `directory` lacks into it and into
+/// tokenizer_config.json, in the order of their ids: those of the run, and before them those that only
+/// tokenizer_config.json had, since a reader numbers the tokens of tokenizer.json first.
+void save_added_tokens(const std::filesystem::path& directory, const Tokenizer& tokenizer);
+
+/// Has config.json of a model's folder say that its embedding has `rows` rows.
+void write_config_vocab_size(const std::filesystem::path& directory, int64_t rows);
+
 /// Copies the special tokens of `from`'s tokenizer_config.json to `to`'s, if both exist.
 void copy_special_tokens(const std::filesystem::path& from, const std::filesystem::path& to);
 

@@ -24,6 +24,7 @@
 #include "weights/adapter_keys.h"
 #include "weights/adapter_layout.h"
 #include "weights/checkpoint.h"
+#include "weights/grown_rows.h"
 #include "weights/kt_manifest.h"
 #include "weights/safetensors.h"
 #include "weights/stored_tensor.h"
@@ -77,13 +78,10 @@ void refuse_foreign(const std::string& key, const SafetensorsEntry& entry, const
 void check_vocabulary(const SafetensorsEntry& entry, const Parameter& p, const AdapterWeights& file) {
   const bool of_vocabulary = p.kind() == ParameterKind::kEmbedding || p.kind() == ParameterKind::kHead;
   if (!of_vocabulary || entry.shape.size() != 2 || entry.shape[0] == p.shape()[0]) return;
-  throw UserError(
-      fmt::format("'{}' has rows for a vocabulary of {} tokens, and this model's has {}", entry.name, entry.shape[0],
-                  p.shape()[0]),
-      file.path().string(),
-      fmt::format("the embedding was resized for the adapter: use the base model of {} rows with its tokenizer, which "
-                  "transformers makes with resize_token_embeddings",
-                  entry.shape[0]));
+  throw UserError(fmt::format("'{}' has rows for a vocabulary of {} tokens, and this model's has {}", entry.name,
+                              entry.shape[0], p.shape()[0]),
+                  file.path().string(),
+                  fmt::format("use the base model of {} rows, for which the adapter was made", entry.shape[0]));
 }
 
 /// PEFT 0.19 changed the orientation of target_parameters; older files look the same but have another meaning.
@@ -116,9 +114,13 @@ std::vector<LoraPattern> read_patterns(const Json& config, const char* key, cons
   return patterns;
 }
 
+/// Also by the head's name, where the embedding is the head.
 const Parameter* find_by_name(const ParameterStore& store, const std::string& name) {
   for (const Parameter& p : store.all()) {
     if (p.name() == name) return &p;
+    if (p.kind() != ParameterKind::kEmbedding) continue;
+    const std::vector<std::string> names = whole_names(store, p);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &p;
   }
   return nullptr;
 }
@@ -414,7 +416,10 @@ void check_copies(const std::filesystem::path& directory, const ParameterStore& 
     std::vector<std::string> missing;
     const std::optional<StoredTensor> stored = StoredTensor::find(base, layout->second.front(), missing);
     if (!stored || entry->shape != dims_of(p->shape())) wrong_shape(files.main().path(), *entry, dims_of(p->shape()));
-    const std::vector<float> copy = files.main().read_floats(*entry);
+    std::vector<float> copy = files.main().read_floats(*entry);
+    // What added rows began with does not matter where the adapter holds all rows.
+    const auto grown = base.grown(layout->second.front().name);
+    if (grown && files.find(kAdapterKeyPrefix + name)) copy.resize(static_cast<size_t>(grown->own_elements()));
     std::vector<float> own(copy.size());
     stored->read(scratch, 0, static_cast<int64_t>(own.size()), DType::kF32, reinterpret_cast<std::byte*>(own.data()));
     // A program may have held the model in 16 bits and saved the copy in 32.
@@ -464,6 +469,7 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
     scatter(tensor, values);
   }
   for (const auto& [name, copy] : files.copies()) used.insert(copy->name);  // check_copies() compares them
+  for (const SafetensorsEntry* entry : files.doubles()) used.insert(entry->name);
   refuse_unused(file.path(), file.entries(), used);
   if (files.kt()) refuse_unused(files.kt()->path(), files.kt()->entries(), used);
 }

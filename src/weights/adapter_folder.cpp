@@ -174,6 +174,40 @@ class ModelNames {
 
 }  // namespace
 
+int64_t vocab_rows_of_adapter(const std::filesystem::path& folder) {
+  const bool any = std::filesystem::exists(folder / "adapter_model.safetensors") ||
+                   std::filesystem::exists(folder / "adapter_model.bin");
+  if (folder.empty() || !any) return 0;
+  int64_t rows = 0;
+  const AdapterWeights weights(folder);
+  for (const SafetensorsEntry& entry : weights.entries()) {
+    const auto has = [&](const char* part) { return entry.name.find(part) != std::string::npos; };
+    const bool of_vocabulary = has("embed_tokens.") || has("lm_head.");
+    if (of_vocabulary && !has("lora_") && !has("base_layer") && entry.shape.size() == 2)
+      rows = std::max(rows, entry.shape[0]);
+  }
+  return rows;
+}
+
+namespace {
+
+bool have_same_values(const AdapterWeights& file, const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  constexpr int64_t kAtOnce = 1 << 20;
+  if (a.shape != b.shape) return false;
+  std::vector<float> x, y;
+  for (int64_t first = 0; first < a.numel(); first += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, a.numel() - first);
+    x.resize(static_cast<size_t>(count));
+    y.resize(static_cast<size_t>(count));
+    file.read_floats(a, first, x.data(), count);
+    file.read_floats(b, first, y.data(), count);
+    if (x != y) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 AdapterFolder::AdapterFolder(const std::filesystem::path& directory, const ParameterStore& store, FileLedger* ledger)
     : main_(directory) {
   main_.record_reads(ledger);
@@ -188,9 +222,13 @@ AdapterFolder::AdapterFolder(const std::filesystem::path& directory, const Param
                                   *std::next(adapters.begin())),
                       main_.path().string(), "save each in a folder of its own: PEFT's save_pretrained does");
     }
-    const bool is_new = key.copy ? copies_.emplace(names.weight(key.name), &entry).second
-                                 : by_key_.emplace(kAdapterKeyPrefix + names.tensor(key.name), &entry).second;
+    const auto [at, is_new] = key.copy ? copies_.emplace(names.weight(key.name), &entry)
+                                       : by_key_.emplace(kAdapterKeyPrefix + names.tensor(key.name), &entry);
     if (is_new) continue;
+    if (key.name.find(".lora_") == std::string::npos && have_same_values(main_, *at->second, entry)) {
+      doubles_.push_back(&entry);
+      continue;
+    }
     throw UserError(fmt::format("'{}' is there twice, under two names", entry.name), main_.path().string(),
                     "copy the adapter again, or have PEFT save it");
   }

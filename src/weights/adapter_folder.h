@@ -40,9 +40,13 @@ class AdapterWeights {
   std::map<std::string, SavedTensor> tensors_;
 };
 
+/// Rows of the embedding or the head that an adapter's folder holds whole; 0 if it holds neither, or has no weights.
+/// More than the base has: tokens were added for the adapter (weights/grown_rows.h).
+int64_t vocab_rows_of_adapter(const std::filesystem::path& folder);
+
 class AdapterFolder {
  public:
-  /// UserError for two tensors of one key, and for the tensors of several adapters.
+  /// UserError for two tensors of one key that differ, and for the tensors of several adapters.
   AdapterFolder(const std::filesystem::path& directory, const ParameterStore& store, FileLedger* ledger = nullptr);
 
   const AdapterWeights& main() const { return main_; }
@@ -55,6 +59,9 @@ class AdapterFolder {
   /// Copies of the base model's own weights, which PEFT adds where an embedding or the head has an adapter, by the
   /// weights' names.
   const std::map<std::string, const SafetensorsEntry*>& copies() const { return copies_; }
+  /// Weights saved whole that the file has once more with the same values: PEFT's modules_to_save of an embedding and a
+  /// head that were resized.
+  const std::vector<const SafetensorsEntry*>& doubles() const { return doubles_; }
   /// Rows of the largest A: an upper bound of the rank, which is lower if experts share an A.
   int64_t largest_rank() const;
 
@@ -62,6 +69,7 @@ class AdapterFolder {
   AdapterWeights main_;
   std::optional<SafetensorsFile> kt_;
   std::map<std::string, const SafetensorsEntry*> by_key_, copies_;
+  std::vector<const SafetensorsEntry*> doubles_;
 };
 
 }  // namespace hone

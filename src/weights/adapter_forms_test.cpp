@@ -1,4 +1,5 @@
 // Adapters of other programs and other models: what they target, how they name tensors, in which files they are.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -334,6 +335,31 @@ TEST_F(AdapterForms, AnotherVocabularyIsSaidToBeOne) {
     EXPECT_THAT(error(), HasSubstr("a vocabulary of 9 tokens, and this model's has 7")) << name;
     write_head(name, 7);
     EXPECT_EQ(error(), "") << name;
+  }
+}
+
+/// PEFT writes modules_to_save of an embedding and a head that were resized twice, and a third time as they were.
+TEST_F(AdapterForms, AWeightMayBeThereTwiceIfBothAreEqual) {
+  for (const float second : {0.0f, 1.0f}) {
+    write(lora_on({"attention"}));
+    const fs::path path = folder_ / "adapter_model.safetensors";
+    std::vector<SafetensorsWriter::Announced> announced;
+    {
+      const SafetensorsFile file(path);
+      for (const SafetensorsEntry& entry : file.entries()) announced.push_back({entry.name, entry.dtype, entry.shape});
+    }
+    for (const char* part : {"", "original_module.", "modules_to_save."}) {
+      announced.push_back({fmt::format("base_model.model.lm_head.{}weight", part), DType::kF32, {7, 4}});
+    }
+    SafetensorsWriter writer(path, announced);
+    for (const auto& tensor : announced) {
+      const bool last = &tensor == &announced.back();
+      const std::vector<float> values(static_cast<size_t>(tensor.numel()), last ? second : 0.0f);
+      writer.write(values.data(), values.size() * sizeof(float));
+    }
+    writer.finish();
+    const bool refused = error().find("is there twice, under two names") != std::string::npos;
+    EXPECT_EQ(refused, second != 0) << error();
   }
 }
 

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
+#include "weights/grown_rows.h"
 #include "weights/model_folder.h"
 #include "weights/stored_tensor.h"
 #include "weights/weight_files.h"
@@ -29,6 +30,27 @@ std::string some_of(const std::vector<std::string>& names) {
 const Checkpoint::Tensor* Checkpoint::find(const std::string& name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second;
+}
+
+void Checkpoint::grow(const std::vector<std::string>& names, int64_t rows) {
+  for (const std::string& name : names) {
+    const Tensor* found = find(name);
+    if (found == nullptr) continue;  // a tied head
+    const SafetensorsEntry& entry = *found->entry;
+    const bool plain =
+        !entry.float8_e4m3 && (entry.dtype == DType::kF32 || entry.dtype == DType::kBF16 || entry.dtype == DType::kF16);
+    if (entry.shape.size() != 2 || !plain || entry.shape[0] == 0) {
+      throw UserError(fmt::format("'{}' is {} of the shape {}, to which no rows can be added", name, entry.dtype_name(),
+                                  entry.shape_text()),
+                      found->file->path().string(), "use the model's bfloat16 version, or add no tokens");
+    }
+    if (entry.shape[0] < rows) grown_[name] = std::make_shared<const GrownRows>(*found->file, entry, rows);
+  }
+}
+
+std::shared_ptr<const GrownRows> Checkpoint::grown(const std::string& name) const {
+  const auto it = grown_.find(name);
+  return it == grown_.end() ? nullptr : it->second;
 }
 
 Checkpoint Checkpoint::open(const std::filesystem::path& directory, FileLedger* ledger) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "weights/safetensors.h"
 
 namespace hone {
+
+class GrownRows;
 
 /// The tensors of all files of a directory, by name.
 class Checkpoint {
@@ -36,11 +39,19 @@ class Checkpoint {
   const std::optional<Quantization>& quantization() const { return quantization_; }
   const Tensor* find(const std::string& name) const;
 
+  /// From now on the matrices `names` are read with `rows` rows (weights/grown_rows.h): their own, and for tokens that
+  /// were added, the mean of these. A matrix that has as many rows already stays. UserError for one that has more, or
+  /// is quantised.
+  void grow(const std::vector<std::string>& names, int64_t rows);
+  /// The rows of a matrix that was grown; null for any other.
+  std::shared_ptr<const GrownRows> grown(const std::string& name) const;
+
  private:
   std::filesystem::path directory_;
   std::optional<Quantization> quantization_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::shared_ptr<const GrownRows>> grown_;
 };
 
 /// The file layout of each parameter in a checkpoint, and the checkpoint's other tensors.

@@ -15,6 +15,7 @@
 #include "params/frozen_weights.h"
 #include "params/store_testing.h"
 #include "weights/checkpoint.h"
+#include "weights/stored_tensor.h"
 
 namespace hone {
 namespace {
@@ -431,6 +432,34 @@ TEST_F(Int8Load, WhatIsRoundedIsNeverSaved) {
   hold_experts_in(store, int8_format(), "key");
   store.allocate(Device{}, true);
   EXPECT_ANY_THROW(save_parameters(root_, store, nullptr, nullptr, {}));
+}
+
+TEST_F(CheckpointFiles, RowsThatAreAddedAreTheMean) {
+  const std::vector<float> numbers = {1, 2, 3, 5, -4, 0.5f};  // [2, 3]
+  SafetensorsWriter writer(root_ / "a/model.safetensors", {{"embed", DType::kF32, {2, 3}}});
+  writer.write_floats(DType::kF32, numbers.data(), 6);
+  writer.finish();
+  std::ofstream(root_ / "a/config.json") << "{}";
+  Checkpoint checkpoint = Checkpoint::open(root_ / "a");
+  checkpoint.grow({"embed", "absent"}, 4);
+  std::vector<std::string> missing;
+  const auto stored = StoredTensor::find(checkpoint, {"embed", Shape{4, 3}}, missing);
+  ASSERT_TRUE(stored);
+  EXPECT_EQ(stored->shape(), (std::vector<int64_t>{4, 3}));
+  const std::vector<float> all = {1, 2, 3, 5, -4, 0.5f, 3, -1, 1.75f, 3, -1, 1.75f};
+  ReadScratch scratch;
+  for (int64_t first = 0; first < 12; ++first) {
+    for (int64_t count = 1; first + count <= 12; ++count) {  // as ranks read their slices
+      std::vector<float> read(static_cast<size_t>(count));
+      stored->prefetch(first, count);
+      stored->read(scratch, first, count, DType::kF32, reinterpret_cast<std::byte*>(read.data()));
+      EXPECT_EQ(read, std::vector<float>(all.begin() + first, all.begin() + first + count));
+    }
+  }
+  std::vector<BFloat16> narrow(12);
+  stored->read(scratch, 0, 12, DType::kBF16, reinterpret_cast<std::byte*>(narrow.data()));
+  EXPECT_EQ(static_cast<float>(narrow[11]), 1.75f);
+  EXPECT_THROW(StoredTensor::find(checkpoint, {"embed", Shape{5, 3}}, missing), UserError);
 }
 
 }  // namespace

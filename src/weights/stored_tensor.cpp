@@ -10,6 +10,7 @@
 #include "formats/packed_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "weights/dequantise.h"
+#include "weights/grown_rows.h"
 #include "weights/shard_writer.h"
 #include "weights/tensor_dims.h"
 
@@ -63,10 +64,12 @@ std::optional<StoredTensor> StoredTensor::find(const Checkpoint& checkpoint, con
       if (missing.empty()) stored.expect_matrix(dims_of(file_shape(tensor.order, tensor.shape)));
       return stored;
     }
-    expect_shape(*found, dims_of(file_shape(tensor.order, tensor.shape)), "config.json", kOtherConfig);
-    if (found->entry->float8_e4m3) return block_fp8(checkpoint, tensor.name, missing);
     StoredTensor plain;
     plain.values_ = *found;
+    plain.grown_ = checkpoint.grown(tensor.name);
+    if (plain.grown_ && plain.grown_->shape() == dims_of(file_shape(tensor.order, tensor.shape))) return plain;
+    expect_shape(*found, dims_of(file_shape(tensor.order, tensor.shape)), "config.json", kOtherConfig);
+    if (found->entry->float8_e4m3) return block_fp8(checkpoint, tensor.name, missing);
     return plain;
   }
   if (checkpoint.find(tensor.name + "_blocks") || checkpoint.find(tensor.name + "_scales")) {
@@ -138,6 +141,7 @@ void StoredTensor::expect_matrix(const std::vector<int64_t>& expected) const {
 
 std::vector<int64_t> StoredTensor::shape() const {
   HONE_ASSERT(format_ != Format::kMxfp4);  // its codes have the shape of another order
+  if (grown_) return grown_->shape();
   return bitsandbytes_ ? bitsandbytes_->shape() : values_.entry->shape;
 }
 
@@ -195,6 +199,11 @@ int64_t StoredTensor::bytes_of(int64_t count) const {
 }
 
 void StoredTensor::prefetch(int64_t first, int64_t count) const {
+  if (grown_) {
+    const int64_t own = grown_->own_elements();
+    count = std::min(count, std::max<int64_t>(own - first, 0));
+    first = std::min(first, own);
+  }
   values_.file->prefetch(*values_.entry, static_cast<uint64_t>(bytes_of(first)),
                          static_cast<uint64_t>(bytes_of(count)));
 }
@@ -274,6 +283,13 @@ void StoredTensor::read_chunk(const PackedLayout& layout, int64_t matrix, std::b
 void StoredTensor::read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,
                               std::byte* destination) const {
   const SafetensorsEntry& entry = *values_.entry;
+  if (grown_ && first + count > grown_->own_elements()) {
+    const int64_t own = std::max<int64_t>(grown_->own_elements() - first, 0);
+    grown_->write(std::max<int64_t>(first - grown_->own_elements(), 0), count - own, dtype,
+                  destination + static_cast<size_t>(own) * size_of(dtype));
+    count = own;
+    if (count == 0) return;
+  }
   if (entry.dtype == dtype) {
     const size_t element = size_of(dtype);
     return values_.file->read(entry, static_cast<uint64_t>(first) * element, destination,

@@ -89,6 +89,7 @@ class StoredTensor {
   Checkpoint::Tensor values_, scales_;
   Quantization quantization_;
   std::shared_ptr<const BitsandbytesMatrix> bitsandbytes_;
+  std::shared_ptr<const GrownRows> grown_;  ///< of kPlain
 };
 
 }  // namespace hone

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "app/config/config_reader.h"
@@ -154,6 +156,21 @@ void resolve_router(ResolvedConfig& config) {
                     where(config, "lora_modules_to_save"), "keep one of them");
   }
   if (lora && !model.freeze_router && !listed) saved.push_back("router");
+}
+
+/// Refuses lists of new tokens that have one twice.
+void check_new_tokens(const ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  std::set<std::string> seen;
+  for (const auto& [key, tokens] :
+       {std::pair("add_tokens", &model.add_tokens), std::pair("add_special_tokens", &model.add_special_tokens)}) {
+    for (const std::string& token : *tokens) {
+      if (!seen.insert(token).second) {
+        throw UserError(fmt::format("'{}' is listed twice among the tokens to add", token), where(config, key),
+                        "list it once: in add_special_tokens if generated text is to leave it out");
+      }
+    }
+  }
 }
 
 /// Refuses arguments that the optimizer does not take, and formats of state that it does not keep.
@@ -554,6 +571,7 @@ void apply_rules(ResolvedConfig& config) {
   apply_preset(config);
   resolve_lora(config);
   resolve_router(config);
+  check_new_tokens(config);
   resolve_optimizer(config);
   resolve_precision(config);
   resolve_batch(config);

@@ -67,6 +67,18 @@ void add_model(GroupBuilder group) {
       .type(KeyType::kPath)
       .default_note("the model's")
       .alias({"tokenizer_path", "tokenizer_name"});
+  group
+      .key("add_tokens",
+           "Tokens that the tokenizer gets. Embedding and head get rows for them, if they have none: the mean of the "
+           "others. With adapters, both are trained whole.")
+      .field(kModel, &Model::add_tokens);
+  group.key("add_special_tokens", "As add_tokens, of special tokens: generated text leaves them out.")
+      .field(kModel, &Model::add_special_tokens);
+  group
+      .key("resize_vocab",
+           "Embedding and head get rows for every token of the tokenizer, as with add_tokens: where "
+           "tokenizer_name_or_path has more tokens than the model.")
+      .field(kModel, &Model::resize_vocab);
 }
 
 void add_lora(GroupBuilder group) {

@@ -19,6 +19,7 @@
 #include "params/expert_parts.h"
 #include "report/humanise.h"
 #include "session/loaded_model.h"
+#include "weights/adapter_folder.h"
 #include "weights/model_folder.h"
 #include "weights/quantised_model.h"
 #include "weights/sharded_conversion.h"
@@ -131,7 +132,7 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
   const AdapterLayout layout = parse_layout(options.to);
   std::string base = options.model;
   if (base.empty()) base = base_of_adapter(options.input);
-  LoadedModel model(resolve_model_path(base), DType::kF32);
+  LoadedModel model(resolve_model_path(base), DType::kF32, dense_format(), vocab_rows_of_adapter(options.input));
   model.set_trainable(TrainableOptions::nothing(options.input));
   for (const std::string& warning : model.adapter_warnings()) print_text(fmt::format("warning: {}\n", warning));
   require_expert_names(model.store(), layout);

@@ -109,7 +109,8 @@ peft_method = finetuning_type {lora: lora, none: full, "": full}
 response_template, instruction_template, data_formatter_template, data_config_path ? the chat template and train_on say what is learnt
 dataset_text_field(text) ! columns have other names: state column_mapping in the entry of datasets
 tracker*, exp_metadata, aim_*, scanner* - metrics go where report_to says
-additional_data_handlers, add_special_tokens, embedding_size_multiple_of ! write them into the tokenizer's files
+additional_data_handlers ! the rows have to be written in a format that Hone reads
+embedding_size_multiple_of ~ rows that no token has are never read
 auto_gptq ! files of GPTQ are not read: take the model in bfloat16 and base_weight_dtype: nf4
 fused_lora ~ the fused kernels are always on
 save_model_dir = output_dir

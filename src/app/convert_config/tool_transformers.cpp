@@ -162,7 +162,7 @@ sequence_parallel_size(1), packing_num_proc, packing_length, zero_hpz_partition_
 is_binary_loss_scale, lazy_tokenize, load_from_cache_file, streaming, shuffle_buffer_size, stopping_strategy, strict, disable_auto_column_mapping, cached_val_dataset, val_dataset_shuffle ~ data are prepared in one way
 interleave_prob = interleave_probs
 rope_scaling, max_model_len, num_labels, problem_type, init_strategy ! edit the model's config.json
-new_special_tokens ! write them into the tokenizer's files
+new_special_tokens ! state them in add_special_tokens
 quant_method(bnb) ? its numbers are those of bitsandbytes: 4 bits are nf4 here, 8 bits a scale for each row
 hqq_axis, bnb_4bit_quant_storage ~ codes are stored as bytes
 freeze_parameters_ratio ! write freeze_parameters

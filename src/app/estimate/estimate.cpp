@@ -35,6 +35,7 @@
 #include "train/planned_run.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
+#include "train/run_vocabulary.h"
 #include "weights/other_weights.h"
 
 namespace hone {
@@ -224,8 +225,8 @@ Variant configured(const RunConfig& config, Target& target) {
 /// stated.
 std::string choose_experts_device(RunConfig& config, Target& target) {
   if (config.machine.experts_device != "auto") return "";
-  const auto planned =
-      planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  const auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config),
+                                     expert_format_of(config), config.model.vocab_rows);
   planned->set_trainable(trainable_options(config, target.device));
   const std::string level = allowed_levels(config.model.gradient_checkpointing).back();
   ThreadPool pool(rank_threads(static_cast<int>(config.machine.threads.value_or(0)), 1));
@@ -360,7 +361,7 @@ DiskNeeds disk_needs_of(RunConfig config, const ModelSource& source) {
   machine.cpu_offload.clear();
   machine.cpu_expert_layers.reset();
   machine.offload_expert_layers.reset();
-  const auto model = planned_model(source, dtype_of(config), expert_format_of(config));
+  const auto model = planned_model(source, dtype_of(config), expert_format_of(config), config.model.vocab_rows);
   model->set_trainable(trainable_options(config, Device{}));
   model->store().allocate_dry(Device{});
   return disk_needs(model->store(), config);
@@ -406,7 +407,8 @@ Json json_of(const Variant& variant) {
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
   check_expert_format(expert_format_of(config), experts_device_of(config, stream.device()), "device");
   optimizer_options(config).require(stream.device(), "optim");
-  auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config),
+                               config.model.vocab_rows);
   planned->set_trainable(trainable_options(config, stream.device()));
   const DescribedModel described = describe_model(config, std::move(planned));
   LoadedModel& model = *described.model;
@@ -456,7 +458,8 @@ int run_estimate(const EstimateOptions& asked) {
   const EstimateOptions options = gpu ? for_gpu(asked, *gpu) : asked;
   RunConfig config = read_run(options);
   const ModelSource source = find_model(config.model.model_name_or_path);
-  const auto planned = planned_model(source, dtype_of(config), expert_format_of(config));
+  const std::vector<std::string> notes = describe_vocabulary(config, source.config, source.directory);
+  const auto planned = planned_model(source, dtype_of(config), expert_format_of(config), config.model.vocab_rows);
   LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
@@ -497,6 +500,7 @@ int run_estimate(const EstimateOptions& asked) {
   print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),
                          config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));
+  for (const std::string& note : notes) print_text(note + "\n");
   for (const std::string& line : {experts, offloaded}) {
     if (!line.empty()) print_text(line + "\n");
   }

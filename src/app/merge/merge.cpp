@@ -19,10 +19,12 @@
 #include "params/adapter.h"
 #include "params/without_adapters.h"
 #include "report/humanise.h"
+#include "train/adapter_tokenizer.h"
 #include "train/device_batch.h"
 #include "train/saved_chat.h"
 #include "train/saved_tokenizer.h"
 #include "weights/adapter.h"
+#include "weights/adapter_folder.h"
 #include "weights/merged_model.h"
 #include "weights/model_folder.h"
 #include "weights/rounded_base.h"
@@ -187,10 +189,10 @@ class LogitComparison {
  public:
   LogitComparison(const MergeOptions& options, const fs::path& base, ThreadPool& pool)
       : pool_(pool), stream_(Device{}, pool) {
-    LoadedModel model(base, DType::kF32);
+    LoadedModel model(base, DType::kF32, dense_format(), vocab_rows_of_adapter(options.adapter));
     model.set_trainable(TrainableOptions::nothing(options.adapter));
     std::optional<Tokenizer> tokenizer;
-    if (fs::exists(base / "tokenizer.json")) tokenizer = Tokenizer::load(base);
+    if (fs::exists(base / "tokenizer.json")) tokenizer = Tokenizer::load(tokenizer_folder(base, options.adapter));
     config_ = model.decoder().config();
     probe_ = std::make_unique<Probe>(probe_prompts(tokenizer ? &*tokenizer : nullptr, config_.vocab_size), stream_);
     model.load(stream_.device(), pool_, 0, true);
@@ -262,7 +264,7 @@ class MergeRun {
   void run() {
     std::optional<LogitComparison> logits;
     if (options_.compare_logits || options_.tolerance) logits.emplace(options_, base_, pool_);
-    LoadedModel model(base_, DType::kF32);
+    LoadedModel model(base_, DType::kF32, dense_format(), vocab_rows_of_adapter(options_.adapter));
     model.set_trainable(TrainableOptions::nothing(options_.adapter));
     for (const std::string& warning : model.adapter_warnings()) print_text(fmt::format("warning: {}\n", warning));
     load_adapter_values(options_.adapter, model.store(), model.checkpoint(), model.map(), pool_);
@@ -278,6 +280,10 @@ class MergeRun {
  private:
   void write(LoadedModel& model, const fs::path& directory, FileChecksums& checksums) {
     copy_model_files(model.directory(), directory);
+    if (model.added_vocab_rows() > 0) write_config_vocab_size(directory, model.added_vocab_rows());
+    if (const fs::path of_adapter = tokenizer_folder(base_, options_.adapter); of_adapter != base_) {
+      replace_tokenizer_files(of_adapter, directory);
+    }
     copy_chat_template(options_.adapter, directory);
     const ChatSettings chat = saved_chat_settings(options_.adapter);
     save_chat_settings(directory, {chat.kwargs, {}, chat.split_special_tokens});

@@ -27,6 +27,7 @@
 #include "train/data_setup.h"
 #include "train/run_folder.h"
 #include "train/run_options.h"
+#include "train/run_vocabulary.h"
 #include "train/trainer.h"
 #include "weights/checkpoint.h"
 #include "weights/model_folder.h"
@@ -223,14 +224,16 @@ int prepare_data(const PrepareOptions& options, Logger& logger) {
   RunConfig& run = config.run;
   const std::filesystem::path directory = resolve_model_path(run.model.model_name_or_path);
   if (!options.output.empty()) return write_code(options, run, tokenizer_directory(run, directory), logger);
-  const DecoderConfig model = read_decoder_config(HfConfig::read(directory));
+  const HfConfig hf = HfConfig::read(directory);
+  const DecoderConfig model = read_decoder_config(hf);
+  for (const std::string& note : describe_vocabulary(run, hf, directory)) logger.info("{}", note);
   if (!run.data.max_length) {
     run.data.max_length = default_max_length(model);
     logger.info("max_length {} (the model allows {})", *run.data.max_length, model.rope.max_position_embeddings);
   }
   ThreadPool pool(static_cast<int>(run.machine.threads.value_or(0)));
   const std::filesystem::path tokenizer = tokenizer_directory(run, directory);
-  const LoadedData loaded = load_data(run, tokenizer, model.vocab_size, pool, logger);
+  const LoadedData loaded = load_data(run, tokenizer, std::max(model.vocab_size, run.model.vocab_rows), pool, logger);
   log_data_report(loaded.data, *run.data.max_length, logger);
   log_proof_sheet(loaded, tokenizer, options.debug, logger);
   if (run.data.tokenized_cache.empty()) {
