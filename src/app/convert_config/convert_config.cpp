@@ -260,6 +260,7 @@ int run_convert_config(const ConvertOptions& options) {
   say(fmt::format("{}: {}{}\n", source.name, detected.tool->title, by));
   refuse_other_work(*detected.tool, source);
   source.config.has_experts = has_experts;
+  source.config.has_token = has_token;
   Translation translation = translate(*detected.tool, source.config);
   const auto written = [&](bool expand) {
     return converted_yaml(translation, *detected.tool, source.name, source.config.devices, expand);

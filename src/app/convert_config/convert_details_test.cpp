@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "app/chat/chat_model_testing.h"
 #include "app/convert_config/convert_testing.h"
 #include "app/convert_config/translation.h"
 
@@ -56,8 +57,37 @@ TEST_F(ConvertConfig, AxolotlsTokensAndThoughtsAreKept) {
   EXPECT_TRUE(config.run.data.datasets[0].column_mapping.empty()) << "the key reaches the template as it is";
   EXPECT_EQ(config.run.data.datasets[1].column_mapping["reasoning_content"], "thoughts");
   EXPECT_EQ(config.run.data.datasets[1].column_mapping["roles"]["user"], Json::array({"human"}));
-  converted(write("c.yml", kHead + "tokens: ['<|x|>']\nspecial_tokens: {additional_special_tokens: ['<|y|>']}\n"));
-  EXPECT_TRUE(has(printed_, "look at         tokens.0: <|x|>")) << printed_;
+}
+
+TEST_F(ConvertConfig, TokensThatToolsAddAreAdded) {
+  const RunConfig axolotl =
+      converted(write("a.yml", kHead + "tokens: ['<|x|>', '<a, b>']\n"
+                                       "special_tokens: {additional_special_tokens: ['<|y|>']}\n"
+                                       "resize_token_embeddings_to_32x: true\nmean_resizing_embeddings: true\n"))
+          .run;
+  EXPECT_THAT(axolotl.model.add_tokens, ElementsAre("<|x|>", "<a, b>"));
+  EXPECT_THAT(axolotl.model.add_special_tokens, ElementsAre("<|y|>"));
+  const RunConfig factory = converted(write("l.yaml",
+                                            "model_name_or_path: m\nstage: sft\ncutoff_len: 64\nresize_vocab: true\n"
+                                            "add_tokens: <a>,<b>\nadd_special_tokens: <c>, <d>\n"))
+                                .run;
+  EXPECT_TRUE(factory.model.resize_vocab);
+  EXPECT_THAT(factory.model.add_tokens, ElementsAre("<a>", "<b>"));
+  EXPECT_THAT(factory.model.add_special_tokens, ElementsAre("<c>", "<d>"));
+}
+
+TEST_F(ConvertConfig, SpecialTokensThatTheTokenizerLacksAreAdded) {
+  write_chat_model(folder_ / "model");  // with <|end|>, <|user|> and <|model|>
+  const std::string head = "base_model: " + (folder_ / "model").string() +
+                           "\nsequence_len: 64\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\nnum_epochs: 1\n"
+                           "datasets: [{path: a, type: completion}]\nsample_packing: true\n";
+  const RunConfig run = converted(write("a.yml", head + "special_tokens:\n  eos_token: <|im_end|>\n"
+                                                        "  bos_token: <|user|>\n  pad_token: <|pad|>\n"
+                                                        "  additional_special_tokens: [<|y|>]\n"))
+                            .run;
+  EXPECT_THAT(run.model.add_special_tokens, ElementsAre("<|y|>", "<|im_end|>"));
+  EXPECT_EQ(run.data.special_tokens, (Json{{"eos_token", "<|im_end|>"}, {"bos_token", "<|user|>"}}));
+  EXPECT_TRUE(has(text_, "no row is padded")) << text_;
 }
 
 TEST_F(ConvertConfig, AllLinearAsksAboutTheExperts) {

@@ -18,6 +18,7 @@
 #include "train/data_setup.h"
 #include "train/described_run.h"
 #include "train/run_options.h"
+#include "train/run_vocabulary.h"
 
 namespace hone {
 namespace {
@@ -107,7 +108,9 @@ class Finder {
     RunConfig run = run_;
     run.model.model_name_or_path = source.directory.string();
     if (!fs::is_directory(run.model.adapter_name_or_path)) run.model.adapter_name_or_path.clear();
-    std::unique_ptr<LoadedModel> model = planned_model(source, dtype_of(run), expert_format_of(run));
+    (void)describe_vocabulary(run, source.config, source.directory);
+    std::unique_ptr<LoadedModel> model =
+        planned_model(source, dtype_of(run), expert_format_of(run), run.model.vocab_rows);
     model->set_trainable(trainable_options(run, Device{}));
     const DescribedModel described = describe_model(run, std::move(model));
     if (described.model->lora()) require_layout(described.model->store(), adapter_layout(described));
@@ -176,6 +179,17 @@ class Finder {
 }  // namespace
 
 KnownFaults known_faults(const RunConfig& run, const std::string& source) { return Finder(run, source).find(); }
+
+std::optional<bool> has_token(const std::string& folder, const std::string& token) {
+  if (!is_known(folder)) return std::nullopt;
+  try {
+    const fs::path directory = resolve_model_path(folder);
+    if (!fs::exists(directory / "tokenizer.json")) return std::nullopt;
+    return Tokenizer::load(directory).token_to_id(token).has_value();
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
 
 std::optional<bool> has_experts(const std::string& model) {
   if (!is_known(model)) return std::nullopt;

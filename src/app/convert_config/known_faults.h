@@ -23,4 +23,7 @@ KnownFaults known_faults(const RunConfig& run, const std::string& source);
 /// Whether the model of a path or id has routed experts; nothing if that is not known.
 std::optional<bool> has_experts(const std::string& model);
 
+/// Whether the tokenizer of a folder has `token`; nothing if there is no tokenizer, or none that can be read.
+std::optional<bool> has_token(const std::string& folder, const std::string& token);
+
 }  // namespace hone

@@ -78,15 +78,18 @@ special_tokens.bos_token = special_tokens.bos_token
 special_tokens.eos_token = special_tokens.eos_token
 special_tokens.pad_token = special_tokens.pad_token
 special_tokens.unk_token = special_tokens.unk_token
+special_tokens.additional_special_tokens = add_special_tokens
 special_tokens.* ? the model's tokenizer has these tokens
 tokens.bos_token = special_tokens.bos_token
 tokens.eos_token = special_tokens.eos_token
 tokens.pad_token = special_tokens.pad_token
 tokens.unk_token = special_tokens.unk_token
-tokens, tokens.* ? the model's tokenizer has these tokens
+tokens = add_tokens
+tokens.* ? the model's tokenizer has these tokens
 added_tokens_overrides ! write them into the tokenizer's files
 resize_token_embeddings_to_32x ? the head gets no rows without a token here: a softmax over them differs in the last digits
-shrink_embeddings, mean_resizing_embeddings ~ no token is added, so the embedding keeps its size
+shrink_embeddings ~ rows that no token has are kept
+mean_resizing_embeddings ~ rows of tokens that are added begin as the mean of the others
 reinit_weights ? the model folder has random weights: hone init --new-model makes such a one
 fix_untrained_tokens ! the embedding stays as it is
 default_system_message ! write the system message into the data

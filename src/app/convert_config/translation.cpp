@@ -88,8 +88,11 @@ class Translator {
     }
     const FoundKey known = find_key(schema(), "", name);
     const bool data = known.key && known.key->type == KeyType::kDatasets;
-    if (value.kind >= Kind::kSequence && !data && has_member_rules(tool, path)) return walk(tool, value, path);
     const ToolRule* rule = find_rule(tool, path);
+    const bool list = value.kind == Kind::kSequence && rule && rule->kind == ToolRule::Kind::kMeans;
+    if (value.kind >= Kind::kSequence && !data && !list && has_member_rules(tool, path)) {
+      return walk(tool, value, path);
+    }
     if (!rule && name != path) rule = find_rule(tool, name);
     if (rule && rule->kind == ToolRule::Kind::kFile) return sharding(tool, *rule, path, raw, value);
     if (rule && !(value.kind == Kind::kMapping && rule->kind == ToolRule::Kind::kMeans)) {
@@ -334,11 +337,12 @@ class Translator {
     return value.kind == Kind::kScalar && !value.text.empty() && value.text.find('{') == std::string::npos && !file;
   }
 
-  /// Combines statements about one key that the tool permits: adapters' modules are combined, and of several switches
-  /// of recomputation or packing one that is on counts.
+  /// Combines statements about one key that the tool permits: adapters' modules and tokens are combined, and of several
+  /// switches of recomputation or packing one that is on counts.
   static std::vector<Statement> agreed(const KeySpec& key, std::vector<Statement> all) {
     if (all.size() < 2) return all;
-    if (key.name == "lora_target_modules" || key.name == "lora_exclude_modules") {
+    static const std::set<std::string> joined = {"lora_target_modules", "lora_exclude_modules", "add_special_tokens"};
+    if (joined.contains(key.name)) {
       Statement& first = all.front();
       for (size_t i = 1; i < all.size(); ++i) {
         first.said += ", " + all[i].said;
@@ -407,7 +411,39 @@ class Translator {
         {chosen.said, chosen.where, "without bnb_4bit_quant_type, 4 bits are fp4 there and nf4 here"});
   }
 
+  /// Axolotl adds special tokens that the tokenizer lacks. pad_token is none that is read here.
+  void add_special_tokens_of_axolotl() {
+    if (tool_.name != "axolotl" || !source_.has_token) return;
+    std::string folder;
+    for (const char* key : {"model_name_or_path", "tokenizer_name_or_path"}) {
+      const auto found = statements_.find(key);
+      if (found != statements_.end() && found->second.front().value.is_string()) folder = found->second.front().value;
+    }
+    std::vector<Statement>& roles = statements_["special_tokens"];
+    for (Statement& one : roles) {
+      Json kept = Json::object();
+      for (const auto& [role, token] : one.value.items()) {
+        const bool lacks = token.is_string() && !source_.has_token(folder, token.get<std::string>()).value_or(true);
+        if (lacks && role == "pad_token") {
+          result_.no_effect.push_back({one.said, one.where, "the tokenizer has no such token, and no row is padded"});
+          continue;
+        }
+        if (lacks) {
+          Statement added = one;
+          added.key = &key_spec("add_special_tokens");
+          added.value = Json::array({token});
+          statements_["add_special_tokens"].push_back(std::move(added));
+        }
+        kept[role] = token;
+      }
+      one.value = std::move(kept);
+    }
+    std::erase_if(roles, [](const Statement& one) { return one.value.empty(); });
+    if (roles.empty()) statements_.erase("special_tokens");
+  }
+
   void choose() {
+    add_special_tokens_of_axolotl();
     for (const KeySpec& key : schema()) {
       const auto found = statements_.find(key.name);
       if (found == statements_.end()) continue;

@@ -42,6 +42,8 @@ struct TranslationSource {
   int64_t devices = 1;            ///< the number of devices, for batch sizes per device
   /// Whether the model of a path or id has routed experts, nothing if that is not known; may be empty.
   std::function<std::optional<bool>(const std::string& model)> has_experts = {};
+  /// Whether the tokenizer of a folder has a token, nothing if it is not here; may be empty.
+  std::function<std::optional<bool>(const std::string& folder, const std::string& token)> has_token = {};
 };
 
 /// Translates a source. Throws UserError only for contradictions (a key stated twice with different values) and broken
