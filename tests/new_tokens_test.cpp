@@ -130,6 +130,11 @@ TEST_P(NewTokensRun, AnAdapterHoldsTheirRows) {
   const double of_adapter = loss(model_, {"--checkpoint", adapter});
   EXPECT_NEAR(loss(merged), of_adapter, 1e-5 * of_adapter);
   EXPECT_EQ(generate({"--model", merged}).out, answer.out);
+  const Outcome compared = run_hone({"eval", "model_name_or_path=" + model_, "datasets=" + data_, "dtype=float32",
+                                     "max_length=32", "--checkpoint", adapter, "--base", "--json"});
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  const double of_base = loss(model_, {"chat_template=chatml", "add_special_tokens=[<|im_start|>,<|im_end|>]"});
+  EXPECT_NEAR(Json::parse(compared.out)["base"]["eval_loss"].get<double>(), of_base, 1e-6) << "without their rows";
   ASSERT_EQ(train("whole", with({"max_steps=3"})).code, 0);
   const Outcome resumed = train("out", with({"max_steps=3", "resume=auto"}));
   ASSERT_EQ(resumed.code, 0) << resumed.err;

@@ -165,6 +165,20 @@ void use_chat_settings(RunConfig& run, const std::string& checkpoint) {
   run.data.split_special_tokens = run.data.split_special_tokens || saved.split_special_tokens;
 }
 
+/// Whether weights beside adapters are the adapter's, so that the base is not in memory.
+bool trained_whole(const ParameterStore& store) {
+  return std::any_of(store.all().begin(), store.all().end(),
+                     [](const Parameter& p) { return p.trainable() && p.kind() != ParameterKind::kLora; });
+}
+
+/// Makes `base` the model without the adapter of `adapted`, with the tokens that this one has.
+void use_vocabulary(RunConfig::Model& base, const RunConfig::Model& adapted) {
+  base.adapter_name_or_path.clear();
+  base.finetuning_type = "full";
+  base.tokenizer_name_or_path = adapted.tokenizer_name_or_path;
+  base.resize_vocab = adapted.vocab_rows > 0;
+}
+
 /// The file that is written; "" if there is none.
 std::string output_of(const EvalRequest& request) {
   if (!request.output.empty() || !request.base || request.checkpoint.empty()) return request.output;
@@ -197,16 +211,19 @@ class Evaluation {
     RankGroup group(context);
     return group.guarded([&] {
       group.check_agreement(described);
+      RunConfig::Model vocabulary;
       {
         const EvaluationRun run = load_evaluation(std::move(described), group);
         report_.tuned = measure(run);
-        if (request_.base && adapted) {
+        if (request_.base && adapted && !trained_whole(run.described.model->store())) {
           const WithoutAdapters off(run.described.model->store());
           report_.base = measure(run);
         }
+        vocabulary = run.described.config.model;
       }
-      if (request_.base && !adapted) {  // two whole models: one after the other
+      if (request_.base && !report_.base) {  // two whole models: one after the other
         RunConfig base = read(request_.run);
+        if (adapted) use_vocabulary(base.model, vocabulary);
         base.data.chat_template_kwargs = config.data.chat_template_kwargs;
         base.data.split_special_tokens = config.data.split_special_tokens;
         const EvaluationRun run =
