@@ -206,6 +206,18 @@ TEST_F(ConvertConfig, LlamaFactoryLearnsTheEmptyThinkBlockUnlessThinkingIsOff) {
   EXPECT_EQ(on.run.data.chat_template_kwargs["enable_thinking"], true);
 }
 
+TEST_F(ConvertConfig, LlamaFactoryTrainsAResizedVocabularyWhole) {
+  const std::string lora = "model_name_or_path: m\nstage: sft\ncutoff_len: 64\nfinetuning_type: lora\n";
+  EXPECT_THAT(converted(write("a.yaml", lora + "resize_vocab: true\n")).run.lora.modules_to_save,
+              ElementsAre("embed_tokens", "lm_head"));
+  EXPECT_TRUE(has(printed_, "look at         resize_vocab")) << printed_;
+  EXPECT_THAT(
+      converted(write("a.yaml", lora + "resize_vocab: true\nadditional_target: lm_head\n")).run.lora.modules_to_save,
+      ElementsAre("lm_head"));
+  EXPECT_TRUE(converted(write("a.yaml", lora + "resize_vocab: false\n")).run.lora.modules_to_save.empty());
+  EXPECT_FALSE(has(printed_, "begin with noise")) << printed_;
+}
+
 TEST_F(ConvertConfig, LlamaFactorysPretrainingIsText) {
   write("data/dataset_info.json", R"({"c4": {"file_name": "c4.jsonl", "columns": {"prompt": "body"}}})");
   const ResolvedConfig config = converted(

@@ -51,6 +51,7 @@ class Habits {
       order_of_axolotl();
     }
     if (!is_from(tool_, "llama-factory")) return;
+    new_rows_of_llama_factory();
     ask_about_megatron();
     if (is_on(root_, "packing") && !is_on(root_, "neat_packing") && text_of(root_, "stage") != "pt") {
       look("packing", "samples of a pack see each other there, and not here (as with neat_packing)");
@@ -273,6 +274,20 @@ class Habits {
     look("bf16",
          "Axolotl steps the bfloat16 weights themselves, and small steps round away: here they have float32 "
          "copies (master_dtype: bfloat16 is nearer)");
+  }
+
+  /// LLaMA-Factory trains the embedding and the head whole beside adapters, also where no row is added.
+  void new_rows_of_llama_factory() {
+    const bool resizes = is_on(root_, "resize_vocab");
+    const TranslatedKey* method = chosen("finetuning_type");
+    if (resizes && method && method->value == "lora" && !states("lora_modules_to_save")) {
+      add("lora_modules_to_save", Json::array({"embed_tokens", "lm_head"}), "resize_vocab: true");
+    }
+    if (resizes || states("add_tokens") || states("add_special_tokens")) {
+      look(resizes ? "resize_vocab" : "add_tokens",
+           "rows of new tokens begin with noise around the mean there, and here as the mean; rows that the model has "
+           "keep their values here");
+    }
   }
 
   /// LLaMA-Factory cuts the prompt and the answer of a long sample apart.
