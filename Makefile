@@ -46,7 +46,7 @@ setup-tests: setup
 
 build: setup
 	@$(CONFIGURE) -DHONE_TESTS=OFF | grep 'GPU kernels'
-	@cmake --build $(BUILD) --target hone -j $(JOBS)
+	@cmake --build $(BUILD) --target hone hone_shared -j $(JOBS)
 	@echo "built $(BUILD)/hone"
 
 parquet:
@@ -146,7 +146,7 @@ lint:
 release: setup
 	@tools/setup.sh release
 	@cmake -S . -B $(BUILD)-dist -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA) -DHONE_TESTS=OFF -DHONE_STATIC=ON "-DHONE_CUDA_ARCHITECTURES=$(RELEASE_ARCHITECTURES)" | grep 'GPU kernels'
-	@cmake --build $(BUILD)-dist --target hone -j $(JOBS)
+	@cmake --build $(BUILD)-dist --target hone hone_shared -j $(JOBS)
 
 dist: release
 	@tools/dist.sh $(BUILD)-dist

@@ -64,6 +64,9 @@ function(hone_precompile set)
   target_precompile_headers(hone_${set}_headers PRIVATE ${PRECOMPILE_HEADERS})
 endfunction()
 function(hone_use_precompiled set target)
+  if(set STREQUAL "test")  # as its headers: CMake would compile programs with -fPIE, and other objects with -fPIC
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  endif()
   if(HONE_PCH)
     target_link_libraries(${target} PRIVATE ${HONE_FMT})  # the headers were compiled with its definitions
     target_precompile_headers(${target} REUSE_FROM hone_${set}_headers)
@@ -77,6 +80,7 @@ if(HONE_PCH)
   if(HONE_TESTS)
     hone_precompile(test HEADERS ${headers} nlohmann/json.hpp gtest/gtest.h gmock/gmock.h
       LINKS nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
+    set_target_properties(hone_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   endif()
 endif()
 

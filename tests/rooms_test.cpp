@@ -40,6 +40,7 @@ Rooms allowed_rooms() {
   };
   rooms["train"] = {"dist", "models", "data", "optim", "report", "infer"};
   rooms["app"] = {"train"};
+  rooms["library"] = {"app"};
   for (size_t round = 0; round < rooms.size(); ++round) {
     for (auto& [name, allowed] : rooms) {
       const std::set<std::string> direct = allowed;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs the program, its documents and examples: tools/dist.sh BUILD_DIR
+# Packs the program, the library, documents and examples: tools/dist.sh BUILD_DIR
 # A build with HONE_STATIC needs the C library alone. What stays outside: CUDA's own (driver, cuBLASLt, NCCL), which a GPU
 # machine has (docs/install.md). The module for Parquet, if it was built, is in `lib` with Arrow.
 set -euo pipefail
@@ -15,9 +15,12 @@ if (("$(stat -c %s "$folder/hone")" > most * 1000 * 1000)); then
   echo "$folder/hone is larger than $most MB" >&2
   exit 1
 fi
-python3 tools/wheel.py --check "$folder/hone"
+mkdir "$folder/lib" "$folder/include"
+strip -o "$folder/lib/libhone.so.1" "$build/libhone.so.1"
+ln -s libhone.so.1 "$folder/lib/libhone.so"
+cp -r include/hone "$folder/include/"
+for part in "$folder/hone" "$folder/lib/libhone.so.1"; do python3 tools/wheel.py --check "$part"; done
 if [ -f "$build/lib/hone_parquet.so" ]; then
-  mkdir "$folder/lib"
   strip -o "$folder/lib/hone_parquet.so" "$build/lib/hone_parquet.so"
   ldd "$build/lib/hone_parquet.so" | awk '$2 == "=>" && $3 ~ /(arrow|parquet)/ { print $3 }' |
     while read -r library; do cp -L "$library" "$folder/lib/"; done

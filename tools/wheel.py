@@ -5,7 +5,7 @@
     tools/wheel.py --check PROGRAM  whether it starts on every machine that the tag promises
     tools/wheel.py --notice         the licences of the linked libraries
 
-The wheel only carries the program: the command is the program itself, and no Python runs. cuBLAS and NCCL, which only GPUs
+The command is the program itself, and no Python runs; `import hone` loads libhone. cuBLAS and NCCL, which only GPUs
 need, are packages of their own: the extras `cuda` and `multi`. Refuses a program that needs a newer C library than the tag
 says or any other library, and a wheel of more than 60 MB.
 """
@@ -98,11 +98,15 @@ def main():
     program.parent.mkdir(exist_ok=True)
     run("strip", "-o", str(program), str(build / "hone"))
     check(str(program))
+    library = root / "dist" / "libhone.so.1"
+    run("strip", "-o", str(library), str(build / "libhone.so.1"))
+    check(str(library))
     version = run(str(program), "version").split()[1]
     info = f"hone-{version}.dist-info"
     path = root / "dist" / f"hone-{version}-{TAG}.whl"
     wheel = Wheel(path, info)
     wheel.add(f"hone-{version}.data/scripts/hone", program.read_bytes(), 0o755)
+    wheel.add(f"hone/{library.name}", library.read_bytes(), 0o755)
     for file in sorted((root / "python" / "hone").glob("*.py")):
         wheel.add(f"hone/{file.name}", file.read_bytes())
     wheel.add(f"{info}/METADATA", metadata(version, (root / "README.md").read_text(encoding="utf-8")).encode())
@@ -111,6 +115,7 @@ def main():
         wheel.add(f"{info}/{name}", notice().encode() if name == "NOTICE" else (root / name).read_bytes())
     wheel.close()
     program.unlink()
+    library.unlink()
     print(f"{path.relative_to(root)}: {path.stat().st_size / 1e6:.1f} MB")
     if path.stat().st_size > MOST_BYTES:
         sys.exit(f"the wheel is larger than {MOST_BYTES / 1e6:.0f} MB")

@@ -1,22 +1,19 @@
-"""The program `hone`, which fine-tunes Mixture-of-Experts language models, in a Python environment.
+"""Hone fine-tunes Mixture-of-Experts language models. Its program and its library, in a Python environment:
 
-    import hone, subprocess
+    import hone
+    hone.train("run.yaml", learning_rate=1e-4, on_step=lambda row: print(row["loss"]))
+    hone.plan(model_name_or_path="./model", finetuning_type="lora", max_length=4096)["verdict"]
+    model = hone.Model("./model", adapter="out/run1")
+    print(model.generate("What is a mixture of experts?")["text"])
+
     subprocess.run([hone.program(), "train", "run.yaml"], check=True)
+
+Settings are the keys of a configuration or the options of a verb, with underscores. Several ranks are processes: start
+Python by `torchrun` or `srun`, or the program by `hone launch`.
 """
-import os
-import shutil
-import sysconfig
+from hone._experts import Experts
+from hone._library import HoneError, evaluate, merge, plan, stop, train, version
+from hone._model import Model
+from hone._program import program
 
-
-def program():
-    """The path of the program that was installed with this package."""
-    folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user")]
-    folders.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin"))  # pip install --target
-    for folder in folders:
-        path = os.path.join(folder, "hone")
-        if os.access(path, os.X_OK):
-            return path
-    path = shutil.which("hone")
-    if path is None:
-        raise FileNotFoundError("the program hone is not installed in this environment")
-    return path
+__all__ = ["Experts", "HoneError", "Model", "evaluate", "merge", "plan", "program", "stop", "train", "version"]

@@ -134,8 +134,16 @@ std::vector<const char*> without_help_verb(int argc, const char* const* argv) {
   return arguments;
 }
 
-/// Parses the arguments and runs the verb; throws errors.
-int run(int argc, const char* const* argv) {
+/// Ignores signals of writing, for which write() returns an error.
+void ignore_signals_of_writing() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f`
+}
+
+}  // namespace
+
+int run_verb(int argc, const char* const* argv) {
+  active_isa();  // a HONE_INSTRUCTION_SET that is wrong ends any verb before it has begun
   CLI::App app("fine-tunes Mixture-of-Experts language models", "hone");
   Action action;
   add_verbs(app, action, {argv + 1, argv + argc});
@@ -167,41 +175,44 @@ int run(int argc, const char* const* argv) {
   return action();
 }
 
-int failed(const std::string& text, ExitCode code) {
-  print_error(rank_prefix() + with_error_label(text) + "\n");
-  return static_cast<int>(code);
-}
+namespace {
 
-std::string plain(const std::string& what, const std::string& fix) { return "error: " + what + "\n  fix:   " + fix; }
+/// Parses the arguments and runs the verb; throws errors.
+int run(int argc, const char* const* argv) {
+  const std::vector<const char*> arguments = without_help_verb(argc, argv);
+  return run_verb(static_cast<int>(arguments.size()), arguments.data());
+}
 
 }  // namespace
 
+Error as_error(const std::exception_ptr& exception) {
+  constexpr const char* kReport = "this is a fault of the program: please report it with the output of hone env";
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ExitCode::kDeviceFailed, "the machine is out of memory", "", "hone estimate says what the run needs");
+  } catch (const std::system_error& error) {  // files, threads
+    return UserError(error.what(), "", "check the path, its permissions and the free space");
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    return Error(ExitCode::kDeviceFailed, what.starts_with("internal error") ? what : "internal error: " + what, "",
+                 kReport);
+  }
+}
+
 int run_command_line(int argc, const char* const* argv) {
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // for a file over `ulimit -f`, write() returns an error
+  ignore_signals_of_writing();
   reserve_standard_descriptors();
   try {
-    active_isa();  // a HONE_INSTRUCTION_SET that is wrong ends any verb before it has begun
-    const std::vector<const char*> arguments = without_help_verb(argc, argv);
-    return run(static_cast<int>(arguments.size()), arguments.data());
+    return run(argc, argv);
   } catch (const ReaderGone&) {
     return ReaderGone::kExitCode;
-  } catch (const Error& error) {
-    return failed(error.what(), error.code());
-  } catch (const std::bad_alloc&) {
-    return failed(plain("the machine is out of memory", "hone estimate says what the run needs"),
-                  ExitCode::kDeviceFailed);
-  } catch (const std::system_error& error) {  // files, threads
-    return failed(plain(error.what(), "check the path, its permissions and the free space"), ExitCode::kUserInput);
-  } catch (const std::logic_error& error) {
-    const std::string what = error.what();
-    return failed(plain(what.starts_with("internal error") ? what : "internal error: " + what,
-                        "this is a fault of the program: please report it with the output of hone env"),
-                  ExitCode::kDeviceFailed);
-  } catch (const std::exception& error) {
-    return failed(plain(std::string("internal error: ") + error.what(),
-                        "this is a fault of the program: please report it with the output of hone env"),
-                  ExitCode::kDeviceFailed);
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    print_error(rank_prefix() + with_error_label(error.what()) + "\n");
+    return static_cast<int>(error.code());
   }
 }
 

@@ -1,9 +1,12 @@
 // The command line: verbs, their options, and how errors end the program.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "core/error.h"
 
 namespace CLI {
 class App;
@@ -14,6 +17,12 @@ namespace hone {
 
 /// Runs the program and returns its exit code (core/error.h). Errors are printed to standard error in a few lines.
 int run_command_line(int argc, const char* const* argv);
+
+/// The same without the treatment of errors: throws them. argv[0] is not read.
+int run_verb(int argc, const char* const* argv);
+
+/// What a caught exception means to a user.
+Error as_error(const std::exception_ptr& exception);
 
 // Helpers for the command lines of verbs.
 
@@ -32,6 +41,12 @@ void add_force(CLI::App* verb, bool& force, const std::string& what = "replace w
 void add_tier(CLI::App* verb);
 /// Adds --json, for verbs that print their result.
 void add_json(CLI::App* verb, bool& json);
+
+struct InferenceOptions;
+
+/// The options of `hone generate` that say which model answers, where it is, and how it samples. `words`: the verb and
+/// its options. UserError for others.
+InferenceOptions parse_inference(std::vector<std::string> words);
 
 /// The action of the parsed command line; returns the exit code.
 using Action = std::function<int()>;

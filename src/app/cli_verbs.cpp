@@ -496,6 +496,24 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   add_threads(verb, options.threads);
 }
 
+}  // namespace
+
+InferenceOptions parse_inference(std::vector<std::string> words) {
+  CLI::App app("", "generate");
+  InferenceOptions options;
+  add_inference(&app, options);
+  words.erase(words.begin());
+  std::reverse(words.begin(), words.end());  // CLI11's order
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    throw UserError(error.what(), "settings", "hone generate --help lists the options of a model and of sampling");
+  }
+  return options;
+}
+
+namespace {
+
 void add_chat(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "chat", "A conversation with a model, with or without an adapter",
                             "  hone chat --model out/run1\n"

@@ -34,6 +34,9 @@ class PromptReader {
   /// Reads a text of the command line. Throws UserError if it has no tokens.
   PromptRow read_text(const std::string& text, const std::string& where) const;
 
+  /// Reads a row as read_file() does, at `where`.
+  PromptRow read_row(const Json& row, const std::string& where) const;
+
   /// Reads the lines of a .txt file that are not blank, or the rows of other training data, file or folder. The answer
   /// may be missing (only `prompt` or `question`, or `instruction` and `input`) and is not part of the prompt: neither
   /// the assistant's messages at the end of a chat, nor a completion. A text prompt with a completion is encoded
@@ -44,7 +47,6 @@ class PromptReader {
 
  private:
   std::vector<PromptRow> read_lines(const std::string& path) const;
-  PromptRow read_row(const Json& row, const std::string& where) const;
   PromptRow read_messages(ChatInput input, const std::string& where) const;
 
   const Tokenizer& tokenizer_;

@@ -6,9 +6,34 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <string>
+#include <utility>
 
 namespace hone {
+
+namespace {
+
+std::mutex capture_mutex;
+OutputCapture::Sink* captured_by = nullptr;
+
+}  // namespace
+
+OutputCapture::OutputCapture(Sink sink) {
+  const std::lock_guard lock(capture_mutex);
+  HONE_ASSERT(captured_by == nullptr, "output is captured twice");
+  captured_by = new Sink(std::move(sink));
+}
+
+OutputCapture::~OutputCapture() {
+  const std::lock_guard lock(capture_mutex);
+  delete std::exchange(captured_by, nullptr);
+}
+
+bool OutputCapture::active() {
+  const std::lock_guard lock(capture_mutex);
+  return captured_by != nullptr;
+}
 
 OutputLost::OutputLost(int error)
     : Error(ExitCode::kUserInput, std::string("standard output cannot be written: ") + std::strerror(error), "",
@@ -22,6 +47,13 @@ void throw_output_failure(int error) {
 }
 
 int write_to_descriptor(int descriptor, std::string_view text) {
+  if (descriptor == STDOUT_FILENO || descriptor == STDERR_FILENO) {
+    const std::lock_guard lock(capture_mutex);
+    if (captured_by != nullptr) {
+      (*captured_by)(descriptor, text);
+      return 0;
+    }
+  }
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
     if (written >= 0) {

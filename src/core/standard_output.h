@@ -1,6 +1,7 @@
 // Standard output as a result: what cannot be written there is an error, not silence.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string_view>
 
@@ -25,6 +26,20 @@ class ReaderGone : public std::runtime_error {
 
 /// Throws OutputLost or ReaderGone for the errno of a failed write.
 [[noreturn]] void throw_output_failure(int error);
+
+/// While an object exists, what is written to standard output (1) and standard error (2) of this process goes to its
+/// function instead, from any thread, one text at a time. At most one object at a time.
+class OutputCapture {
+ public:
+  using Sink = std::function<void(int descriptor, std::string_view text)>;
+
+  explicit OutputCapture(Sink sink);
+  ~OutputCapture();
+  OutputCapture(const OutputCapture&) = delete;
+  OutputCapture& operator=(const OutputCapture&) = delete;
+
+  static bool active();
+};
 
 /// Writes all bytes to a descriptor; waits if it does not block and is full. Returns 0, or the errno of a failure.
 int write_to_descriptor(int descriptor, std::string_view text);

@@ -257,6 +257,7 @@ void Reporter::on_end(const RunEnd& end) {
 void Reporter::write(int64_t step, const std::vector<Metric>& metrics) {
   Json object = metrics_object(metrics);
   if (sinks_->metrics_file) sinks_->metrics_file->append(object);
+  if (options_.on_row) options_.on_row(object);
   if (sinks_->mlflow) sinks_->mlflow->log(step, metrics);
   if (sinks_->server) {
     sinks_->served.metrics->erase("nonfinite");

@@ -29,7 +29,8 @@ struct ReportOptions {
   MlflowOptions mlflow = {};  ///< used if report_to contains mlflow
   int64_t metrics_port = 0;   ///< of a MetricsServer; 0: none
   std::string metrics_host = "127.0.0.1";
-  bool writes_state = true;  ///< whether to write trainer_state.json; false: another process writes it
+  std::function<void(const JsonValue& row)> on_row = {};  ///< told of each row of metrics.jsonl
+  bool writes_state = true;                               ///< whether to write trainer_state.json; false: another process writes it
 };
 
 struct RunStart {

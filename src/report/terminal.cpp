@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/standard_output.h"
+
 namespace hone {
 namespace {
 
@@ -51,7 +53,7 @@ Terminal Terminal::of(int fd) {
   Terminal terminal{.fd = fd};
   const char* term = std::getenv("TERM");
   const char* no_color = std::getenv("NO_COLOR");
-  terminal.interactive = isatty(fd) == 1 && std::string_view(term ? term : "") != "dumb";
+  terminal.interactive = isatty(fd) == 1 && !OutputCapture::active() && std::string_view(term ? term : "") != "dumb";
   terminal.color = terminal.interactive && (!no_color || !*no_color);
   return terminal;
 }

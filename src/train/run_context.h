@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/json_value.h"
 #include "core/stream.h"
 #include "core/thread_pool.h"
 #include "report/log.h"
@@ -25,6 +26,9 @@ struct ConfigWriter {
   /// Reads the config.resolved.yaml of an earlier run. UserError: it cannot be read.
   std::function<RunConfig(const std::filesystem::path& file)> read = {};
 };
+
+/// Told of each row of metrics.jsonl, on the rank that writes them.
+using MetricsListener = std::function<void(const JsonValue& row)>;
 
 struct RunContext {
   /// Acquires the device and the threads selected by `machine`, and warns of a GPU that device: auto passes over. The
@@ -48,6 +52,7 @@ struct RunContext {
   TrainerRanks ranks;
   ThreadPool pool;
   Stream stream;
+  MetricsListener on_metrics = {};
 };
 
 }  // namespace hone

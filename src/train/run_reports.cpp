@@ -100,6 +100,7 @@ ReportOptions report_options(const LoadedRun& run) {
                         .logging_first_step = report.logging_first_step,
                         .metrics_port = writes ? report.metrics_port : 0,
                         .metrics_host = report.metrics_host,
+                        .on_row = writes ? run.context().on_metrics : MetricsListener{},
                         .writes_state = writes};
   MlflowOptions& mlflow = options.mlflow;
   mlflow.tracking_uri = report.mlflow_tracking_uri;

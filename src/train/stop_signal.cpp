@@ -55,31 +55,25 @@ void remember(int signal) {
   errno = saved;
 }
 
+/// In place of a signal's number.
+constexpr std::sig_atomic_t kCaller = -1;
+
 }  // namespace
 
-StopSignal::StopSignal() {
-  received = 0;
-  interrupted_at = 0;
-  struct sigaction action {};
-  action.sa_handler = remember;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kSignals); ++i) {
-    sigaction(kSignals[i], nullptr, &before_[i]);
-    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
-  }
+void request_stop() {
+  if (received == 0) received = kCaller;
 }
 
-StopSignal::~StopSignal() {
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-}
+void withdraw_stop() { received = 0; }
 
-void StopSignal::at_step(int64_t step) const { current_step = step; }
+bool stop_requested() { return received != 0; }
 
-bool StopSignal::requested() const { return received != 0; }
+namespace {
 
-const char* StopSignal::name() const {
-  switch (received) {
+const char* name_of(std::sig_atomic_t signal) {
+  switch (signal) {
+    case kCaller:
+      return "its caller";
     case SIGTERM:
       return "SIGTERM";
     case SIGINT:
@@ -94,5 +88,36 @@ const char* StopSignal::name() const {
       return "";
   }
 }
+
+std::sig_atomic_t ended_by = 0;
+
+}  // namespace
+
+const char* last_stop() { return name_of(ended_by); }
+
+StopSignal::StopSignal() {
+  if (received != kCaller) received = 0;
+  interrupted_at = 0;
+  struct sigaction action {};
+  action.sa_handler = remember;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+StopSignal::~StopSignal() {
+  ended_by = received;
+  received = 0;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+void StopSignal::at_step(int64_t step) const { current_step = step; }
+
+bool StopSignal::requested() const { return stop_requested(); }
+
+const char* StopSignal::name() const { return name_of(received); }
 
 }  // namespace hone

@@ -25,6 +25,21 @@ TEST(StopSignal, EveryOneOfThemIsRememberedAndTwiceIsOnce) {
   }
 }
 
+TEST(StopSignal, ACallerAsksAlsoBeforeTheRun) {
+  request_stop();
+  {
+    const StopSignal stop;
+    EXPECT_TRUE(stop.requested());
+    EXPECT_EQ(std::string(stop.name()), "its caller");
+  }
+  EXPECT_EQ(std::string(last_stop()), "its caller");
+  EXPECT_FALSE(StopSignal().requested()) << "the run has ended";
+  EXPECT_EQ(std::string(last_stop()), "");
+  request_stop();
+  withdraw_stop();
+  EXPECT_FALSE(StopSignal().requested());
+}
+
 TEST(StopSignal, OneThatWasIgnoredStaysIgnored) {
   std::signal(SIGHUP, SIG_IGN);  // as nohup does
   {

@@ -138,7 +138,10 @@ RunConfig read_run(const EstimateOptions& options) {
   std::vector<std::string> overrides = options.overrides;
   refuse_gguf_file(options.target);
   const bool file = is_config(options.target);
-  if (!file) overrides.insert(overrides.begin(), "model_name_or_path=" + Json(options.target).dump());
+  const bool key = options.target.find('=') != std::string::npos && !std::filesystem::exists(options.target);
+  if (!file) {
+    overrides.insert(overrides.begin(), key ? options.target : "model_name_or_path=" + Json(options.target).dump());
+  }
   const int64_t of_host = options.ranks_of_host > 0 ? options.ranks_of_host : std::min(options.ranks, kUsualGpus);
   const ResolvedConfig config = load_config(file ? options.target : "", overrides, {options.ranks, of_host});
   require_keys(config, {"model_name_or_path"});

@@ -10,7 +10,7 @@
 namespace hone {
 
 struct EstimateOptions {
-  std::string target;                  ///< a configuration, or a model as find_model() takes it
+  std::string target;                  ///< a configuration, a model as find_model() takes it, or the first key=value
   std::vector<std::string> overrides;  ///< key=value
   int64_t memory = 0;                  ///< bytes of the device, all of them for this run; 0: what is free on the device
   int64_t host_memory = 0;             ///< bytes for offloading of each rank; 0: what is free here, if that is known

@@ -121,6 +121,7 @@ int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launche
   {
     const auto read = [](const std::filesystem::path& file) { return load_config(file.string(), {}).run; };
     RunContext context(config.run.machine, logger, {resolved_yaml, resolved_pairs, defaults, read}, ranks);
+    context.on_metrics = request.on_metrics;
     if (tries) {
       dry_run(config.run, context);
       console.require_written();

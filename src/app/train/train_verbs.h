@@ -8,6 +8,7 @@
 
 #include "app/config/resolve.h"
 #include "report/log.h"
+#include "train/run_context.h"
 
 namespace hone {
 
@@ -16,6 +17,7 @@ struct RunRequest {
   std::string config;                      ///< file; "": overrides only
   std::vector<std::string> overrides;      ///< key=value, --key value
   std::optional<LogLevel> log_level = {};  ///< of the console; each verb has its own default
+  MetricsListener on_metrics = {};         ///< of training
 };
 
 /// Reads and resolves a configuration for `ranks` ranks and logs its notes. Model and data must be stated.
