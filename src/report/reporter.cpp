@@ -16,10 +16,10 @@
 #include "report/humanise.h"
 #include "report/metrics_file.h"
 #include "report/metrics_server.h"
-#include "report/mlflow/mlflow_sender.h"
 #include "report/step_line.h"
 #include "report/tensorboard.h"
 #include "report/terminal.h"
+#include "report/tracker/tracker_sender.h"
 
 namespace hone {
 namespace {
@@ -32,11 +32,12 @@ bool names(const std::vector<std::string>& list, std::string_view name) {
 }
 
 void check_names(const std::vector<std::string>& report_to) {
-  static const std::vector<std::string> kKnown = {"jsonl", "tensorboard", "mlflow", "prometheus", "none"};
+  static const std::vector<std::string> kKnown = {"jsonl",   "tensorboard", "mlflow", "wandb",
+                                                  "trackio", "prometheus",  "none"};
   for (const auto& name : report_to) {
     if (!names(kKnown, name)) {
       throw UserError(fmt::format("unknown report '{}'.{}", name, did_you_mean(name, kKnown)), "report_to",
-                      "use jsonl, tensorboard, mlflow, prometheus or none");
+                      "use jsonl, tensorboard, mlflow, wandb, trackio, prometheus or none");
     }
   }
 }
@@ -82,8 +83,12 @@ class LossEnds {
 struct Reporter::Sinks {
   std::optional<MetricsFile> metrics_file;
   std::optional<TensorBoardWriter> tensorboard;
-  std::optional<MlflowSender> mlflow;
-  bool mlflow_run_written = false;  // its id is in output_dir
+  struct Tracker {
+    std::unique_ptr<TrackerSender> sender;
+    std::function<void(const std::string& run_id)> remember;  // in output_dir; empty once that is done
+    bool takes_system = false;                                // metrics of the machine, too
+  };
+  std::vector<Tracker> trackers;
   std::optional<MetricsServer> server;
   ServedStatus served;
   StepWindow window;
@@ -131,6 +136,7 @@ void Reporter::on_start(const RunStart& start) {
   }
   if (names(options_.report_to, "tensorboard")) open_tensorboard(start);
   if (names(options_.report_to, "mlflow")) open_mlflow(start.resumed);
+  open_packages(start.resumed);
   if (options_.metrics_port > 0) open_server();
 }
 
@@ -154,32 +160,50 @@ void Reporter::open_mlflow(bool resumed) {
   }
   if (const char* user = std::getenv("USER")) options.tags.emplace_back("mlflow.user", user);
   if (resumed) continue_mlflow_run(options, options_.output_dir);
-  sinks_->mlflow.emplace(make_mlflow_store(options), options);
+  sinks_->trackers.push_back(
+      {std::make_unique<TrackerSender>(make_mlflow_store(options), options.params),
+       [this](const std::string& id) { write_mlflow_run(options_.mlflow, id, options_.output_dir); }, true});
 }
 
-void Reporter::tell_mlflow_notices() {
-  for (const MlflowNotice& notice : sinks_->mlflow->take_notices()) {
-    logger_.log(notice.warning ? LogLevel::kWarning : LogLevel::kInfo, notice.text);
+void Reporter::open_packages(bool resumed) {
+  for (PackageOptions& options : options_.packages) {
+    if (!names(options_.report_to, options.package)) continue;
+    options.output_dir = options_.output_dir;
+    if (options.run_name.empty()) options.run_name = options_.title;
+    if (resumed) continue_package_run(options);
+    sinks_->trackers.push_back({std::make_unique<TrackerSender>(make_package_store(options), options.params),
+                                [&options](const std::string& id) { write_package_run(options, id); }});
   }
-  if (sinks_->mlflow_run_written || sinks_->mlflow->run_id().empty()) return;
-  sinks_->mlflow_run_written = true;
-  write_mlflow_run(options_.mlflow, sinks_->mlflow->run_id(), options_.output_dir);
 }
 
-void Reporter::end_mlflow(const RunEnd& end) {
-  // A run that stopped because no evaluation got better has finished.
-  const MlflowCounts counts = sinks_->mlflow->end(end.killed ? MlflowStatus::kKilled : MlflowStatus::kFinished);
-  tell_mlflow_notices();
-  const bool opened = !sinks_->mlflow->run_id().empty();
-  sinks_->mlflow.reset();
-  if (counts.dropped + counts.refused > 0) {
-    logger_.warning(
-        "MLflow: {} values were sent, {} dropped because the server did not accept them, {} rejected; {} has all",
-        with_commas(counts.sent), with_commas(counts.dropped), with_commas(counts.refused),
-        sinks_->metrics_file ? "metrics.jsonl" : "run.log");
+void Reporter::tell_notices() {
+  for (Sinks::Tracker& tracker : sinks_->trackers) {
+    for (const TrackerNotice& notice : tracker.sender->take_notices()) {
+      logger_.log(notice.warning ? LogLevel::kWarning : LogLevel::kInfo, notice.text);
+    }
+    if (!tracker.remember || tracker.sender->run_id().empty()) continue;
+    tracker.remember(tracker.sender->run_id());
+    tracker.remember = {};
   }
-  if (opened && !counts.closed)
-    logger_.warning("MLflow: the run's final status did not arrive; MLflow shows the run as running");
+}
+
+void Reporter::end_trackers(const RunEnd& end) {
+  for (Sinks::Tracker& tracker : sinks_->trackers) {
+    // A run that stopped because no evaluation got better has finished.
+    const TrackerCounts counts = tracker.sender->end(end.killed ? TrackerStatus::kKilled : TrackerStatus::kFinished);
+    tell_notices();
+    const bool opened = !tracker.sender->run_id().empty();
+    const std::string name = tracker.sender->name();
+    if (counts.dropped + counts.refused > 0) {
+      logger_.warning("{}: {} values were sent, {} dropped because it did not accept them, {} rejected; {} has all",
+                      name, with_commas(counts.sent), with_commas(counts.dropped), with_commas(counts.refused),
+                      sinks_->metrics_file ? "metrics.jsonl" : "run.log");
+    }
+    if (opened && !counts.closed) {
+      logger_.warning("{}: the run's final status did not arrive; {} shows the run as running", name, name);
+    }
+  }
+  sinks_->trackers.clear();
 }
 
 void Reporter::open_server() {
@@ -215,7 +239,7 @@ void Reporter::on_step(StepMetrics metrics) {
                    (options_.logging_first_step && metrics.step == 1);
   s.window.add(std::move(metrics));
   if (due) emit(s.window.take());
-  if (s.mlflow) tell_mlflow_notices();
+  tell_notices();
 }
 
 void Reporter::emit(const StepMetrics& metrics) {
@@ -225,7 +249,9 @@ void Reporter::emit(const StepMetrics& metrics) {
 }
 
 void Reporter::on_system(int64_t step, const std::vector<Metric>& metrics) {
-  if (sinks_->mlflow) sinks_->mlflow->log(step, metrics);
+  for (Sinks::Tracker& tracker : sinks_->trackers) {
+    if (tracker.takes_system) tracker.sender->log(step, metrics);
+  }
 }
 
 void Reporter::on_eval(const EvalMetrics& metrics) {
@@ -250,7 +276,7 @@ void Reporter::on_end(const RunEnd& end) {
   logger_.console().clear_progress();
   if (options_.writes_state) write_trainer_state(state_, options_.output_dir);
   publish(end.finished ? "finished" : "stopped");
-  if (sinks_->mlflow) end_mlflow(end);
+  end_trackers(end);
   summarise(end);
 }
 
@@ -258,7 +284,7 @@ void Reporter::write(int64_t step, const std::vector<Metric>& metrics) {
   Json object = metrics_object(metrics);
   if (sinks_->metrics_file) sinks_->metrics_file->append(object);
   if (options_.on_row) options_.on_row(object);
-  if (sinks_->mlflow) sinks_->mlflow->log(step, metrics);
+  for (Sinks::Tracker& tracker : sinks_->trackers) tracker.sender->log(step, metrics);
   if (sinks_->server) {
     sinks_->served.metrics->erase("nonfinite");
     sinks_->served.metrics->update(object);

@@ -13,6 +13,7 @@
 #include "report/metrics.h"
 #include "report/metrics_file.h"
 #include "report/mlflow/mlflow_store.h"
+#include "report/tracker/package_store.h"
 
 namespace hone {
 
@@ -20,17 +21,18 @@ struct LineLayout;
 
 struct ReportOptions {
   std::string output_dir;
-  std::vector<std::string> report_to = {"jsonl", "tensorboard"};  ///< jsonl, tensorboard, mlflow, or "none"
+  std::vector<std::string> report_to = {"jsonl", "tensorboard"};  ///< jsonl, tensorboard, mlflow, …, or "none"
   std::string logging_dir = {};                                   ///< of the event files; empty: output_dir/runs
   std::string run_name = {};                                      ///< a subfolder of logging_dir; empty: none
   std::string title = {};                                         ///< the run's name for trackers
   int64_t logging_steps = 1;  ///< number of steps per reported line (see StepWindow)
   bool logging_first_step = false;
-  MlflowOptions mlflow = {};  ///< used if report_to contains mlflow
-  int64_t metrics_port = 0;   ///< of a MetricsServer; 0: none
+  MlflowOptions mlflow = {};                  ///< used if report_to contains mlflow
+  std::vector<PackageOptions> packages = {};  ///< each used if report_to contains its package
+  int64_t metrics_port = 0;                   ///< of a MetricsServer; 0: none
   std::string metrics_host = "127.0.0.1";
   std::function<void(const JsonValue& row)> on_row = {};  ///< told of each row of metrics.jsonl
-  bool writes_state = true;                               ///< whether to write trainer_state.json; false: another process writes it
+  bool writes_state = true;  ///< whether to write trainer_state.json; false: another process writes it
 };
 
 struct RunStart {
@@ -57,11 +59,11 @@ struct RunEnd {
   int64_t skipped = 0;      ///< steps of this start that changed nothing, since their numbers were not finite
 };
 
-/// Writes to the configured sinks: metrics.jsonl and trainer_state.json in output_dir, TensorBoard event files, MLflow,
-/// the console and, through the logger, run.log; serves the last metrics over HTTP.
-/// Errors: if metrics.jsonl or trainer_state.json cannot be written, it throws UserError, since the record of the run
-/// would have a gap. If TensorBoard cannot be written, or the port is not available, it warns once and switches that
-/// sink off. MLflow never stops a run (MlflowSender).
+/// Writes to the configured sinks: metrics.jsonl and trainer_state.json in output_dir, TensorBoard event files,
+/// trackers, the console and, through the logger, run.log; serves the last metrics over HTTP. Errors: if metrics.jsonl
+/// or trainer_state.json cannot be written, it throws UserError, since the record of the run would have a gap. If
+/// TensorBoard cannot be written, or the port is not available, it warns once and switches that sink off. Trackers
+/// never stop a run (TrackerSender).
 class Reporter {
  public:
   /// `logger` and its console must outlive the reporter. Throws UserError for an unknown name in report_to.
@@ -100,8 +102,9 @@ class Reporter {
   void open_tensorboard(const RunStart& start);
   void open_mlflow(bool resumed);
   void open_server();
-  void tell_mlflow_notices();
-  void end_mlflow(const RunEnd& end);
+  void open_packages(bool resumed);
+  void tell_notices();
+  void end_trackers(const RunEnd& end);
   void publish(const char* state);
   void emit(const StepMetrics& metrics);
   void write(int64_t step, const std::vector<Metric>& metrics);

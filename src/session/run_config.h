@@ -197,12 +197,19 @@ struct RunConfig {
     int64_t logging_steps = 1;
     std::optional<double> logging_steps_ratio;  ///< of all steps; logging_steps is that, rounded up
     bool logging_first_step = true;
-    std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard, mlflow, prometheus
+    std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard, mlflow, wandb, …
     std::string logging_dir;                                     ///< resolved: output_dir/runs unless stated
     std::string mlflow_tracking_uri;     ///< http(s)://…, file:… or a folder; "" = the environment's, else mlruns
     std::string mlflow_experiment_name;  ///< "" = the environment's, else MLflow's Default
     std::string mlflow_run_id;           ///< a run to continue; "" = the environment's, else a new one
     JsonObject mlflow_tags = {};         ///< of the run
+    std::string wandb_project;           ///< "" = the environment's, else the package's
+    std::string wandb_entity;            ///< the same
+    std::string wandb_name;              ///< "" = run_name
+    std::string wandb_run_id;            ///< a run to continue; "" = a new one
+    std::string wandb_mode;              ///< online, offline or disabled; "" = the environment's, else online
+    std::vector<std::string> wandb_tags;
+    std::string trackio_project, trackio_space_id;  ///< "" = hone; "" = on this machine alone
     int64_t metrics_port = 0;            ///< of /metrics, /status and /health; 0 = none. Resolved with prometheus
     std::string metrics_host = "127.0.0.1";  ///< what that listens on
 

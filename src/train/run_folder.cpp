@@ -25,7 +25,7 @@ constexpr const char* kAsideName = "replaced";
 bool is_run_file(const std::string& name) {
   static const std::set<std::string> names = {
       "metrics.jsonl",      "generations.jsonl", "expert_load.jsonl", "config.resolved.yaml", "training_info.json",
-      "trainer_state.json", "mlflow_run.json",   "profile.json",      "profile-stages.json",  "merged_by_run.json"};
+      "trainer_state.json", "mlflow_run.json",   "wandb_run.json",    "trackio_run.json",     "profile.json",      "profile-stages.json",  "merged_by_run.json"};
   return names.contains(name) || (name.starts_with("nonfinite-step-") && name.ends_with(".json"));
 }
 

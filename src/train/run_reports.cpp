@@ -13,6 +13,7 @@
 #include "train/router_watch.h"
 #include "train/run_observer.h"
 #include "train/run_options.h"
+#include "train/tracker_packages.h"
 
 namespace hone {
 
@@ -102,6 +103,12 @@ ReportOptions report_options(const LoadedRun& run) {
                         .metrics_host = report.metrics_host,
                         .on_row = writes ? run.context().on_metrics : MetricsListener{},
                         .writes_state = writes};
+  if (writes) {
+    options.packages = tracker_packages(config);
+    for (PackageOptions& package : options.packages) {
+      if (run.context().config_writer.pairs) package.params = run.context().config_writer.pairs(config);
+    }
+  }
   MlflowOptions& mlflow = options.mlflow;
   mlflow.tracking_uri = report.mlflow_tracking_uri;
   mlflow.experiment_name = report.mlflow_experiment_name;

@@ -6,6 +6,7 @@
 
 #include "report/humanise.h"
 #include "train/running_run.h"
+#include "train/tracker_packages.h"
 
 namespace hone {
 
@@ -31,6 +32,7 @@ void open_logs(const RunConfig& config, RunContext& context) {
 std::unique_ptr<RunFolder> open_output(const RunConfig& config, RunContext& context) {
   check_inputs_stay(config);
   check_output_dir(config);
+  require_tracker_packages(config);
   auto folder = std::make_unique<RunFolder>(config.report.output_dir, context.logger);
   open_logs(config, context);
   return folder;
@@ -127,6 +129,7 @@ void dry_run(RunConfig config, RunContext& context) {
 
 void validate(RunConfig config, RunContext& context) {
   check_inputs_stay(config);
+  require_tracker_packages(config);
   try {
     check_output_dir(config);
   } catch (const UserError& error) {  // the configuration of a finished run is valid, too

@@ -552,14 +552,27 @@ void resolve_reports(ResolvedConfig& config) {
   };
   if (names("prometheus") && !config.states("metrics_port")) report.metrics_port = kUsualPort;
   if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
-  const std::pair<const char*, bool> settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty()},
-                                                   {"mlflow_experiment_name", !report.mlflow_experiment_name.empty()},
-                                                   {"mlflow_run_id", !report.mlflow_run_id.empty()},
-                                                   {"mlflow_tags", !report.mlflow_tags.empty()}};
-  for (const auto& [key, says_something] : settings) {
-    if (config.states(key) && says_something && !names("mlflow")) {
+  struct Setting {
+    const char* key;
+    bool stated;
+    const char* tracker;
+  };
+  const Setting settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty(), "mlflow"},
+                              {"mlflow_experiment_name", !report.mlflow_experiment_name.empty(), "mlflow"},
+                              {"mlflow_run_id", !report.mlflow_run_id.empty(), "mlflow"},
+                              {"mlflow_tags", !report.mlflow_tags.empty(), "mlflow"},
+                              {"wandb_project", !report.wandb_project.empty(), "wandb"},
+                              {"wandb_entity", !report.wandb_entity.empty(), "wandb"},
+                              {"wandb_name", !report.wandb_name.empty(), "wandb"},
+                              {"wandb_run_id", !report.wandb_run_id.empty(), "wandb"},
+                              {"wandb_mode", !report.wandb_mode.empty(), "wandb"},
+                              {"wandb_tags", !report.wandb_tags.empty(), "wandb"},
+                              {"trackio_project", !report.trackio_project.empty(), "trackio"},
+                              {"trackio_space_id", !report.trackio_space_id.empty(), "trackio"}};
+  for (const auto& [key, stated, tracker] : settings) {
+    if (config.states(key) && stated && !names(tracker)) {
       config.notes.push_back(
-          fmt::format("{} has no effect: report_to does not name mlflow ({})", key, where(config, key)));
+          fmt::format("{} has no effect: report_to does not name {} ({})", key, tracker, where(config, key)));
     }
   }
 }

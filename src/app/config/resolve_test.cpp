@@ -160,7 +160,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or set zero_stage instead");
   for (const char* yaml :
        {"fp16: true", "fp8: true", "finetuning_type: qlora", "bnb_4bit_quant_type: fp4", "base_weight_dtype: gptq",
-        "finetuning_type: freeze", "optim: normuon", "report_to: wandb", "report_to: [jsonl, all]",
+        "finetuning_type: freeze", "optim: normuon", "report_to: [jsonl, all]",
         "gradient_checkpointing: [0, 1]", "dtype: fp16", "lora_init: pissa", "lora_bias: all", "warmup_type: log",
         "kt_optimize_rule: rules.yaml", "kt_num_gpu_experts: 4", "router_dtype: bfloat16", "packing_strategy: wrapped",
         "stage: dpo"}) {
@@ -240,8 +240,7 @@ TEST(Config, WhatCannotChangeTheMathematicsIsAcceptedWithALine) {
   EXPECT_THAT(config.notes,
               ElementsAre("torch_compile has no effect: The kernels are compiled already. (run.yaml:1)",
                           "flash_attn has no effect: Attention never builds the score matrix. (run.yaml:2)",
-                          "project has no effect: Only report_to wandb would read it, which is not in this version. "
-                          "(run.yaml:3)"));
+                          "wandb_project has no effect: report_to does not name wandb (run.yaml:3)"));
 }
 
 TEST(Config, TheBackendOfMpiIsRefusedByName) {

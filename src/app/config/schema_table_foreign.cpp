@@ -64,7 +64,6 @@ void add_conveniences(GroupBuilder group) {
   group.no_effect("padding_side", "Nothing is padded.");
   group.no_effect("hub_model_id", "Only push_to_hub would read it.").alias({"hub_token", "hub_strategy"});
   group.no_effect("repository.url", "Repositories are folders here: repository.path.").alias({"dataset.output_dir"});
-  group.no_effect("wandb.tags", "Only report_to wandb would read it, which is not in this version.");
 }
 
 }  // namespace

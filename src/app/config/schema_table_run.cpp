@@ -42,17 +42,19 @@ void add_report(GroupBuilder group) {
       .below(1);
   group.key("logging_first_step", "Log the first step whatever logging_steps says.")
       .field(kReport, &Report::logging_first_step);
-  group.key("report_to", "Where metrics go: jsonl (metrics.jsonl), tensorboard, mlflow, prometheus, or none.")
+  group.key("report_to", "Where metrics go: jsonl (metrics.jsonl), tensorboard, mlflow, wandb and trackio (by their Python "
+            "packages, in a process beside the run), prometheus, or none.")
       .field(kReport, &Report::report_to)
-      .choices({"jsonl", "tensorboard", "mlflow", "prometheus"})
-      .later({"wandb", "all"})
+      .choices({"jsonl", "tensorboard", "mlflow", "wandb", "trackio", "prometheus"})
+      .later({"all"})
       .spelled({{"none", ""}})
       .alias("use_tensorboard", weakly(either("jsonl,tensorboard", "jsonl")))
       .alias("use_mlflow", when_true("jsonl,tensorboard,mlflow"))
-      .alias("enable_wandb", when_true("wandb"))
-      .alias("use_wandb", when_true("wandb"))
-      .alias("wandb", when_true("wandb"))
-      .alias("wandb.enabled", when_true("wandb"));
+      .alias("enable_wandb", when_true("jsonl,tensorboard,wandb"))
+      .alias("use_wandb", when_true("jsonl,tensorboard,wandb"))
+      .alias("wandb", when_true("jsonl,tensorboard,wandb"))
+      .alias("wandb.enabled", when_true("jsonl,tensorboard,wandb"))
+      .alias("use_trackio", when_true("jsonl,tensorboard,trackio"));
   group.key("logging_dir", "Folder of the TensorBoard files.")
       .field(kReport, &Report::logging_dir)
       .type(KeyType::kPath)
@@ -70,6 +72,34 @@ void add_report(GroupBuilder group) {
       .default_note("MLFLOW_RUN_ID, else a new one");
   group.key("mlflow_tags", "Tags of the run in MLflow, a mapping; MLFLOW_TAGS adds to them.")
       .field(kReport, &Report::mlflow_tags);
+  group.key("wandb_project", "Project of Weights & Biases that the run is in.")
+      .field(kReport, &Report::wandb_project)
+      .default_note("WANDB_PROJECT, else the package's")
+      .alias({"wandb.project"});
+  group.key("wandb_entity", "User or team of Weights & Biases.")
+      .field(kReport, &Report::wandb_entity)
+      .default_note("WANDB_ENTITY, else the user's own")
+      .alias({"wandb.entity"});
+  group.key("wandb_name", "The run's name in Weights & Biases.")
+      .field(kReport, &Report::wandb_name)
+      .default_note("run_name")
+      .alias({"wandb.name"});
+  group.key("wandb_run_id", "Continue this run of Weights & Biases; a resumed run goes on with its own.")
+      .field(kReport, &Report::wandb_run_id)
+      .default_note("a new one");
+  group.key("wandb_mode", "online, offline (files in output_dir/wandb, for wandb sync), or disabled.")
+      .field(kReport, &Report::wandb_mode)
+      .default_note("WANDB_MODE, else online")
+      .alias({"wandb.mode"});
+  group.key("wandb_tags", "Tags of the run in Weights & Biases.")
+      .field(kReport, &Report::wandb_tags)
+      .alias({"wandb.tags"});
+  group.key("trackio_project", "Project of Trackio that the run is in.")
+      .field(kReport, &Report::trackio_project)
+      .default_note("hone");
+  group.key("trackio_space_id", "Space of the hub that shows the run, as Trackio takes it.")
+      .field(kReport, &Report::trackio_space_id)
+      .default_note("none: on this machine alone");
   group.key("metrics_port", "Port of GET /metrics (Prometheus), /status and /health; 0 is none.")
       .field(kReport, &Report::metrics_port)
       .at_least(0)
@@ -295,9 +325,8 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
   group.no_effect("remove_unused_columns", "Columns that are not needed are not read.");
   group.no_effect("save_safetensors", "Weights are always written as safetensors.");
   group.no_effect("hf_mlflow_log_artifacts", "Checkpoints are not uploaded.").alias({"mlflow_log_artifacts"});
-  group.no_effect("wandb_project", "Only report_to wandb would read it, which is not in this version.")
-      .alias({"wandb_entity", "wandb_name", "wandb_run_id", "wandb_watch", "wandb_log_model", "wandb.project",
-              "wandb.entity", "wandb.name"});
+  group.no_effect("wandb_watch", "Weights and gradients of single tensors are not sent to trackers.");
+  group.no_effect("wandb_log_model", "Checkpoints are not uploaded.");
 }
 
 }  // namespace hone

@@ -206,6 +206,18 @@ TEST_F(ConvertConfig, LlamaFactoryLearnsTheEmptyThinkBlockUnlessThinkingIsOff) {
   EXPECT_EQ(on.run.data.chat_template_kwargs["enable_thinking"], true);
 }
 
+TEST_F(ConvertConfig, AxolotlReportsToAProjectThatIsNamed) {
+  using Names = std::vector<std::string>;
+  const RunConfig::Report report =
+      converted(write("a.yml", kHead + "wandb_project: p\nwandb_entity: e\nwandb_watch: gradients\n")).run.report;
+  EXPECT_EQ(report.report_to, (Names{"jsonl", "tensorboard", "wandb"}));
+  EXPECT_EQ(report.wandb_project + report.wandb_entity, "pe");
+  EXPECT_EQ(converted(write("a.yml", kHead + "wandb_project: p\nwandb_mode: disabled\n")).run.report.report_to,
+            (Names{"jsonl", "tensorboard"}));
+  EXPECT_EQ(converted(write("a.yml", kHead + "wandb_project:\n")).run.report.report_to,
+            (Names{"jsonl", "tensorboard"}));
+}
+
 TEST_F(ConvertConfig, LlamaFactoryTrainsAResizedVocabularyWhole) {
   const std::string lora = "model_name_or_path: m\nstage: sft\ncutoff_len: 64\nfinetuning_type: lora\n";
   EXPECT_THAT(converted(write("a.yaml", lora + "resize_vocab: true\n")).run.lora.modules_to_save,

@@ -127,7 +127,7 @@ do_causal_lm_eval, eval_causal_lm_metrics, do_bench_eval, bench_*, eval_table_si
 loss_watchdog_* ? the loss stays below the threshold: here only numbers that are not finite stop a run (nan_policy)
 save_first_step ~ a checkpoint of the first step is not needed
 hub_* - models are not uploaded
-use_comet, comet_*, use_trackio, use_swanlab, swanlab_*, wandb_mode, mlflow_run_name - metrics go where report_to says
+use_comet, comet_*, use_swanlab, swanlab_*, mlflow_run_name - metrics go where report_to says
 generation_* - only generate_samples would read it
 freeze_mm_modules ~ a vision tower is kept as it is
 model_quantization_config, model_quantization_config_kwargs ? quantised checkpoints are read as they are

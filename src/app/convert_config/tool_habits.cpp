@@ -49,6 +49,7 @@ class Habits {
       long_texts_of_axolotl();
       best_of_axolotl();
       order_of_axolotl();
+      tracker_of_axolotl();
     }
     if (!is_from(tool_, "llama-factory")) return;
     new_rows_of_llama_factory();
@@ -214,6 +215,12 @@ class Habits {
     const std::string shuffled = text_of(root_, "shuffle_merged_datasets");
     if (read_in_order && shuffled == "false" && !states("shuffle"))
       add("shuffle", false, "shuffle_merged_datasets: false");
+  }
+
+  /// A project of Weights & Biases is reported to, whatever report_to says.
+  void tracker_of_axolotl() {
+    if (text_of(root_, "wandb_project").empty() || text_of(root_, "wandb_mode") == "disabled") return;
+    if (!states("report_to")) add("report_to", Json::array({"jsonl", "tensorboard", "wandb"}), "wandb_project");
   }
 
   /// Megatron weights each micro-batch alike.

@@ -15,7 +15,7 @@
 namespace hone {
 namespace {
 
-using Kind = MlflowError::Kind;
+using Kind = TrackerError::Kind;
 using Parameters = httplib::Params;
 
 /// JSON has no NaN and infinities; the API accepts them as text.
@@ -30,7 +30,7 @@ std::string shortened(const std::string& text) {
 }
 
 /// The error for an answer that is not a success.
-MlflowError failure(const std::string& call, const httplib::Response& response) {
+TrackerError failure(const std::string& call, const httplib::Response& response) {
   const Json body = parse_json(std::string_view(response.body));
   std::string message;
   if (body.is_object() && body.contains("message") && body["message"].is_string()) {
@@ -101,17 +101,17 @@ class MlflowServer : public MlflowStore {
     post("runs/log-batch", {{"run_id", run_id_}, {"params", list}});
   }
 
-  void log_points(std::span<const MlflowPoint> points) override {
+  void log_points(std::span<const TrackerPoint> points) override {
     Json list = Json::array();
-    for (const MlflowPoint& p : points) {
+    for (const TrackerPoint& p : points) {
       list.push_back({{"key", p.key}, {"value", mlflow_number(p.value)}, {"timestamp", p.timestamp}, {"step", p.step}});
     }
     post("runs/log-batch", {{"run_id", run_id_}, {"metrics", list}});
   }
 
-  void close(MlflowStatus status, int64_t end_time) override {
-    const char* name = status == MlflowStatus::kFinished ? "FINISHED"
-                       : status == MlflowStatus::kFailed ? "FAILED"
+  void close(TrackerStatus status, int64_t end_time) override {
+    const char* name = status == TrackerStatus::kFinished ? "FINISHED"
+                       : status == TrackerStatus::kFailed ? "FAILED"
                                                          : "KILLED";
     post("runs/update", {{"run_id", run_id_}, {"status", name}, {"end_time", end_time}});
   }
@@ -137,15 +137,15 @@ class MlflowServer : public MlflowStore {
     const httplib::Result result = request();
     const AnswerLimits::Exceeded exceeded = limits_.end();
     if (exceeded == AnswerLimits::Exceeded::kBytes) {
-      throw MlflowError(Kind::kFatal, call +
+      throw TrackerError(Kind::kFatal, call +
                                           ": the answer is longer than MLflow's are: no MLflow server answers at "
                                           "this address");
     }
     if (exceeded == AnswerLimits::Exceeded::kTime)
-      throw MlflowError(Kind::kRetry, call + ": the answer takes too long");
+      throw TrackerError(Kind::kRetry, call + ": the answer takes too long");
     if (result) return *result;
     const bool certificate = result.error() == httplib::Error::SSLServerVerification;
-    throw MlflowError(certificate ? Kind::kFatal : Kind::kRetry,
+    throw TrackerError(certificate ? Kind::kFatal : Kind::kRetry,
                       fmt::format("{}: {}", call,
                                   certificate ? "the server's certificate is not trusted "
                                                 "(set MLFLOW_TRACKING_SERVER_CERT_PATH to trust it)"
@@ -154,7 +154,7 @@ class MlflowServer : public MlflowStore {
   Json body_of(const std::string& call, const httplib::Response& response) const {
     if (response.status != 200) throw failure(call, response);
     Json body = parse_json(std::string_view(response.body));
-    if (!body.is_object()) throw MlflowError(Kind::kFatal, call + ": no MLflow server answers at this address");
+    if (!body.is_object()) throw TrackerError(Kind::kFatal, call + ": no MLflow server answers at this address");
     return body;
   }
   httplib::Response send(const std::string& call, const Json& body) {
@@ -170,7 +170,7 @@ class MlflowServer : public MlflowStore {
     const Json* value = &answer;
     for (const char* key : keys) {
       if (!value->is_object() || !value->contains(key)) {
-        throw MlflowError(Kind::kFatal,
+        throw TrackerError(Kind::kFatal,
                           fmt::format("the server's answer has no '{}': it is not an MLflow server", key));
       }
       value = &(*value)[key];
@@ -200,7 +200,7 @@ class MlflowServer : public MlflowStore {
     std::string id = text_at(answer, {"experiment", "experiment_id"});
     const Json& experiment = answer["experiment"];
     if (experiment.contains("lifecycle_stage") && experiment["lifecycle_stage"] == "deleted") {
-      throw MlflowError(Kind::kFatal, fmt::format("the experiment '{}' was deleted: restore it, or choose another "
+      throw TrackerError(Kind::kFatal, fmt::format("the experiment '{}' was deleted: restore it, or choose another "
                                                   "mlflow_experiment_name",
                                                   one_line(name)));
     }
@@ -215,7 +215,7 @@ class MlflowServer : public MlflowStore {
 
 }  // namespace
 
-std::unique_ptr<MlflowStore> make_mlflow_server(const MlflowOptions& options, MlflowTimeouts timeouts) {
+std::unique_ptr<TrackerStore> make_mlflow_server(const MlflowOptions& options, MlflowTimeouts timeouts) {
   return std::make_unique<MlflowServer>(options, timeouts);
 }
 

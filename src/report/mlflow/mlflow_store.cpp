@@ -31,8 +31,8 @@ class MlflowFolder : public MlflowStore {
 
   std::string open(int64_t start_time) override;
   void log_params(std::span<const std::pair<std::string, std::string>> params) override;
-  void log_points(std::span<const MlflowPoint> points) override;
-  void close(MlflowStatus status, int64_t end_time) override;
+  void log_points(std::span<const TrackerPoint> points) override;
+  void close(TrackerStatus status, int64_t end_time) override;
   std::string location() const override { return "run " + run_id_ + " in " + folder_.string(); }
 
  private:
@@ -50,7 +50,7 @@ class MlflowFolder : public MlflowStore {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = MlflowError::Kind;
+using Kind = TrackerError::Kind;
 
 // RunStatus of MLflow's service.proto.
 constexpr int kRunning = 1, kFinished = 3, kFailed = 4, kKilled = 5;
@@ -60,9 +60,9 @@ void or_retry(const Action& action) {
   try {
     action();
   } catch (const std::system_error& error) {
-    throw MlflowError(Kind::kRetry, error.what());
+    throw TrackerError(Kind::kRetry, error.what());
   } catch (const UserError& error) {
-    throw MlflowError(Kind::kRetry, error.what());
+    throw TrackerError(Kind::kRetry, error.what());
   }
 }
 
@@ -145,7 +145,7 @@ std::string MlflowFolder::find_run_to_continue() {
       return options_.run_id;
     }
   }
-  throw MlflowError(Kind::kFatal, fmt::format("there is no run {} in {}", options_.run_id, folder_.string()));
+  throw TrackerError(Kind::kFatal, fmt::format("there is no run {} in {}", options_.run_id, folder_.string()));
 }
 
 std::string MlflowFolder::experiment_id() {
@@ -157,7 +157,7 @@ std::string MlflowFolder::experiment_id() {
     if (found != meta.end() && found->second == name) return entry.path().filename();
   }
   const std::string id = name == "Default" ? "0" : random_digits(18, 10);
-  const int64_t now = mlflow_now();
+  const int64_t now = tracker_now();
   fs::create_directories(folder_ / id);
   write_durably((folder_ / id / "meta.yaml").string(),
                 fmt::format("artifact_location: {}\ncreation_time: {}\nexperiment_id: '{}'\nlast_update_time: {}\n"
@@ -194,15 +194,15 @@ void MlflowFolder::log_params(std::span<const std::pair<std::string, std::string
         fs::create_directories(path.parent_path());
         write_durably(path.string(), value);
       } else if (read_text(path) != value) {
-        throw MlflowError(Kind::kRefused, "the run has another value of the param " + key);
+        throw TrackerError(Kind::kRefused, "the run has another value of the param " + key);
       }
     }
   });
 }
 
-void MlflowFolder::log_points(std::span<const MlflowPoint> points) {
+void MlflowFolder::log_points(std::span<const TrackerPoint> points) {
   std::map<std::string, std::string> lines;
-  for (const MlflowPoint& point : points) {
+  for (const TrackerPoint& point : points) {
     lines[point.key] += fmt::format("{} {} {}\n", point.timestamp, value_text(point.value), point.step);
   }
   or_retry([&] {
@@ -210,10 +210,10 @@ void MlflowFolder::log_points(std::span<const MlflowPoint> points) {
   });
 }
 
-void MlflowFolder::close(MlflowStatus status, int64_t end_time) {
+void MlflowFolder::close(TrackerStatus status, int64_t end_time) {
   or_retry([&] {
-    write_meta(status == MlflowStatus::kFinished ? kFinished
-               : status == MlflowStatus::kFailed ? kFailed
+    write_meta(status == TrackerStatus::kFinished ? kFinished
+               : status == TrackerStatus::kFailed ? kFailed
                                                  : kKilled,
                end_time);
   });
@@ -289,7 +289,7 @@ void check_mlflow_uri(const std::string& uri) {
                   "start `mlflow server --backend-store-uri " + uri + "` and use its http:// address, or a folder");
 }
 
-std::unique_ptr<MlflowStore> make_mlflow_store(const MlflowOptions& options) {
+std::unique_ptr<TrackerStore> make_mlflow_store(const MlflowOptions& options) {
   check_mlflow_uri(options.tracking_uri);
   if (is_server(options.tracking_uri)) return make_mlflow_server(options);
   return std::make_unique<MlflowFolder>(folder_of(options.tracking_uri), options);
@@ -322,12 +322,6 @@ std::string mlflow_value(std::string_view value) {
   return std::string(value.substr(0, size));
 }
 
-int64_t mlflow_now() {
-  using std::chrono::duration_cast;
-  using std::chrono::milliseconds;
-  return duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 namespace {
 
 std::string path_in(const std::string& folder) { return folder + "/mlflow_run.json"; }
@@ -352,5 +346,8 @@ void continue_mlflow_run(MlflowOptions& options, const std::string& folder) {
   options.run_id = json["run_id"].get<std::string>();
   options.params.clear();
 }
+
+std::string MlflowStore::accepted_name(std::string_view name) const { return mlflow_name(name); }
+std::string MlflowStore::accepted_value(std::string_view value) const { return mlflow_value(value); }
 
 }  // namespace hone

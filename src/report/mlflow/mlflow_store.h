@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "report/tracker/tracker_store.h"
 
 namespace hone {
 
@@ -32,53 +33,16 @@ MlflowOptions with_mlflow_environment(MlflowOptions options);
 /// or a URI with a password, which would appear in logs and in config.resolved.yaml.
 void check_mlflow_uri(const std::string& uri);
 
-/// One value of one metric.
-struct MlflowPoint {
-  std::string key;
-  double value = 0;
-  int64_t timestamp = 0;  ///< milliseconds since 1970
-  int64_t step = 0;
-};
-
-enum class MlflowStatus { kFinished, kFailed, kKilled };
-
-class MlflowError : public std::runtime_error {
+/// What servers and folders have in common.
+class MlflowStore : public TrackerStore {
  public:
-  enum class Kind {
-    kRetry,    ///< no answer, or the server has problems: the same call may succeed later
-    kRefused,  ///< the server rejects the data; other calls may succeed
-    kFatal,    ///< no call will succeed: credentials, no such experiment or run
-  };
-  MlflowError(Kind kind, const std::string& what) : std::runtime_error(what), kind_(kind) {}
-  Kind kind() const { return kind_; }
-
- private:
-  Kind kind_;
+  std::string name() const override { return "MLflow"; }
+  std::string accepted_name(std::string_view name) const override;
+  std::string accepted_value(std::string_view value) const override;
 };
-
-/// Calls block, for seconds if the server does not answer. They throw MlflowError. Names are results of mlflow_name.
-class MlflowStore {
- public:
-  virtual ~MlflowStore() = default;
-
-  /// Creates the experiment if there is none with that name, and starts the run or continues run_id. Returns the run's
-  /// id.
-  virtual std::string open(int64_t start_time) = 0;
-  /// At most kMlflowMostParams params or kMlflowMostPoints points; rejects a param that the run has with another value.
-  virtual void log_params(std::span<const std::pair<std::string, std::string>> params) = 0;
-  virtual void log_points(std::span<const MlflowPoint> points) = 0;
-  virtual void close(MlflowStatus status, int64_t end_time) = 0;
-  /// The location of the run, for the log.
-  virtual std::string location() const = 0;
-  /// Makes a waiting call of another thread return soon.
-  virtual void cancel() {}
-};
-
-/// The limits of one call.
-inline constexpr size_t kMlflowMostPoints = 1000, kMlflowMostParams = 100;
 
 /// A server or a folder, by tracking_uri. Does not connect yet.
-std::unique_ptr<MlflowStore> make_mlflow_store(const MlflowOptions& options);
+std::unique_ptr<TrackerStore> make_mlflow_store(const MlflowOptions& options);
 
 /// Converts a name to one that MLflow accepts: characters other than letters, digits and "_-. :/" become "_", as do
 /// empty and dotted parts of a path; at most 250 characters.
@@ -86,9 +50,6 @@ std::string mlflow_name(std::string_view name);
 
 /// A param's value: at most the 500 bytes that every version of MLflow keeps, truncated between characters.
 std::string mlflow_value(std::string_view value);
-
-/// Milliseconds since 1970.
-int64_t mlflow_now();
 
 // An MLflow tracking server, with its REST API (api/2.0/mlflow).
 
@@ -102,7 +63,7 @@ struct MlflowTimeouts {
 constexpr int64_t kLongestMlflowAnswer = int64_t{8} << 20;
 
 /// For http:// and https:// addresses, which may have a path before the API's. Does not connect yet.
-std::unique_ptr<MlflowStore> make_mlflow_server(const MlflowOptions& options, MlflowTimeouts timeouts = {});
+std::unique_ptr<TrackerStore> make_mlflow_server(const MlflowOptions& options, MlflowTimeouts timeouts = {});
 
 // The MLflow run of an output folder, so a resumed run continues it.
 

@@ -25,7 +25,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "report/folder_testing.h"
-#include "report/mlflow/mlflow_sender.h"
+#include "report/tracker/tracker_sender.h"
 #include "report/mlflow/mlflow_store.h"
 #include "report/mlflow/system_metrics.h"
 
@@ -146,7 +146,7 @@ using testing::Contains;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-constexpr MlflowPatience kQuick{
+constexpr TrackerPatience kQuick{
     .together = milliseconds(5), .first_retry = milliseconds(10), .at_end = milliseconds(3000)};
 
 MlflowOptions options_for(const std::string& uri) {
@@ -156,16 +156,16 @@ MlflowOptions options_for(const std::string& uri) {
 std::vector<Metric> one(const std::string& name, double value) { return {{"step", 1, true}, {name, value}}; }
 
 /// Sends `steps` points and ends the run.
-MlflowCounts run_against(const MlflowOptions& options, int steps, MlflowPatience patience = kQuick,
+TrackerCounts run_against(const MlflowOptions& options, int steps, TrackerPatience patience = kQuick,
                          MlflowTimeouts timeouts = {.connect = 1, .answer = 1}) {
-  MlflowSender sender(make_mlflow_server(options, timeouts), options, patience);
+  TrackerSender sender(make_mlflow_server(options, timeouts), options.params, patience);
   for (int step = 1; step <= steps; ++step) sender.log(step, one("loss", 1.0 / step));
-  return sender.end(MlflowStatus::kFinished);
+  return sender.end(TrackerStatus::kFinished);
 }
 
-std::string joined(const std::vector<MlflowNotice>& notices) {
+std::string joined(const std::vector<TrackerNotice>& notices) {
   std::string text;
-  for (const MlflowNotice& notice : notices) text += notice.text + "\n";
+  for (const TrackerNotice& notice : notices) text += notice.text + "\n";
   return text;
 }
 
@@ -174,14 +174,14 @@ TEST(Mlflow, EveryPointArrivesOnceWithParamsAndStatus) {
   MlflowOptions options = options_for(server.uri());
   options.tags = {{"team", "a"}};
   for (int i = 0; i < 250; ++i) options.params.emplace_back("p" + std::to_string(i), std::string(600, 'x'));
-  const MlflowCounts counts = run_against(options, 2500);
+  const TrackerCounts counts = run_against(options, 2500);
   EXPECT_EQ(counts.sent, 2500);
   EXPECT_EQ(counts.dropped + counts.refused, 0);
   EXPECT_TRUE(counts.closed);
   ASSERT_EQ(server.points().size(), 2500u);
   EXPECT_EQ(server.points()[41]["step"], 42);
   EXPECT_EQ(server.points()[1]["value"], 0.5);
-  EXPECT_LE(server.largest_batch(), kMlflowMostPoints);
+  EXPECT_LE(server.largest_batch(), kTrackerMostPoints);
   EXPECT_EQ(server.params().size(), 251u);
   EXPECT_EQ(server.params()["p7"].size(), 500u);
   EXPECT_EQ(server.tags()["team"], "a");
@@ -204,7 +204,7 @@ TEST(Mlflow, ServerErrorsAreTriedAgain) {
     response.status = failures % 2 == 0 ? 500 : 429;
     return true;
   });
-  const MlflowCounts counts = run_against(options_for(server.uri()), 10);
+  const TrackerCounts counts = run_against(options_for(server.uri()), 10);
   EXPECT_EQ(counts.sent, 10);
   EXPECT_EQ(server.points().size(), 10u);
   EXPECT_EQ(server.status(), "FINISHED");
@@ -272,7 +272,7 @@ TEST(Mlflow, AnAnswerWithoutEndSwitchesItOff) {
   for (const auto& [begin, then] : answers) {
     const EndlessServer server(begin, then, milliseconds(0));
     const MlflowOptions options = options_for(server.uri());
-    MlflowSender sender(make_mlflow_server(options), options, kQuick);
+    TrackerSender sender(make_mlflow_server(options), options.params, kQuick);
     sender.log(1, one("loss", 1.0));
     std::string notices;
     for (int i = 0; i < 500 && notices.find("switched off") == std::string::npos; ++i) {
@@ -281,7 +281,7 @@ TEST(Mlflow, AnAnswerWithoutEndSwitchesItOff) {
     }
     EXPECT_THAT(notices, HasSubstr("the answer is longer than MLflow's are"));
     const auto at_end = Clock::now();
-    EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 1);
+    EXPECT_EQ(sender.end(TrackerStatus::kFinished).dropped, 1);
     EXPECT_LT(Clock::now() - at_end, milliseconds(500));
     // Data in transit at the time of the check is added.
     EXPECT_LT(server.sent(), static_cast<size_t>(kLongestMlflowAnswer) + (64u << 20));
@@ -291,10 +291,10 @@ TEST(Mlflow, AnAnswerWithoutEndSwitchesItOff) {
 TEST(Mlflow, AServerThatNeverAnsweredIsNotWaitedForAsLong) {
   const EndlessServer server("", "", milliseconds(10));
   const MlflowOptions options = options_for(server.uri());
-  MlflowPatience patience = kQuick;
+  TrackerPatience patience = kQuick;
   patience.at_end_unreached = milliseconds(300);
   const auto begin = Clock::now();
-  const MlflowCounts counts = run_against(options, 1, patience, {.connect = 10, .answer = 10});
+  const TrackerCounts counts = run_against(options, 1, patience, {.connect = 10, .answer = 10});
   EXPECT_EQ(counts.dropped, 1);
   EXPECT_LT(Clock::now() - begin, milliseconds(2000));
 }
@@ -307,8 +307,8 @@ TEST(Mlflow, AnAnswerThatDripsIsGivenUp) {
   try {
     store->open(0);
     FAIL() << "it is not an answer";
-  } catch (const MlflowError& error) {
-    EXPECT_EQ(error.kind(), MlflowError::Kind::kRetry);
+  } catch (const TrackerError& error) {
+    EXPECT_EQ(error.kind(), TrackerError::Kind::kRetry);
     EXPECT_THAT(error.what(), HasSubstr("takes too long"));
   }
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(3));
@@ -324,7 +324,7 @@ TEST(Mlflow, AConnectionClosedInTheMiddleOfAnAnswerIsTriedAgain) {
     });
     return true;
   });
-  const MlflowCounts counts = run_against(options_for(server.uri()), 3);
+  const TrackerCounts counts = run_against(options_for(server.uri()), 3);
   EXPECT_EQ(counts.sent, 3);
   EXPECT_EQ(server.status(), "FINISHED");
 }
@@ -332,13 +332,13 @@ TEST(Mlflow, AConnectionClosedInTheMiddleOfAnAnswerIsTriedAgain) {
 TEST(Mlflow, ADeadServerCostsTheRunNothingButItsPoints) {
   const std::string nobody = "http://127.0.0.1:1";
   const MlflowOptions options = options_for(nobody);
-  MlflowPatience patience = kQuick;
+  TrackerPatience patience = kQuick;
   patience.at_end = milliseconds(200);
-  MlflowSender sender(make_mlflow_server(options, {.connect = 1, .answer = 1}), options, patience);
+  TrackerSender sender(make_mlflow_server(options, {.connect = 1, .answer = 1}), options.params, patience);
   const Clock::time_point begin = Clock::now();
   for (int step = 1; step <= 10'000; ++step) sender.log(step, one("loss", 1));
   EXPECT_LT(Clock::now() - begin, milliseconds(1000));  // 100 µs per step, with a sanitizer on a busy machine
-  const MlflowCounts counts = sender.end(MlflowStatus::kFinished);
+  const TrackerCounts counts = sender.end(TrackerStatus::kFinished);
   EXPECT_LT(Clock::now() - begin, milliseconds(4000));
   EXPECT_EQ(counts.dropped, 10'000);
   EXPECT_EQ(counts.sent, 0);
@@ -353,10 +353,10 @@ TEST(Mlflow, AServerThatHangsDoesNotHoldUpTheEnd) {
     return false;
   });
   hanging = &server;
-  MlflowPatience patience = kQuick;
+  TrackerPatience patience = kQuick;
   patience.at_end = milliseconds(300);
   const Clock::time_point begin = Clock::now();
-  const MlflowCounts counts = run_against(options_for(server.uri()), 100, patience, {.connect = 5, .answer = 60});
+  const TrackerCounts counts = run_against(options_for(server.uri()), 100, patience, {.connect = 5, .answer = 60});
   EXPECT_LT(Clock::now() - begin, milliseconds(3000));
   EXPECT_EQ(counts.dropped, 100);
   EXPECT_FALSE(counts.closed);
@@ -364,12 +364,12 @@ TEST(Mlflow, AServerThatHangsDoesNotHoldUpTheEnd) {
 
 TEST(Mlflow, WhatWaitsIsBounded) {
   const MlflowOptions options = options_for("http://127.0.0.1:1");
-  MlflowPatience patience = kQuick;
+  TrackerPatience patience = kQuick;
   patience.most_waiting = 100;
   patience.at_end = milliseconds(100);
-  MlflowSender sender(make_mlflow_server(options, {.connect = 1, .answer = 1}), options, patience);
+  TrackerSender sender(make_mlflow_server(options, {.connect = 1, .answer = 1}), options.params, patience);
   for (int step = 1; step <= 5'000; ++step) sender.log(step, one("loss", 1));
-  EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 5'000);
+  EXPECT_EQ(sender.end(TrackerStatus::kFinished).dropped, 5'000);
 }
 
 TEST(Mlflow, WrongCredentialsSwitchItOffWithOneLine) {
@@ -378,11 +378,11 @@ TEST(Mlflow, WrongCredentialsSwitchItOffWithOneLine) {
     return true;
   });
   const MlflowOptions options = options_for(server.uri());
-  MlflowSender sender(make_mlflow_server(options), options, kQuick);
+  TrackerSender sender(make_mlflow_server(options), options.params, kQuick);
   for (int step = 1; step <= 50; ++step) sender.log(step, one("loss", 1));
-  const MlflowCounts counts = sender.end(MlflowStatus::kFinished);
+  const TrackerCounts counts = sender.end(TrackerStatus::kFinished);
   EXPECT_EQ(counts.dropped, 50);
-  const std::vector<MlflowNotice> notices = sender.take_notices();
+  const std::vector<TrackerNotice> notices = sender.take_notices();
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_TRUE(notices[0].warning);
   EXPECT_THAT(notices[0].text, testing::AllOf(HasSubstr("switched off"), HasSubstr("MLFLOW_TRACKING_")));
@@ -395,8 +395,8 @@ TEST(Mlflow, AnotherKindOfServerIsNamed) {
     return true;
   });
   const MlflowOptions options = options_for(server.uri());
-  MlflowSender sender(make_mlflow_server(options), options, kQuick);
-  sender.end(MlflowStatus::kFinished);
+  TrackerSender sender(make_mlflow_server(options), options.params, kQuick);
+  sender.end(TrackerStatus::kFinished);
   EXPECT_THAT(joined(sender.take_notices()), HasSubstr("no MLflow server answers at this address"));
 }
 
@@ -409,9 +409,9 @@ TEST(Mlflow, OneRefusedValueDoesNotTakeTheOthersWithIt) {
   });
   MlflowOptions options = options_for(server.uri());
   options.params = {{"a", "1"}, {"bad", "2"}, {"c", "3"}};
-  MlflowSender sender(make_mlflow_server(options), options, kQuick);
+  TrackerSender sender(make_mlflow_server(options), options.params, kQuick);
   for (int step = 1; step <= 20; ++step) sender.log(step, one(step == 13 ? "bad" : "loss", step));
-  const MlflowCounts counts = sender.end(MlflowStatus::kFinished);
+  const TrackerCounts counts = sender.end(TrackerStatus::kFinished);
   EXPECT_EQ(counts.sent, 19);
   EXPECT_EQ(counts.refused, 1);
   EXPECT_EQ(server.params().size(), 2u);
@@ -421,10 +421,10 @@ TEST(Mlflow, OneRefusedValueDoesNotTakeTheOthersWithIt) {
 TEST(Mlflow, NumbersThatAreNotFiniteTravelAsText) {
   const FakeMlflow server;
   const MlflowOptions options = options_for(server.uri());
-  MlflowSender sender(make_mlflow_server(options), options, kQuick);
+  TrackerSender sender(make_mlflow_server(options), options.params, kQuick);
   sender.log(1, one("loss", std::nan("")));
   sender.log(2, one("loss", -std::numeric_limits<double>::infinity()));
-  sender.end(MlflowStatus::kFinished);
+  sender.end(TrackerStatus::kFinished);
   ASSERT_EQ(server.points().size(), 2u);
   EXPECT_EQ(server.points()[0]["value"], "NaN");
   EXPECT_EQ(server.points()[1]["value"], "-Infinity");
@@ -434,7 +434,7 @@ TEST(Mlflow, ARunThatIsNotEndedFailed) {
   const FakeMlflow server;
   {
     const MlflowOptions options = options_for(server.uri());
-    MlflowSender sender(make_mlflow_server(options), options, kQuick);
+    TrackerSender sender(make_mlflow_server(options), options.params, kQuick);
     sender.log(1, one("loss", 1));
   }
   EXPECT_EQ(server.status(), "FAILED");
@@ -500,10 +500,10 @@ TEST(Mlflow, RefusesAddressesThatItCannotServe) {
 TEST(MlflowFolder, HoldsARunAsTheFileStoreDoes) {
   const TestFolder folder;
   MlflowOptions options = options_for("file:" + (folder / "runs"));
-  MlflowSender sender(make_mlflow_store(options), options, kQuick);
+  TrackerSender sender(make_mlflow_store(options), options.params, kQuick);
   sender.log(3, one("router/aux_loss", 0.25));
   sender.log(4, one("router/aux_loss", std::nan("")));
-  const MlflowCounts counts = sender.end(MlflowStatus::kKilled);
+  const TrackerCounts counts = sender.end(TrackerStatus::kKilled);
   EXPECT_EQ(counts.sent, 2);
   const std::string id = sender.run_id();
   ASSERT_EQ(id.size(), 32u);
@@ -519,9 +519,9 @@ TEST(MlflowFolder, HoldsARunAsTheFileStoreDoes) {
   // The next run uses the same experiment, and continues the given run.
   options.run_id = id;
   options.params = {{"lr", "2"}};
-  MlflowSender again(make_mlflow_store(options), options, kQuick);
+  TrackerSender again(make_mlflow_store(options), options.params, kQuick);
   again.log(5, one("loss", 1));
-  again.end(MlflowStatus::kFinished);
+  again.end(TrackerStatus::kFinished);
   EXPECT_THAT(read_text(run / "meta.yaml"), testing::AllOf(HasSubstr("status: 3\n"), HasSubstr("run_name: \"one\"\n")));
   EXPECT_EQ(read_text(run / "params/lr"), "1e-4");
   EXPECT_THAT(joined(again.take_notices()), HasSubstr("another value of the param lr"));
@@ -531,11 +531,11 @@ TEST(MlflowFolder, AFolderThatCannotBeWrittenStopsNothing) {
   const TestFolder folder;
   const MlflowOptions options = options_for(folder / "file/runs");
   std::ofstream(folder / "file") << "not a folder";
-  MlflowPatience patience = kQuick;
+  TrackerPatience patience = kQuick;
   patience.at_end = milliseconds(100);
-  MlflowSender sender(make_mlflow_store(options), options, patience);
+  TrackerSender sender(make_mlflow_store(options), options.params, patience);
   sender.log(1, one("loss", 1));
-  EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 1);
+  EXPECT_EQ(sender.end(TrackerStatus::kFinished).dropped, 1);
 }
 
 using testing::ElementsAre;

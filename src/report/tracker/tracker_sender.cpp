@@ -1,4 +1,4 @@
-#include "report/mlflow/mlflow_sender.h"
+#include "report/tracker/tracker_sender.h"
 
 #include <fmt/format.h>
 
@@ -14,28 +14,29 @@
 namespace hone {
 
 using Clock = std::chrono::steady_clock;
-using Params = std::vector<std::pair<std::string, std::string>>;
 
-struct MlflowSender::State {
-  State(std::unique_ptr<MlflowStore> to, Params run_params, MlflowPatience limits)
+struct TrackerSender::State {
+  using Params = TrackerSender::Params;
+
+  State(std::unique_ptr<TrackerStore> to, Params run_params, TrackerPatience limits)
       : store(std::move(to)), params(std::move(run_params)), patience(limits) {}
 
-  const std::unique_ptr<MlflowStore> store;
+  const std::unique_ptr<TrackerStore> store;
   const Params params;
-  const MlflowPatience patience;
+  const TrackerPatience patience;
 
   std::mutex mutex;
   std::condition_variable wake, done_changed;
   // Guarded by the mutex:
-  std::deque<MlflowPoint> waiting;
+  std::deque<TrackerPoint> waiting;
   size_t in_flight = 0;  // points taken out of `waiting` whose call has not returned
-  MlflowCounts counts;
-  std::vector<MlflowNotice> notices;
+  TrackerCounts counts;
+  std::vector<TrackerNotice> notices;
   std::string run_id;
   bool off = false;     // no call will succeed: points are only counted
   bool ending = false;  // end() has been called; `status` and `deadline` are final
   bool done = false;    // the thread has finished
-  MlflowStatus status = MlflowStatus::kFailed;
+  TrackerStatus status = TrackerStatus::kFailed;
   Clock::time_point deadline;
 
   bool given_up() const { return off || (ending && Clock::now() >= deadline); }
@@ -46,7 +47,7 @@ namespace {
 /// The thread: opens the run, sends points as they come, closes it.
 class Worker {
  public:
-  explicit Worker(MlflowSender::State& state) : s_(state) {}
+  explicit Worker(TrackerSender::State& state) : s_(state) {}
 
   void run() {
     open();
@@ -59,7 +60,7 @@ class Worker {
   }
 
  private:
-  using Kind = MlflowError::Kind;
+  using Kind = TrackerError::Kind;
   enum class Outcome { kDone, kRefused, kGivenUp };
 
   /// Repeats a call while the server has problems, with back-off.
@@ -69,12 +70,13 @@ class Worker {
       try {
         if (given_up()) return Outcome::kGivenUp;
         call();
-        if (failed) notice({"MLflow answers again"});
+        if (failed) notice({s_.store->name() + " answers again"});
         return Outcome::kDone;
-      } catch (const MlflowError& error) {
+      } catch (const TrackerError& error) {
         if (error.kind() == Kind::kRefused) return refused(error);
         if (error.kind() == Kind::kFatal) return switch_off(error.what());
-        if (!failed) notice({fmt::format("MLflow: {}; retrying while training continues", error.what()), true});
+        if (!failed)
+          notice({fmt::format("{}: {}; retrying while training continues", s_.store->name(), error.what()), true});
       } catch (const std::exception& error) {
         return switch_off(error.what());
       }
@@ -86,21 +88,21 @@ class Worker {
   }
 
   void open() {
-    const int64_t start_time = mlflow_now();
+    const int64_t start_time = tracker_now();
     std::string id;
     if (attempt([&] { id = s_.store->open(start_time); }) == Outcome::kRefused)
       switch_off("the server rejected the run");
     if (id.empty()) return;
     const std::lock_guard lock(s_.mutex);
     s_.run_id = id;
-    s_.notices.push_back({"MLflow: " + s_.store->location()});
+    s_.notices.push_back({s_.store->name() + ": " + s_.store->location()});
   }
 
   /// If the params are rejected, sends each half, down to the single invalid one.
   void send_params(std::span<const std::pair<std::string, std::string>> params) {
-    if (params.size() > kMlflowMostParams) {
-      send_params(params.first(kMlflowMostParams));
-      return send_params(params.subspan(kMlflowMostParams));
+    if (params.size() > kTrackerMostParams) {
+      send_params(params.first(kTrackerMostParams));
+      return send_params(params.subspan(kTrackerMostParams));
     }
     if (params.empty()) return;
     if (attempt([&] { s_.store->log_params(params); }) != Outcome::kRefused || params.size() == 1) return;
@@ -108,7 +110,7 @@ class Worker {
     send_params(params.subspan(params.size() / 2));
   }
 
-  void send_points(std::span<const MlflowPoint> points) {
+  void send_points(std::span<const TrackerPoint> points) {
     const Outcome outcome = attempt([&] { s_.store->log_points(points); });
     if (outcome == Outcome::kRefused && points.size() > 1) {
       send_points(points.first(points.size() / 2));
@@ -127,8 +129,8 @@ class Worker {
     std::unique_lock lock(s_.mutex);
     s_.wake.wait(lock, [&] { return !s_.waiting.empty() || s_.ending; });
     s_.wake.wait_for(lock, s_.patience.together,
-                     [&] { return s_.waiting.size() >= kMlflowMostPoints || s_.ending || s_.off; });
-    const size_t count = std::min(s_.waiting.size(), kMlflowMostPoints);
+                     [&] { return s_.waiting.size() >= kTrackerMostPoints || s_.ending || s_.off; });
+    const size_t count = std::min(s_.waiting.size(), kTrackerMostPoints);
     const auto end = s_.waiting.begin() + static_cast<std::ptrdiff_t>(count);
     batch_.assign(s_.waiting.begin(), end);
     s_.waiting.erase(s_.waiting.begin(), end);
@@ -138,24 +140,24 @@ class Worker {
 
   void close() {
     if (run_id().empty()) return;
-    const int64_t end_time = mlflow_now();
+    const int64_t end_time = tracker_now();
     const bool closed = attempt([&] { s_.store->close(s_.status, end_time); }) == Outcome::kDone;
     const std::lock_guard lock(s_.mutex);
     s_.counts.closed = closed;
   }
 
-  Outcome refused(const MlflowError& error) {
+  Outcome refused(const TrackerError& error) {
     if (!std::exchange(told_refusal_, true))
-      notice({fmt::format("MLflow rejects some values: {}", error.what()), true});
+      notice({fmt::format("{} rejects some values: {}", s_.store->name(), error.what()), true});
     return Outcome::kRefused;
   }
   Outcome switch_off(const std::string& why) {
     const std::lock_guard lock(s_.mutex);
     s_.off = true;
-    s_.notices.push_back({fmt::format("MLflow is switched off, training continues: {}", why), true});
+    s_.notices.push_back({fmt::format("{} is switched off, training continues: {}", s_.store->name(), why), true});
     return Outcome::kGivenUp;
   }
-  void notice(MlflowNotice line) {
+  void notice(TrackerNotice line) {
     const std::lock_guard lock(s_.mutex);
     s_.notices.push_back(std::move(line));
   }
@@ -168,26 +170,28 @@ class Worker {
     return s_.run_id;
   }
 
-  MlflowSender::State& s_;
-  std::vector<MlflowPoint> batch_;
+  TrackerSender::State& s_;
+  std::vector<TrackerPoint> batch_;
   bool told_refusal_ = false;
 };
 
 }  // namespace
 
-MlflowSender::MlflowSender(std::unique_ptr<MlflowStore> store, const MlflowOptions& options, MlflowPatience patience) {
-  Params params;
-  for (const auto& [name, value] : options.params) params.emplace_back(mlflow_name(name), mlflow_value(value));
-  state_ = std::make_shared<State>(std::move(store), std::move(params), patience);
+TrackerSender::TrackerSender(std::unique_ptr<TrackerStore> store, const Params& params, TrackerPatience patience) {
+  Params accepted;
+  for (const auto& [name, value] : params) {
+    accepted.emplace_back(store->accepted_name(name), store->accepted_value(value));
+  }
+  state_ = std::make_shared<State>(std::move(store), std::move(accepted), patience);
   thread_ = quiet_thread([state = state_] { Worker(*state).run(); });
 }
 
-MlflowSender::~MlflowSender() {
-  if (thread_.joinable()) end(MlflowStatus::kFailed);
+TrackerSender::~TrackerSender() {
+  if (thread_.joinable()) end(TrackerStatus::kFailed);
 }
 
-void MlflowSender::log(int64_t step, std::span<const Metric> metrics) {
-  const int64_t now = mlflow_now();
+void TrackerSender::log(int64_t step, std::span<const Metric> metrics) {
+  const int64_t now = tracker_now();
   const std::lock_guard lock(state_->mutex);
   for (const Metric& metric : metrics) {
     if (metric.name == "step") continue;
@@ -195,7 +199,7 @@ void MlflowSender::log(int64_t step, std::span<const Metric> metrics) {
       ++state_->counts.dropped;
       continue;
     }
-    state_->waiting.push_back({mlflow_name(metric.name), metric.value, now, step});
+    state_->waiting.push_back({state_->store->accepted_name(metric.name), metric.value, now, step});
     if (state_->waiting.size() > state_->patience.most_waiting) {
       state_->waiting.pop_front();
       ++state_->counts.dropped;
@@ -204,24 +208,26 @@ void MlflowSender::log(int64_t step, std::span<const Metric> metrics) {
   state_->wake.notify_all();
 }
 
-std::string MlflowSender::run_id() const {
+std::string TrackerSender::name() const { return state_->store->name(); }
+
+std::string TrackerSender::run_id() const {
   const std::lock_guard lock(state_->mutex);
   return state_->run_id;
 }
 
-std::vector<MlflowNotice> MlflowSender::take_notices() {
+std::vector<TrackerNotice> TrackerSender::take_notices() {
   const std::lock_guard lock(state_->mutex);
   return std::exchange(state_->notices, {});
 }
 
-MlflowCounts MlflowSender::end(MlflowStatus status) {
+TrackerCounts TrackerSender::end(TrackerStatus status) {
   // After the deadline the waiting call is cancelled. A call that cannot be cancelled (a name server that does not
   // answer) is abandoned with its shared state.
   constexpr std::chrono::milliseconds kAfterCancel{500};
   std::unique_lock lock(state_->mutex);
   state_->ending = true;
   state_->status = status;
-  const MlflowPatience& patience = state_->patience;
+  const TrackerPatience& patience = state_->patience;
   state_->deadline =
       Clock::now() + (state_->run_id.empty() ? std::min(patience.at_end, patience.at_end_unreached) : patience.at_end);
   state_->wake.notify_all();
@@ -232,7 +238,7 @@ MlflowCounts MlflowSender::end(MlflowStatus status) {
     lock.lock();
     state_->done_changed.wait_for(lock, kAfterCancel, done);
   }
-  MlflowCounts counts = state_->counts;
+  TrackerCounts counts = state_->counts;
   counts.dropped += static_cast<int64_t>(state_->waiting.size() + state_->in_flight);
   const bool joins = state_->done;
   lock.unlock();

@@ -1,4 +1,5 @@
-// MlflowSender: sends the metrics of a run to MLflow on a separate thread. Training continues whatever the server does.
+// TrackerSender: sends the metrics of a run to a tracker on a separate thread. Training continues whatever the tracker
+// does.
 #pragma once
 
 #include <chrono>
@@ -6,14 +7,15 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "report/metrics.h"
-#include "report/mlflow/mlflow_store.h"
+#include "report/tracker/tracker_store.h"
 
 namespace hone {
 
-struct MlflowPatience {
+struct TrackerPatience {
   size_t most_waiting = 100'000;  ///< queued points while the server does not accept them; then the oldest are dropped
   std::chrono::milliseconds together{1000};    ///< points within this time are sent in one call
   std::chrono::milliseconds first_retry{500};  ///< doubled after each failure, up to
@@ -24,38 +26,43 @@ struct MlflowPatience {
 };
 
 /// Counts of points.
-struct MlflowCounts {
+struct TrackerCounts {
   int64_t sent = 0;
   int64_t dropped = 0;  ///< the queue was full, or the run ended before they were sent
   int64_t refused = 0;  ///< the server rejected them
   bool closed = false;  ///< the run's final status has arrived
 };
 
-struct MlflowNotice {
+struct TrackerNotice {
   std::string text;
   bool warning = false;
 };
 
-class MlflowSender {
+class TrackerSender {
  public:
-  /// `options` has the params to log; `store` has all other options. Starts the thread.
-  MlflowSender(std::unique_ptr<MlflowStore> store, const MlflowOptions& options, MlflowPatience patience = {});
+  using Params = std::vector<std::pair<std::string, std::string>>;
+
+  /// Logs `params` once the run is open. Starts the thread.
+  TrackerSender(std::unique_ptr<TrackerStore> store, const Params& params, TrackerPatience patience = {});
   /// Calls end(kFailed) if end() has not been called.
-  ~MlflowSender();
-  MlflowSender(const MlflowSender&) = delete;
-  MlflowSender& operator=(const MlflowSender&) = delete;
+  ~TrackerSender();
+  TrackerSender(const TrackerSender&) = delete;
+  TrackerSender& operator=(const TrackerSender&) = delete;
 
   /// Queues the metrics (all but `step`) as points with the present time. Never waits.
   void log(int64_t step, std::span<const Metric> metrics);
+
+  /// The tracker's, as users know it.
+  std::string name() const;
 
   /// The run's id, after it has been opened.
   std::string run_id() const;
 
   /// Messages for the user since the last call: the run was opened, the server does not answer, it answers again.
-  std::vector<MlflowNotice> take_notices();
+  std::vector<TrackerNotice> take_notices();
 
   /// Sends the remaining points and the final status, for at most `at_end`; then abandons a call that still waits.
-  MlflowCounts end(MlflowStatus status);
+  TrackerCounts end(TrackerStatus status);
 
   struct State;
 

@@ -1,0 +1,17 @@
+// The trackers of a run that have a client in Python alone, from its configuration.
+#pragma once
+
+#include <vector>
+
+#include "report/tracker/package_store.h"
+#include "session/run_config.h"
+
+namespace hone {
+
+/// Of those that report_to names, without folder and params.
+std::vector<PackageOptions> tracker_packages(const RunConfig& config);
+
+/// Throws UserError if the package of one is missing.
+void require_tracker_packages(const RunConfig& config);
+
+}  // namespace hone
