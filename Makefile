@@ -1,7 +1,6 @@
 # Thin targets over CMake. Each installs what it needs first (tools/setup.sh says what it does) and then builds.
 #   make quickstart [SEED=7]   set up, build (without GPU kernels where no GPU is), and fine-tune a small model in two acts
 #   make build [CUDA=OFF]      build/hone; CUDA=ON or OFF instead of where a toolkit is; UNITY=OFF for whoever edits
-#   make parquet               build/hone that reads .parquet files too (fetches Apache Arrow, 60 MB)
 #   make test                  all tests
 #   make fuzz                  readers of foreign files on damaged input, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench                 time of every op, as hone bench ops prints it
@@ -36,7 +35,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build-tests amx-tests build parquet quickstart test levels fuzz tsan amx arm real bench format lint release dist wheel op new-op clean
+.PHONY: setup setup-tests build-tests amx-tests build quickstart test levels fuzz tsan amx arm real bench format lint release dist wheel op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -48,10 +47,6 @@ build: setup
 	@$(CONFIGURE) -DHONE_TESTS=OFF | grep 'GPU kernels'
 	@cmake --build $(BUILD) --target hone hone_shared -j $(JOBS)
 	@echo "built $(BUILD)/hone"
-
-parquet:
-	@tools/setup.sh parquet
-	@$(MAKE) build
 
 # Where no GPU is, GPU kernels would only make the first result later.
 GPU = $(wildcard /dev/nvidiactl /dev/dxg)

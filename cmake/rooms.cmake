@@ -1,8 +1,8 @@
 # A room is a folder of src/: one static library from its sources, one test program from its *_test.cpp. The *_bench.cpp
 # of ops are a library of their own. A source whose name ends in an instruction set is compiled for it
 # and called only after a run-time check; it stays out of builds for other processors than x86-64. With CUDA,
-# *_cuda.cu and *_cuda.cpp belong to the room as well; without, *_absent.cpp stand in for them. *_module.cpp are
-# libraries of their own, *_static.cpp parts of a program with HONE_STATIC.
+# *_cuda.cu and *_cuda.cpp belong to the room as well; without, *_absent.cpp stand in for them. *_static.cpp are
+# parts of a program with HONE_STATIC.
 
 if(HONE_TESTS)
   enable_testing()
@@ -143,7 +143,7 @@ function(hone_room name)
     list(APPEND tests ${of_kernels})
   endif()
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_module|_static|/main)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_static|/main)\\.cpp$")
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     list(FILTER sources EXCLUDE REGEX "_(amx|avx512|avx2)\\.cpp$")
   endif()

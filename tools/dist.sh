@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the program, the library, documents and examples: tools/dist.sh BUILD_DIR
 # A build with HONE_STATIC needs the C library alone. What stays outside: CUDA's own (driver, cuBLASLt, NCCL), which a GPU
-# machine has (docs/install.md). The module for Parquet, if it was built, is in `lib` with Arrow.
+# machine has (docs/install.md).
 set -euo pipefail
 build=$1
 version=$("$build/hone" version | awk '{print $2}')
@@ -20,11 +20,6 @@ strip -o "$folder/lib/libhone.so.1" "$build/libhone.so.1"
 ln -s libhone.so.1 "$folder/lib/libhone.so"
 cp -r include/hone "$folder/include/"
 for part in "$folder/hone" "$folder/lib/libhone.so.1"; do python3 tools/wheel.py --check "$part"; done
-if [ -f "$build/lib/hone_parquet.so" ]; then
-  strip -o "$folder/lib/hone_parquet.so" "$build/lib/hone_parquet.so"
-  ldd "$build/lib/hone_parquet.so" | awk '$2 == "=>" && $3 ~ /(arrow|parquet)/ { print $3 }' |
-    while read -r library; do cp -L "$library" "$folder/lib/"; done
-fi
 cp tools/install.sh README.md CHANGELOG.md CONTRIBUTING.md LICENSE SECURITY.md "$folder/"
 python3 tools/wheel.py --notice > "$folder/NOTICE"
 cp -r docs examples "$folder/"

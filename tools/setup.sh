@@ -5,50 +5,22 @@
 #   tools/setup.sh lint    clang-format and clang-tidy
 #   tools/setup.sh arm     a compiler for 64-bit Arm
 #   tools/setup.sh release cpp-httplib's header, for HONE_STATIC, and what make wheel needs
-#   tools/setup.sh parquet Apache Arrow's headers and libraries (60 MB), with which .parquet files are read
 # With root (or sudo without a password) packages are installed; without, it lists what is missing and how to get it.
 set -euo pipefail
 optional=()
 case "${1:-build}" in
   build) packages=(g++ cmake make pkg-config libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
-                   libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev) ;;
+                   libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libsnappy-dev libbrotli-dev liblz4-dev
+                   libcpp-httplib-dev libssl-dev) ;;
   test) packages=(libgtest-dev libgmock-dev)
         optional=(openmpi-bin) ;;
   lint) packages=(clang-format clang-tidy) ;;
   arm) packages=(g++-aarch64-linux-gnu) ;;
-  parquet) packages=(python3-pip) ;;
   release) packages=(binutils python3) ;;
-  *) echo "usage: tools/setup.sh build|test|lint|arm|parquet|release" >&2; exit 2 ;;
+  *) echo "usage: tools/setup.sh build|test|lint|arm|release" >&2; exit 2 ;;
 esac
 
-# The contents of a package of the Python index, for its headers and libraries alone: fetch_wheel FOLDER NAME==VERSION.
-fetch_wheel() {
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$1" "$2" &&
-    python3 -m zipfile -e "$1"/*.whl "$1/package"
-}
-
-arrow_version=26.0.1
-arrow=$(cd "$(dirname "$0")/.." && pwd)/third_party/arrow
-# From the Python package pyarrow, which carries Arrow's C++ headers and libraries; no Python is used afterwards.
-fetch_arrow() {
-  local folder
-  folder=$(mktemp -d)
-  echo "fetching Apache Arrow $arrow_version into third_party/arrow"
-  if fetch_wheel "$folder" "pyarrow==$arrow_version" &&
-      [ -f "$folder/package/pyarrow/include/parquet/arrow/reader.h" ]; then
-    rm -rf "$arrow"
-    mkdir -p "$arrow/lib"
-    mv "$folder/package/pyarrow/include" "$arrow/include"
-    mv "$folder"/package/pyarrow/libarrow.so.* "$folder"/package/pyarrow/libparquet.so.* "$arrow/lib/"
-    rm -rf "$folder"
-  else
-    rm -rf "$folder"
-    echo "Apache Arrow could not be fetched: .parquet files will not be read, all else works." >&2
-    echo "With access to a Python package index run tools/setup.sh parquet again." >&2
-    exit 2
-  fi
-}
-httplib=$(dirname "$arrow")/httplib
+httplib=$(cd "$(dirname "$0")/.." && pwd)/third_party/httplib
 # Distributions have cpp-httplib as a shared library; the source package has it as one header.
 fetch_httplib() {
   local folder list
@@ -73,13 +45,6 @@ fetch_httplib() {
   rm -rf "$folder"
 }
 if [ "${1:-build}" = release ] && [ ! -s "$httplib/httplib.h" ]; then fetch_httplib; fi
-if [ "${1:-build}" = parquet ]; then
-  if [ -f "$arrow/include/parquet/arrow/reader.h" ]; then exit 0; fi
-  if python3 -m pip --version >/dev/null 2>&1; then
-    fetch_arrow
-    exit 0
-  fi
-fi
 
 is_missing() { ! dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 missing=()
@@ -109,4 +74,3 @@ if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
 if [ ${#wanted[@]} -gt 0 ] && ! install "${wanted[@]}"; then
   echo "not installed: ${wanted[*]}. The tests that need it are skipped."
 fi
-if [ "${1:-build}" = parquet ]; then fetch_arrow; fi

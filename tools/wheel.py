@@ -24,7 +24,7 @@ OF_THE_SYSTEM = re.compile(r"(libc|libm|ld-linux-x86-64)\.so")
 EXTRAS = {"cuda": ["nvidia-cublas>=13,<14"], "multi": ["nvidia-cublas>=13,<14", "nvidia-nccl-cu13>=2.18"]}
 # Packages of the distribution whose code is in the program (cmake/libraries.cmake).
 LINKED = ["libfmt-dev", "libyaml-cpp-dev", "nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libutf8proc-dev", "zlib1g-dev",
-          "libzstd-dev", "libcpp-httplib-dev", "libssl-dev", "gcc-12-base"]
+          "libzstd-dev", "libsnappy-dev", "libbrotli-dev", "liblz4-dev", "libcpp-httplib-dev", "libssl-dev", "gcc-12-base"]
 
 
 def run(*command):

@@ -11,6 +11,4 @@ std::filesystem::path program_path() {
   return std::filesystem::read_symlink("/proc/self/exe", error);
 }
 
-std::filesystem::path module_path(const char* file) { return program_path().parent_path() / "lib" / file; }
-
 }  // namespace hone

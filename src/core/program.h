@@ -1,4 +1,4 @@
-// Facts about the program: its version, and the location of the modules that it loads at their first use.
+// Facts about the program: its version, and where it is.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,5 @@ const char* version();
 
 /// The running program's file.
 std::filesystem::path program_path();
-
-/// The path of a file in lib/ next to the running program.
-std::filesystem::path module_path(const char* file);
 
 }  // namespace hone

@@ -46,7 +46,7 @@ struct DatasetRow {
 /// parse_row, format_row and refuse_contrary_columns.
 FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping, std::vector<std::string>* unread = nullptr);
 
-/// Opens one file of rows. Throws UserError if it is not readable, or for Parquet in a build without it.
+/// Opens one file of rows. Throws UserError if it is not readable.
 std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping,
                                      std::optional<char> delimiter = {});
 

@@ -1,100 +1,112 @@
 #include "data/parquet_reader.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <vector>
 
 #include "core/error.h"
-#include "core/json.h"
-#include "core/program.h"
-#include "data/parquet_module.h"
+#include "core/file_bytes.h"
+#include "data/parquet/arrow_schema.h"
+#include "data/parquet/row_writer.h"
 
 namespace hone {
 
 namespace {
 
-namespace fs = std::filesystem;
+using parquet::ColumnReader;
+using parquet::ParquetFault;
 
-constexpr const char* kModule = "hone_parquet.so";
-constexpr const char* kOtherwise =
-    "or write the data as JSONL (in Python: pandas.read_parquet(f).to_json(g, "
-    "orient='records', lines=True))";
-
-/// Loads the module once; it stays loaded.
-const HoneParquetApi& module_for(const std::string& file) {
-  const fs::path path = module_path(kModule);
-  if (!fs::exists(path)) {
-    throw UserError("this program was built without Parquet", file,
-                    fmt::format("run `make parquet` in its build tree, {}", kOtherwise));
-  }
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto entry = library ? reinterpret_cast<HoneParquetEntry>(dlsym(library, kParquetEntryName)) : nullptr;
-  if (!entry) {
-    throw UserError(fmt::format("the Parquet module cannot be loaded: {}", dlerror()), path.string(),
-                    fmt::format("build it again with `make parquet`, {}", kOtherwise));
-  }
-  if (entry()->version != kParquetApiVersion) {
-    throw UserError("the Parquet module is of another version of this program", path.string(),
-                    "build both again with `make parquet`");
-  }
-  return *entry();
-}
+/// A small file takes at most as much for its pages; others keep pages compressed to an eighth at most.
+uint64_t most_page_bytes(uint64_t file_bytes) { return (uint64_t{1} << 30) + 8 * file_bytes; }
 
 class ParquetReader : public RowReader {
  public:
-  explicit ParquetReader(const std::string& file) : file_(file), api_(module_for(file)) {
-    HoneParquetError error{};
-    handle_ = api_.open(file.c_str(), &error);
-    if (!handle_) {
-      throw UserError(fmt::format("the file cannot be read as Parquet: {}", error.text), file,
-                      "it may be truncated, or not be a Parquet file");
+  explicit ParquetReader(const std::string& path)
+      : path_(path), file_(path), memory_(most_page_bytes(file_.size())), packed_(memory_) {
+    try {
+      footer_ = parquet::read_footer(file_);
+      plan_ = parquet::make_row_plan(footer_);
+      parquet::restore_durations(footer_.arrow_schema, plan_);
+      needed_ = parquet::needs_reading(plan_);
+      check_columns();
+    } catch (const ParquetFault& reason) {
+      throw UserError(fmt::format("the file cannot be read as Parquet: {}", reason.what()), path_,
+                      reason.fix().empty() ? "it may be truncated, or not be a Parquet file" : reason.fix());
     }
-    std::error_code no_size;
-    const auto size = fs::file_size(file, no_size);
-    bytes_ = no_size ? 0 : static_cast<double>(size);
   }
-  ~ParquetReader() override { api_.close(handle_); }
-  ParquetReader(const ParquetReader&) = delete;
-  ParquetReader& operator=(const ParquetReader&) = delete;
 
   bool next(RawRow& row) override {
     row = {};
-    row.file = file_;
+    row.file = path_;
     row.syntax = RowSyntax::kParquet;
     row.line = rows_ + 1;
-    HoneParquetError error{};
-    const char* text = nullptr;
-    size_t size = 0;
-    const int result = api_.next(handle_, &text, &size, &error);
-    if (result < 0) throw UserError(fmt::format("the row cannot be read: {}", error.text), row.where());
-    if (result == 0) return false;
-    if (size > kMaxRowBytes) {
-      throw UserError(fmt::format("the row is longer than {} bytes", kMaxRowBytes), row.where());
+    try {
+      while (left_ == 0) {
+        if (!next_group()) return false;
+      }
+      parquet::RowWriter(plan_, columns_, kMaxRowBytes).write(row.text);
+      if (--left_ == 0) finish_group();
+    } catch (const ParquetFault& reason) {
+      throw UserError(fmt::format("the row cannot be read: {}", reason.what()), row.where(), reason.fix());
     }
-    row.text.assign(text, size);
     ++rows_;
     return true;
   }
 
   /// The bytes of the file, scaled by the fraction of rows read.
   int64_t bytes_read() const override {
-    const int64_t all = api_.rows(handle_);
-    return all == 0 ? 0 : static_cast<int64_t>(bytes_ * static_cast<double>(rows_) / static_cast<double>(all));
+    if (footer_.rows == 0) return 0;
+    const auto size = static_cast<double>(file_.size());
+    return static_cast<int64_t>(size * static_cast<double>(rows_) / static_cast<double>(footer_.rows));
   }
 
  private:
-  std::string file_;
-  const HoneParquetApi& api_;
-  void* handle_ = nullptr;
+  void check_columns() const {
+    if (plan_.leaves.empty() && footer_.rows > 0) parquet::fault("it has rows, but no columns");
+    for (const parquet::RowGroup& group : footer_.row_groups) {
+      for (size_t i = 0; i < plan_.leaves.size(); ++i) {
+        if (needed_[i]) parquet::check_chunk(plan_.leaves[i], group.columns[i]);
+      }
+    }
+  }
+
+  /// Opens the columns of the next row group; false at the end.
+  bool next_group() {
+    columns_.clear();
+    if (group_ == footer_.row_groups.size()) return false;
+    const parquet::RowGroup& group = footer_.row_groups[group_++];
+    if (group.rows > 0) {
+      for (size_t i = 0; i < plan_.leaves.size(); ++i) {
+        columns_.push_back(needed_[i] ? std::make_unique<ColumnReader>(file_, footer_.data_end, plan_.leaves[i],
+                                                                       group.columns[i], memory_, packed_)
+                                      : nullptr);
+      }
+    }
+    left_ = group.rows;
+    return true;
+  }
+
+  void finish_group() {
+    for (const auto& column : columns_) {
+      if (column) column->finish();
+    }
+  }
+
+  std::string path_;
+  FileBytes file_;
+  parquet::PageMemory memory_;
+  parquet::PageBuffer packed_;
+  parquet::Footer footer_;
+  parquet::RowPlan plan_;
+  std::vector<bool> needed_;
+  std::vector<std::unique_ptr<ColumnReader>> columns_;  // of the row group; must go before memory_
+  size_t group_ = 0;                                    // the next one
+  int64_t left_ = 0;                                    // rows of this one
   int64_t rows_ = 0;
-  double bytes_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<RowReader> open_parquet(const std::string& file) { return std::make_unique<ParquetReader>(file); }
-
-bool has_parquet() { return fs::exists(module_path(kModule)); }
 
 }  // namespace hone
