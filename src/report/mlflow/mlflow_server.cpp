@@ -6,10 +6,10 @@
 #include <cmath>
 #include <optional>
 
+#include "core/answer_limits.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
 #include "report/metrics_file.h"
-#include "report/mlflow/answer_limits.h"
 #include "report/terminal.h"
 
 namespace hone {
@@ -61,7 +61,8 @@ class MlflowServer : public MlflowStore {
       : options_(options),
         client_(host_part(options.tracking_uri)),
         path_(path_part(options.tracking_uri)),
-        limits_(kLongestMlflowAnswer, std::chrono::seconds(timeouts.whole), [this] { client_.stop(); }) {
+        timeouts_(timeouts),
+        limits_([this] { client_.stop(); }) {
     client_.set_socket_options([this](socket_t socket) { limits_.use_socket(socket); });
     client_.set_connection_timeout(timeouts.connect);
     client_.set_read_timeout(timeouts.answer);
@@ -133,7 +134,7 @@ class MlflowServer : public MlflowStore {
   /// The answer with any status; `request` makes the call.
   template <class Request>
   httplib::Response answer_of(const std::string& call, Request request) {
-    limits_.begin();
+    limits_.begin(kLongestMlflowAnswer, std::chrono::seconds(timeouts_.whole));
     const httplib::Result result = request();
     const AnswerLimits::Exceeded exceeded = limits_.end();
     if (exceeded == AnswerLimits::Exceeded::kBytes) {
@@ -210,6 +211,7 @@ class MlflowServer : public MlflowStore {
   MlflowOptions options_;
   httplib::Client client_;
   std::string path_, run_id_;
+  MlflowTimeouts timeouts_;
   AnswerLimits limits_;  // last, so it is destroyed first: it stops the client
 };
 

@@ -16,30 +16,29 @@ class AnswerLimits {
   enum class Exceeded { kNothing, kBytes, kTime };
 
   /// `stop` makes the client's call return soon; called on a thread of this object.
-  AnswerLimits(int64_t most_bytes, std::chrono::milliseconds most_time, std::function<void()> stop);
+  explicit AnswerLimits(std::function<void()> stop);
   ~AnswerLimits();
   AnswerLimits(const AnswerLimits&) = delete;
   AnswerLimits& operator=(const AnswerLimits&) = delete;
 
   /// Call when the client has created a socket for the present call and the next ones.
   void use_socket(int socket);
-  /// Call before and after each call of the client.
-  void begin();
+  /// Call before and after each call of the client, with its limits.
+  void begin(int64_t most_bytes, std::chrono::milliseconds most_time);
   Exceeded end();
 
  private:
   void watch();
   int64_t received() const;
 
-  const int64_t most_bytes_;
-  const std::chrono::milliseconds most_time_;
   const std::function<void()> stop_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:
   int socket_ = -1;  // a duplicate, so its number cannot be reused
   bool in_call_ = false, ending_ = false;
-  int64_t bytes_before_ = 0;
+  int64_t bytes_before_ = 0, most_bytes_ = 0;
+  std::chrono::milliseconds most_time_{};
   std::chrono::steady_clock::time_point since_;
   Exceeded exceeded_ = Exceeded::kNothing;
   std::thread thread_;

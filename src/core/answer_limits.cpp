@@ -1,4 +1,4 @@
-#include "report/mlflow/answer_limits.h"
+#include "core/answer_limits.h"
 
 #include <fcntl.h>
 #include <linux/tcp.h>
@@ -18,8 +18,7 @@ constexpr std::chrono::milliseconds kBetweenLooks{5};
 
 }  // namespace
 
-AnswerLimits::AnswerLimits(int64_t most_bytes, std::chrono::milliseconds most_time, std::function<void()> stop)
-    : most_bytes_(most_bytes), most_time_(most_time), stop_(std::move(stop)) {
+AnswerLimits::AnswerLimits(std::function<void()> stop) : stop_(std::move(stop)) {
   thread_ = quiet_thread([this] { watch(); });
 }
 
@@ -40,8 +39,10 @@ void AnswerLimits::use_socket(int socket) {
   bytes_before_ = 0;
 }
 
-void AnswerLimits::begin() {
+void AnswerLimits::begin(int64_t most_bytes, std::chrono::milliseconds most_time) {
   const std::lock_guard lock(mutex_);
+  most_bytes_ = most_bytes;
+  most_time_ = most_time;
   in_call_ = true;
   bytes_before_ = received();
   since_ = std::chrono::steady_clock::now();
