@@ -32,11 +32,12 @@ Rooms allowed_rooms() {
       {"weights", {"core", "ops", "params"}},
       {"models", {"nn", "params", "weights"}},
       {"text", {"core"}},
-      {"data", {"core", "text"}},
+      {"data", {"core", "text", "hub"}},
       {"optim", {"core", "ops", "params", "dist"}},
       {"report", {"core"}},
-      {"session", {"core", "params", "weights", "models"}},
-      {"infer", {"core", "tape", "ops", "params", "dist", "nn", "weights", "models", "session", "text"}},
+      {"hub", {"core", "report"}},
+      {"session", {"core", "params", "weights", "models", "hub"}},
+      {"infer", {"core", "tape", "ops", "params", "dist", "nn", "weights", "models", "session", "text", "hub"}},
   };
   rooms["train"] = {"dist", "models", "data", "optim", "report", "infer"};
   rooms["app"] = {"train"};
@@ -208,6 +209,8 @@ const std::map<std::string, std::string> kWriters = {
     {"train/rank_group.cpp", "a file of the ranks that tells whether they share the output folder"},
     {"train/trace_file.cpp", "a time line grows with its run, and is complete after each step"},
     {"train/trainer.cpp", "a link from the folder of ranks' logs to run.log"},
+    {"hub/repo_cache.cpp", "links and locks of the hub's cache, whose layout is that of other programs"},
+    {"hub/part_file.cpp", "files of that cache that arrive in pieces and outlive their program"},
     {"data/token_cache.cpp", "files of the cache, which has names of its own"},
     {"dist/run_secret.cpp", "the secret of a run, readable by its user alone"},
     {"dist/shared_memory_transport.cpp", "memory that another rank has made"},
