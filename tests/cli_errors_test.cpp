@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "core/environment_testing.h"
 #include "program.h"
 
 namespace hone {
@@ -145,8 +146,9 @@ TEST_F(Errors, AKeyOfALaterVersionIsNotIgnored) {
 }
 
 TEST_F(Errors, AModelThatIsNowhereNamesTheDownload) {
+  const StatedVariable offline("HF_HUB_OFFLINE", "1");
   EXPECT_TRUE(fails(run_hone({"train", "model=Nobody/Nothing-1B", "datasets=" + data_}), 2,
-                    {"Nobody/Nothing-1B", "hf download Nobody/Nothing-1B"}));
+                    {"Nobody/Nothing-1B", "hone download Nobody/Nothing-1B"}));
 }
 
 TEST_F(Errors, AnArchitectureThatIsNotSupportedIsNamed) {

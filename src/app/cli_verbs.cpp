@@ -14,6 +14,7 @@
 #include "app/config/schema_docs.h"
 #include "app/convert/convert.h"
 #include "app/convert_config/convert_config.h"
+#include "app/download/download.h"
 #include "app/env/environment.h"
 #include "app/estimate/estimate.h"
 #include "app/eval/eval.h"
@@ -368,13 +369,36 @@ void add_convert_config(CLI::App& app, Action& action) {
   });
 }
 
+void add_download(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "download", "Bring a model or a data set of the Hugging Face hub here",
+                            "  hone download Qwen/Qwen3-30B-A3B\n"
+                            "  hone download Qwen/Qwen3-0.6B --revision v1.0\n"
+                            "  hone download openai/gsm8k --repo-type dataset\n"
+                            "  hone download org/model --include '*.json' --exclude 'vocab*'\n"
+                            "Other verbs take the name and download what is not here: model_name_or_path: "
+                            "Qwen/Qwen3-0.6B.\n"
+                            "HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE are those of "
+                            "huggingface_hub, and the cache is the same (docs/hub.md).");
+  auto options = options_of<DownloadOptions>();
+  verb->add_option("ID", options->id, "ORG/NAME, or ORG/NAME@REVISION")->required();
+  verb->add_option("--revision", options->revision, "a branch, a tag or a commit; default: main");
+  verb->add_option("--repo-type", options->repo_type, "model or dataset")->capture_default_str();
+  verb->add_option("--include", options->include,
+                   "only files that match this pattern, such as '*.json', instead of weights, tokenizer, templates and "
+                   "configurations; several times for several");
+  verb->add_option("--exclude", options->exclude, "leave out files that match this pattern");
+  verb->add_flag("--yes", options->yes, "also a model of more than 10 GB that no setting makes fit on this machine");
+  add_json(verb, options->json);
+  verb->callback([=, &action] { action = [=] { return run_download(*options); }; });
+}
+
 void add_inspect(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "inspect", "What a model or adapter folder holds",
                             "  hone inspect ./Qwen3-30B-A3B\n"
                             "  hone inspect out/run1 --tensors");
   auto options = options_of<InspectOptions>();
   verb->add_option("MODEL", options->path,
-                   "model folder, config.json, Hugging Face id in the local cache, a name of bench step, or adapter "
+                   "model folder, config.json, name of the Hugging Face hub, a name of bench step, or adapter "
                    "folder")
       ->required();
   verb->add_flag("--tensors", options->tensors, "list every tensor of the files");
@@ -452,7 +476,7 @@ void add_convert(CLI::App& app, Action& action) {
 
 /// Adds options for the model, its adapter and template, and sampling. `options` must outlive the verb.
 void add_inference(CLI::App* verb, InferenceOptions& options) {
-  verb->add_option("--model", options.model, "model folder, Hugging Face id in the local cache, or adapter folder")
+  verb->add_option("--model", options.model, "folder of a model or an adapter, or ORG/NAME of the Hugging Face hub")
       ->required();
   verb->add_option("--adapter", options.adapter, "folder of an adapter");
   verb->add_option("--chat-template", options.chat_template,
@@ -672,6 +696,7 @@ void add_about(CLI::App& app, Action& action) {
 void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
   add_init(app, action);
   add_convert_config(app, action);
+  add_download(app, action);
   add_inspect(app, action);
   add_estimate(app, action);
   add_validate(app, action);

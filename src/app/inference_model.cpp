@@ -18,6 +18,7 @@
 #include "params/frozen_weights.h"
 #include "params/mapped_values.h"
 #include "session/device_facts.h"
+#include "session/model_path.h"
 #include "text/named_templates.h"
 #include "train/adapter_tokenizer.h"
 #include "train/experts_device.h"
@@ -33,8 +34,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Replaces an adapter's folder by its base model and the adapter.
+/// Replaces names of the hub by folders, and an adapter's folder by its base model and the adapter.
 InferenceOptions with_base(InferenceOptions options) {
+  if (is_hub_name(options.model)) options.model = resolve_model_path(options.model).string();
+  options.adapter = resolve_adapter_path(options.adapter).string();
   const fs::path folder = options.model;
   if (!is_adapter_folder(folder)) return options;
   if (!options.adapter.empty()) {

@@ -35,7 +35,7 @@ struct SamplingOverrides {
 };
 
 struct InferenceOptions {
-  std::string model;    ///< folder, or Hugging Face id in the local cache; an adapter's folder contains its base's name
+  std::string model;    ///< folder, or a name of the Hugging Face hub; an adapter's folder contains its base's name
   std::string adapter;  ///< folder of an adapter; "" = none
   std::string chat_template;                 ///< a Jinja file or a built-in template's name; "" = the model's
   std::string chat_template_kwargs;          ///< JSON object of variables for the template; "" = none

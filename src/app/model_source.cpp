@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "data/row_columns.h"
+#include "session/model_path.h"
 
 namespace hone {
 namespace {
@@ -28,18 +29,24 @@ std::string short_name(const std::string& name) { return lower_case(name.substr(
 
 }  // namespace
 
-ModelSource find_model(const std::string& name) {
+ModelSource find_model(const std::string& name, bool may_download) {
   const fs::path path(name);
   if (fs::is_regular_file(path))
     return {HfConfig::read_file(path), path.parent_path().empty() ? "." : path.parent_path()};
+  // A shape that is known needs no download.
+  const bool cached = is_hub_name(name) && is_cached_model(name, ModelParts::kDescriptions);
+  for (const auto& [shape, config] : bench_shapes()) {
+    if (cached || fs::is_directory(path)) break;
+    if (shape == short_name(name)) return {HfConfig(Json::parse(config), shape), {}, false, shape};
+  }
+  if (!may_download && !cached && is_hub_name(name)) throw UserError("the model is not here", name);
   try {
-    const fs::path directory = resolve_model_path(name);
-    return {HfConfig::read(directory), directory, has_weights(directory)};
+    const fs::path directory = resolve_model_path(name, ModelParts::kDescriptions);
+    // An index of weights comes with the descriptions.
+    const bool weights = is_hub_name(name) ? is_cached_model(name, ModelParts::kAll) : has_weights(directory);
+    return {HfConfig::read(directory), directory, weights};
   } catch (const UserError& error) {
     if (fs::is_directory(path)) throw;
-    for (const auto& [shape, config] : bench_shapes()) {
-      if (shape == short_name(name)) return {HfConfig(Json::parse(config), shape), {}, false, shape};
-    }
     const std::string near = did_you_mean(short_name(name), bench_model_names());
     if (near.empty()) throw;
     throw UserError(error.message(), error.where(),

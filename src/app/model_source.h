@@ -21,10 +21,11 @@ struct ModelSource {
   std::string known_as = {};  ///< the name of that shape
 };
 
-/// Finds the model of a folder (with or without weights), of a config.json, of a Hugging Face id in the local cache, or
-/// of a name in `hone bench step`'s list; the last part of an id that is not in the cache may be such a name. Throws
-/// UserError if none matches.
-ModelSource find_model(const std::string& name);
+/// Finds the model of a folder (with or without weights), of a config.json, of a name of the Hugging Face hub, or of a
+/// name in `hone bench step`'s list; the last part of a hub's name that is not in the cache may be such a name. Of
+/// other models of the hub the files without weights are downloaded, if `may_download`. Throws UserError if none
+/// matches.
+ModelSource find_model(const std::string& name, bool may_download = true);
 
 /// The decoder and parameters of a model, from the headers of its files if they exist, else from config.json only;
 /// `vocab_rows` as LoadedModel has it.

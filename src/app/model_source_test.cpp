@@ -8,8 +8,10 @@
 #include "app/estimate/estimate.h"
 #include "app/inspect/inspect.h"
 #include "app/model_source.h"
+#include "core/environment_testing.h"
 #include "core/error.h"
 #include "models/hf_config.h"
+#include "session/model_path.h"
 
 namespace hone {
 namespace {
@@ -53,6 +55,7 @@ class ModelSources : public testing::Test {
     return testing::internal::GetCapturedStdout();
   }
 
+  const StatedVariable offline_{"HF_HUB_OFFLINE", "1"};
   fs::path folder_;
   const std::string tiny_ = (folder_ / "models/tiny").string();
 };
@@ -66,6 +69,7 @@ class CachedModels : public ModelSources {
     fs::create_directories(model_ / "snapshots" / kCommit);
     fs::rename(tiny_ + "/config.json", model_ / "blobs/1234");
     fs::create_symlink("../../blobs/1234", model_ / "snapshots" / kCommit / "config.json");
+    std::ofstream(model_ / "snapshots" / kCommit / "model.safetensors") << "x";
     refer_to(kCommit);
     setenv("HF_HUB_CACHE", (folder_ / "hub").c_str(), 1);
   }
@@ -87,11 +91,25 @@ TEST_F(CachedModels, AreReadThroughTheirLinks) {
 TEST_F(CachedModels, ARefLeadsNowhereElse) {
   fs::create_directories(folder_ / "elsewhere");
   fs::copy_file(model_ / "blobs/1234", folder_ / "elsewhere/config.json");
-  for (const std::string& ref : {std::string("../../../elsewhere"), (folder_ / "elsewhere").string(), std::string(".."),
-                                 std::string("."), std::string(), std::string("not-here")}) {
+  for (const std::string& ref :
+       {std::string("../../../elsewhere"), (folder_ / "elsewhere").string(), std::string(".."), std::string("."),
+        std::string(), std::string("not-here"), std::string(kCommit) + "/../../../../elsewhere"}) {
     refer_to(ref);
-    EXPECT_THAT(resolve_error("org/tiny"), HasSubstr("neither a folder nor in the local Hugging Face cache")) << ref;
+    EXPECT_THAT(resolve_error("org/tiny"), HasSubstr("the model 'org/tiny' is not in the cache")) << ref;
   }
+}
+
+TEST_F(CachedModels, AreWholeByTheirIndex) {
+  const fs::path snapshot = model_ / "snapshots" / kCommit;
+  fs::rename(snapshot / "model.safetensors", snapshot / "model-00001-of-00002.safetensors");
+  std::ofstream(snapshot / "model.safetensors.index.json")
+      << R"({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})";
+  EXPECT_THAT(resolve_error("org/tiny"), HasSubstr("not complete in the cache"));
+  EXPECT_EQ(resolve_model_path("org/tiny", ModelParts::kDescriptions), snapshot);
+  EXPECT_FALSE(find_model("org/tiny").has_weights);
+  std::ofstream(snapshot / "model-00002-of-00002.safetensors") << "x";
+  EXPECT_EQ(resolve_model_path("org/tiny"), snapshot);
+  EXPECT_EQ(resolve_model_path(std::string("org/tiny@") + kCommit), snapshot);
 }
 
 TEST_F(ModelSources, AreFoldersFilesAndNames) {
@@ -104,13 +122,13 @@ TEST_F(ModelSources, AreFoldersFilesAndNames) {
 
 TEST_F(ModelSources, AMistypedPathIsNotAnsweredWithADownload) {
   EXPECT_THAT(error((folder_ / "models/tin").string()),
-              AllOf(HasSubstr("Did you mean 'tiny'?"), Not(HasSubstr("hf "))));
+              AllOf(HasSubstr("Did you mean 'tiny'?"), Not(HasSubstr("download"))));
   const fs::path before = fs::current_path();
   fs::current_path(folder_);
   EXPECT_THAT(error("models/tinny"), AllOf(HasSubstr("there is no such model folder"),
-                                           HasSubstr("Did you mean 'tiny'?"), Not(HasSubstr("hf download"))));
+                                           HasSubstr("Did you mean 'tiny'?"), Not(HasSubstr("download"))));
   fs::current_path(before);
-  EXPECT_THAT(error("Qwen/Qwen9-1B"), HasSubstr("download it: hf download Qwen/Qwen9-1B --local-dir Qwen9-1B"));
+  EXPECT_THAT(error("Qwen/Qwen9-1B"), HasSubstr("hone download Qwen/Qwen9-1B"));
   EXPECT_THAT(error("qwen3-30b-a3"), HasSubstr("Did you mean 'qwen3-30b-a3b'"));
 }
 
@@ -122,7 +140,7 @@ TEST_F(ModelSources, OtherFormsOfAModelAreNamedForWhatTheyAre) {
   };
   const std::string unnamed = write("ggufs/model", "GGUF\x03");
   for (const std::string& path : {unnamed, write("ggufs/tiny-q4.gguf", "")}) {
-    EXPECT_THAT(error(path), AllOf(HasSubstr("GGUF files are not read"), HasSubstr("hf download"))) << path;
+    EXPECT_THAT(error(path), AllOf(HasSubstr("GGUF files are not read"), HasSubstr("hone download"))) << path;
     EXPECT_THAT(resolve_error(path), HasSubstr("GGUF files are not read")) << path;
   }
   EXPECT_THAT(error((folder_ / "ggufs").string()), HasSubstr("GGUF files are not read"));

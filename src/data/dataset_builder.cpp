@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/printable.h"
+#include "data/hub_dataset.h"
 #include "data/sample_encoder.h"
 #include "text/tokenizer.h"
 
@@ -22,14 +23,16 @@ constexpr uint64_t kValidationDraw = 0x76616c;  // the use of data_seed
 /// The name of each entry: the configured one, or one from the path, with a number if the name is taken.
 std::vector<std::string> names_of(const std::vector<DatasetEntry>& entries) {
   std::vector<std::string> names;
-  for (const DatasetEntry& entry : entries) names.push_back(entry.name);
+  // Of a data set of the hub the configured name is that of a part of it.
+  const auto own_name = [](const DatasetEntry& entry) { return is_hub_dataset(entry.path) ? "" : entry.name; };
+  for (const DatasetEntry& entry : entries) names.push_back(own_name(entry));
   for (size_t i = 0; i < names.size(); ++i) {
-    if (!entries[i].name.empty()) {
+    if (!names[i].empty()) {
       if (std::count(names.begin(), names.end(), names[i]) == 1) continue;
       throw UserError(fmt::format("two data sets have the name '{}'", names[i]), entries[i].path,
                       "give each data set a unique name");
     }
-    const std::string base = name_from_path(entries[i].path);
+    const std::string base = name_from_path(entries[i].path) + (entries[i].name.empty() ? "" : "-" + entries[i].name);
     std::string name = base;
     for (int number = 2; std::count(names.begin(), names.end(), name) > 0; ++number) {
       name = fmt::format("{}_{}", base, number);

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file_bytes.h"
 #include "data/byte_reader.h"
+#include "data/hub_dataset.h"
 #include "data/split_slice.h"
 
 namespace hone {
@@ -172,21 +173,29 @@ DatasetFiles split_anywhere(const fs::path& path, const std::string& split) {
                   fmt::format("it holds {}: a split is a folder or the beginning of the files' names", known));
 }
 
-/// The fix for a missing `path`: a similar name in its folder, or the download command if it looks like a hub id.
+/// The fix for a missing `path`: a similar name in its folder.
 std::string instead_of(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) names.push_back(entry.path().filename().string());
   if (!error) return "check the path." + did_you_mean(path.filename().string(), names);
-  const std::string text = path.string();
-  const bool id = std::count(text.begin(), text.end(), '/') == 1 && text.front() != '/' && text.front() != '.' &&
-                  kind_of_file(text) == FileKind::kOther;
-  if (!id) return "check the path: its folder does not exist either";
-  return fmt::format(
-      "data sets are not downloaded: if it is on the Hugging Face hub, run hf download --repo-type dataset "
-      "{} --local-dir {}, and use that folder",
-      text, path.filename().string());
+  return "check the path: its folder does not exist either; a data set of the Hugging Face hub is named ORG/NAME";
+}
+
+/// Refuses addresses: data are files, or data sets of the hub.
+void refuse_address(const std::string& path) {
+  const size_t scheme = path.find("://");
+  if (scheme == std::string::npos || scheme == 0 || path.substr(0, scheme).find('/') != std::string::npos) return;
+  const std::string name = path.substr(0, scheme);
+  const std::string fix = name == "hf"   ? "write ORG/NAME, and ORG/NAME@REVISION for another revision than main"
+                          : name == "s3" ? "copy it here first (aws s3 cp), or mount the bucket, and give the path"
+                          : name == "gs"
+                              ? "copy it here first (gcloud storage cp), or mount the bucket, and give the path"
+                          : name == "file" ? "write the path alone"
+                                           : "download it first (curl -LO), and give the path; a data set of the "
+                                             "Hugging Face hub is named ORG/NAME";
+  throw UserError(fmt::format("data are not read from {}:// addresses", name), path, fix);
 }
 
 }  // namespace
@@ -203,7 +212,9 @@ FileKind kind_of_file(const std::string& path) {
 
 namespace {
 
-DatasetFiles find_files(const std::string& path, const std::string& split) {
+DatasetFiles find_files(const std::string& path, const std::string& split, const std::string& configuration) {
+  refuse_address(path);
+  if (is_hub_dataset(path)) return files_of_hub_dataset(path, configuration, split);
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status)) {
@@ -225,13 +236,14 @@ DatasetFiles find_files(const std::string& path, const std::string& split) {
 
 }  // namespace
 
-DatasetFiles files_of_dataset(const std::string& path, const std::string& split) {
-  DatasetFiles found = find_files(path, parse_split(split).name);
+DatasetFiles files_of_dataset(const std::string& path, const std::string& split, const std::string& configuration) {
+  DatasetFiles found = find_files(path, parse_split(split).name, configuration);
   for (const std::string& file : found.files) require_regular_file(file);
   return found;
 }
 
 std::string name_from_path(const std::string& path) {
+  if (is_hub_dataset(path)) return fs::path(path.substr(0, path.find('@'))).filename().string();
   fs::path file(path);
   if (!file.has_filename()) file = file.parent_path();
   const std::string name =

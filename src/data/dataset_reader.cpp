@@ -60,7 +60,7 @@ DatasetReader::DatasetReader(const DatasetEntry& entry, TokenCounter count_token
     bytes_total_ = code_->bytes_total();
     return;
   }
-  files_ = files_of_dataset(entry.path, entry.split);
+  files_ = files_of_dataset(entry.path, entry.split, entry.name);
   const auto is_csv = [](const std::string& file) { return kind_of_file(file) == FileKind::kCsv; };
   if (entry.delimiter && std::none_of(files_.files.begin(), files_.files.end(), is_csv)) {
     throw UserError("delimiter is set, but the data set has no CSV file", entry.path, "remove it");

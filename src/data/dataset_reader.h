@@ -20,10 +20,11 @@ namespace hone {
 
 /// A data set of the configuration.
 struct DatasetEntry {
-  std::string path;  ///< a file, or a folder of files
+  std::string path;  ///< a file, a folder of files, or a data set of the Hugging Face hub
   SampleFormat format = SampleFormat::kAuto;
   std::optional<int64_t> samples = {};  ///< read only this many rows
-  std::string name = {};                ///< for logs and metrics; empty: from the path
+  /// For logs and metrics; empty: from the path. Of a data set of the hub: its configuration.
+  std::string name = {};
   /// The part of a folder, or of a .json file with several lists, to read; may have a slice of its rows
   /// (data/split_slice.h).
   std::string split = {};

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "core/environment_testing.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "data/data_testing.h"
@@ -63,9 +64,14 @@ TEST(DatasetReader, WhatIsNotThereIsAnsweredByWhatItMayBe) {
   folder.write("chat.jsonl", kChat);
   EXPECT_THAT(error_of({folder / "chart.jsonl"}),
               AllOf(HasSubstr("no such file"), HasSubstr("Did you mean 'chat.jsonl'")));
+  const StatedVariable offline("HF_HUB_OFFLINE", "1");
   EXPECT_THAT(error_of({"nobody-has-this/gsm8k"}),
-              HasSubstr("hf download --repo-type dataset nobody-has-this/gsm8k --local-dir gsm8k"));
-  EXPECT_THAT(error_of({folder / "no/chat.jsonl"}), testing::Not(HasSubstr("hf download")));
+              HasSubstr("hone download --repo-type dataset nobody-has-this/gsm8k"));
+  EXPECT_THAT(error_of({folder / "no/chat.jsonl"}), testing::Not(HasSubstr("download")));
+  for (const char* address :
+       {"s3://bucket/chat.jsonl", "gs://bucket/x", "https://host/chat.jsonl", "hf://datasets/a/b"}) {
+    EXPECT_THAT(error_of({address}), HasSubstr("data are not read from")) << address;
+  }
 }
 
 TEST(DatasetReader, ADelimiterIsForCsv) {

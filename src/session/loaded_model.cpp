@@ -4,21 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/error.h"
-#include "core/file_bytes.h"
 #include "core/json.h"
 #include "params/adapter_kind.h"
 #include "params/adapter_targets.h"
 #include "params/expert_parts.h"
 #include "params/frozen_weights.h"
 #include "params/lora_patterns.h"
-#include "weights/model_folder.h"
-#include "weights/other_weights.h"
 #include "weights/promised_layers.h"
 #include "weights/quantization.h"
 #include "weights/stored_tensor.h"
@@ -417,78 +412,6 @@ void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool infe
     stream.synchronize();
   }
   if (!adapter_.empty()) load_adapter(adapter_, store_);
-}
-
-namespace {
-
-std::filesystem::path hub_cache() {
-  if (const char* cache = std::getenv("HF_HUB_CACHE")) return cache;
-  if (const char* home = std::getenv("HF_HOME")) return std::filesystem::path(home) / "hub";
-  if (const char* home = std::getenv("HOME")) return std::filesystem::path(home) / ".cache/huggingface/hub";
-  return {};
-}
-
-/// Whether a text of a file is the name of one folder, and no path out of where it is.
-bool is_folder_name(const std::string& text) {
-  return text.find_first_of("/\\") == std::string::npos && text != "." && text != "..";
-}
-
-/// models--ORG--NAME/snapshots/<commit in refs/main>
-std::filesystem::path cached_snapshot(const std::string& id) {
-  std::string folder = "models--" + id;
-  if (const size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
-  const std::filesystem::path model = hub_cache() / folder;
-  std::istringstream ref(read_whole_file_if_there(model / "refs" / "main").value_or(""));
-  std::string commit;
-  return ref >> commit && is_folder_name(commit) ? model / "snapshots" / commit : std::filesystem::path();
-}
-
-/// " Did you mean 'models/tiny'?" by what stands beside a path that does not exist, or "".
-std::string near_names(const std::filesystem::path& path) {
-  const std::filesystem::path folder = path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
-  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
-    if (entry.is_directory(error)) names.push_back(entry.path().filename().string());
-  }
-  return did_you_mean(name, names);
-}
-
-}  // namespace
-
-std::filesystem::path resolve_model_path(const std::string& name_or_path) {
-  const std::filesystem::path path(name_or_path);
-  if (std::filesystem::is_directory(path)) {
-    require_finished(path);
-    return path;
-  }
-  if (std::filesystem::is_regular_file(path)) {
-    refuse_gguf_file(path);
-    throw UserError("a model is a folder, and this is a file", name_or_path,
-                    "give the folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)");
-  }
-  const auto slashes = std::count(name_or_path.begin(), name_or_path.end(), '/');
-  const bool is_id = slashes == 1 && name_or_path.front() != '/' && name_or_path.front() != '.' &&
-                     name_or_path.back() != '/' && !std::filesystem::is_directory(path.parent_path());
-  if (!is_id) {
-    const std::string near = near_names(path);
-    throw UserError("there is no such model folder", name_or_path,
-                    near.empty() ? "give the folder of a Hugging Face checkpoint, or an id such as Qwen/Qwen3-30B-A3B"
-                                 : "check the path." + near);
-  }
-  const std::filesystem::path snapshot = cached_snapshot(name_or_path);
-  if (!snapshot.empty() && std::filesystem::exists(snapshot / "config.json")) return snapshot;
-  const std::string name = name_or_path.substr(name_or_path.find('/') + 1);
-  const std::string fix =
-      std::filesystem::is_directory(name)
-          ? fmt::format("if the folder {} here is meant, write ./{}", name, name)
-          : fmt::format(
-                "download it: hf download {} --local-dir {} (hf comes with pip install huggingface_hub), and give "
-                "./{}; if a folder is meant, check the path",
-                name_or_path, name, name);
-  throw UserError(fmt::format("the model '{}' is neither a folder nor in the local Hugging Face cache", name_or_path),
-                  hub_cache().string(), fix);
 }
 
 }  // namespace hone

@@ -145,8 +145,4 @@ class LoadedModel {
   std::vector<std::string> adapter_warnings_;
 };
 
-/// The folder of a model: a path, or a Hugging Face id ("Qwen/Qwen3-30B-A3B") looked up in the local cache
-/// (HF_HUB_CACHE, HF_HOME or ~/.cache/huggingface). UserError with the download command if it is not there.
-std::filesystem::path resolve_model_path(const std::string& name_or_path);
-
 }  // namespace hone

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "report/terminal.h"
+#include "session/model_path.h"
 #include "text/tokenizer_config.h"
 #include "train/adapter_tokenizer.h"
 #include "train/data_report.h"

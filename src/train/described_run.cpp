@@ -12,6 +12,7 @@
 #include "params/adapter_kind.h"
 #include "params/adapter_targets.h"
 #include "report/table.h"
+#include "session/model_path.h"
 #include "train/fitting_setting.h"
 #include "train/run_options.h"
 #include "train/run_vocabulary.h"

@@ -9,6 +9,7 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "session/loaded_model.h"
+#include "session/model_path.h"
 #include "train/checkpoint_folder.h"
 
 namespace hone {
@@ -165,7 +166,7 @@ std::vector<std::pair<fs::path, bool>> waiting_in(const fs::path& output_dir) {
 InputFiles run_inputs(const RunConfig& config) {
   InputFiles inputs;
   inputs.add(resolve_model_path(config.model.model_name_or_path), "the model");
-  inputs.add(config.model.adapter_name_or_path, "the adapter");
+  inputs.add(resolve_adapter_path(config.model.adapter_name_or_path), "the adapter");
   inputs.add(config.model.tokenizer_name_or_path, "the tokenizer");
   inputs.add(config.data.chat_template_file, "the chat template");
   inputs.add(config.data.tokenized_cache, "the token cache");

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "data/csv_reader.h"
 #include "params/mapped_values.h"
+#include "session/model_path.h"
 #include "text/named_templates.h"
 
 namespace hone {
@@ -181,7 +182,7 @@ TrainableOptions trainable_options(const RunConfig& config, Device device, int r
   const bool lora = config.model.finetuning_type == "lora";
   const bool trains = lora || use == RunUse::kTraining;  // adapters are read as what is trained
   options.train_base = !lora && trains;
-  options.adapter = config.model.adapter_name_or_path;
+  options.adapter = resolve_adapter_path(config.model.adapter_name_or_path);
   if (lora && options.adapter.empty()) options.lora = lora_options(config.lora);
   if (lora && use == RunUse::kTraining) {
     options.stated = {config.lora.r, config.lora.alpha, config.lora.dropout, lora_options(config.lora)};
@@ -257,7 +258,7 @@ std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& conf
 
 std::filesystem::path tokenizer_directory(const RunConfig& config, const std::filesystem::path& model_directory) {
   const std::string& stated = config.model.tokenizer_name_or_path;
-  return stated.empty() ? model_directory : resolve_model_path(stated);
+  return stated.empty() ? model_directory : resolve_model_path(stated, ModelParts::kDescriptions);
 }
 
 int64_t default_max_length(const DecoderConfig& model) {

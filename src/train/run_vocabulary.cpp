@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "models/registry.h"
+#include "session/model_path.h"
 #include "text/tokenizer.h"
 #include "train/adapter_tokenizer.h"
 #include "train/run_options.h"
@@ -72,13 +73,13 @@ std::vector<std::string> describe_vocabulary(RunConfig& config, const HfConfig& 
   std::vector<std::string> notes;
   RunConfig::Model& model = config.model;
   if (model.tokenizer_name_or_path.empty() && !model.adapter_name_or_path.empty()) {
-    const fs::path folder = tokenizer_folder(directory, model.adapter_name_or_path);
+    const fs::path folder = tokenizer_folder(directory, resolve_adapter_path(model.adapter_name_or_path));
     if (folder != directory) {
       model.tokenizer_name_or_path = folder.string();
       notes.push_back("the tokenizer is the adapter's, which has other tokens than the model's");
     }
   }
-  const int64_t of_adapter = vocab_rows_of_adapter(model.adapter_name_or_path);
+  const int64_t of_adapter = vocab_rows_of_adapter(resolve_adapter_path(model.adapter_name_or_path));
   model.vocab_rows = of_adapter;
   const std::string keys = stated_keys(model);
   if (keys.empty()) return notes;

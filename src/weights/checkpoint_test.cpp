@@ -97,7 +97,7 @@ TEST_F(CheckpointFiles, AMissingShardOrABrokenPromiseOfTheIndexIsNamed) {
   std::ofstream(root_ / "a/model.safetensors.index.json") << R"({"weight_map":{"x":"../secret.safetensors"}})";
   EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "a"); }), HasSubstr("'x'"));
   const auto no_weights = [&] { return testing::user_error([&] { Checkpoint::open(root_ / "b"); }); };
-  EXPECT_THAT(no_weights(), AllOf(HasSubstr("no weights"), HasSubstr("hf download ORG/NAME --local-dir NAME")));
+  EXPECT_THAT(no_weights(), AllOf(HasSubstr("no weights"), HasSubstr("hone download ORG/NAME")));
   fs::create_directories(root_ / "b");
   std::ofstream(root_ / "b/pytorch_model.bin");
   EXPECT_THAT(no_weights(), HasSubstr("pytorch_model.bin is not read (a pickle)"));

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kDownload = "hf download ORG/NAME --local-dir NAME";
+constexpr const char* kDownload = "hone download ORG/NAME";
 
 bool is_gguf(const fs::path& path) {
   if (path.extension() == ".gguf") return true;

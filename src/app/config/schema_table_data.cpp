@@ -197,7 +197,9 @@ void add_data_keys(std::vector<KeySpec>& table) {
 
 void add_dataset_keys(std::vector<KeySpec>& table) {
   GroupBuilder group(table, "An entry of datasets");
-  group.key("path", "A file, or a folder of files.").type(KeyType::kPath).alias({"data_path", "file", "dataset"});
+  group.key("path", "A file, a folder of files, or a data set of the Hugging Face hub (ORG/NAME).")
+      .type(KeyType::kPath)
+      .alias({"data_path", "file", "dataset"});
   group.key("type", "Format of the samples; auto goes by the columns and prints what it found.")
       .choices({"auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text", "tokenized",
                 "code"})
@@ -213,7 +215,9 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
       .type(KeyType::kInteger)
       .at_least(1)
       .alias({"num_samples", "max_samples"});
-  group.key("name", "Its name in logs and metrics.").default_note("from the path").alias({"subset"});
+  group.key("name", "Its name in logs and metrics; of a data set of the hub, which of its configurations.")
+      .default_note("from the path")
+      .alias({"subset"});
   group.key("weight", "Its share in the mixture, in relation to the weights of the others (1 where none is stated).")
       .type(KeyType::kNumber)
       .above(0)

@@ -24,11 +24,14 @@ std::map<std::string, std::string> dtype_spellings() {
 }
 
 void add_model(GroupBuilder group) {
-  group.key("model_name_or_path", "Folder of the model in Hugging Face format, or an id that is in the local cache.")
+  group
+      .key("model_name_or_path",
+           "Folder of the model in Hugging Face format, or ORG/NAME[@REVISION] of the Hugging Face hub, which is "
+           "downloaded.")
       .field(kModel, &Model::model_name_or_path)
       .type(KeyType::kPath)
       .alias({"base_model", "model", "model_path", "model_id", "model.name", "model.path"});
-  group.key("adapter_name_or_path", "Folder of a PEFT adapter to continue.")
+  group.key("adapter_name_or_path", "Folder of a PEFT adapter to continue, or its name on the Hugging Face hub.")
       .field(kModel, &Model::adapter_name_or_path)
       .type(KeyType::kPath)
       .rewrite(only_item())

@@ -19,6 +19,7 @@
 #include "params/expert_parts.h"
 #include "report/humanise.h"
 #include "session/loaded_model.h"
+#include "session/model_path.h"
 #include "weights/adapter_folder.h"
 #include "weights/model_folder.h"
 #include "weights/quantised_model.h"
@@ -148,7 +149,9 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
 
 }  // namespace
 
-int run_convert(const WeightConversionOptions& options) {
+int run_convert(const WeightConversionOptions& given) {
+  WeightConversionOptions options = given;
+  options.input = resolve_adapter_path(given.input).string();
   const fs::path input = options.input, output = options.output;
   if (!fs::is_directory(input))
     throw UserError("the folder does not exist", input.string(), "give a checkpoint's folder");
@@ -293,8 +296,10 @@ void export_model(const ExportOptions& options) {
 
 }  // namespace
 
-int run_export(const ExportOptions& options) {
-  check(options);
+int run_export(const ExportOptions& given) {
+  check(given);
+  ExportOptions options = given;
+  if (is_hub_name(given.input)) options.input = resolve_model_path(given.input).string();
   const fs::path input = options.input;
   if (!is_adapter_folder(input)) {
     if (options.base_weight_dtype != "dtype") {

@@ -11,7 +11,7 @@ namespace hone {
 
 struct WeightConversionOptions {
   std::string input, output;
-  std::string model;                 ///< the pretrained model's folder, or Hugging Face id in the local cache
+  std::string model;                 ///< the pretrained model's folder, or a name of the Hugging Face hub
   std::string to;                    ///< layout of an adapter: split, target_parameters, kt or sglang; "" = unchanged
   std::string dtype;                 ///< of a model's weights: float32 or bfloat16; "" = as in the checkpoint
   std::optional<double> lora_alpha;  ///< of an adapter whose checkpoint has no adapter_config.json
@@ -28,7 +28,7 @@ struct WeightConversionOptions {
 int run_convert(const WeightConversionOptions& options);
 
 struct ExportOptions {
-  std::string input;   ///< a model's folder (or id in the local cache), or an adapter's
+  std::string input;   ///< a model's folder (or name on the hub), or an adapter's
   std::string output;  ///< folder to write
   std::string model;   ///< base of an adapter; "" = the base stated in its folder
   std::string format = "safetensors";

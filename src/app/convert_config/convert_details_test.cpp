@@ -248,12 +248,17 @@ TEST_F(ConvertConfig, AConstantRateHasNoWarmupToKeep) {
   EXPECT_TRUE(has(text_, "a constant schedule has no warm-up")) << text_;
 }
 
-TEST_F(ConvertConfig, ADataSetOfTheHubIsToBeLookedAt) {
-  write("data/dataset_info.json",
-        R"({"zh": {"hf_hub_url": "org/zh"}, "mm": {"file_name": "mm.json", "columns": {"images": "images"}}})");
+TEST_F(ConvertConfig, ADataSetOfTheHubIsTaken) {
+  write(
+      "data/dataset_info.json",
+      R"({"zh": {"hf_hub_url": "org/zh", "ms_hub_url": "other/zh", "subset": "small"}, "ms": {"ms_hub_url": "org/ms"}, "mm": {"file_name": "mm.json", "columns": {"images": "images"}}})");
   const std::string lf = "model_name_or_path: m\nstage: sft\ncutoff_len: 64\nfinetuning_type: full\ndataset: ";
-  EXPECT_EQ(converted(write("hub.yaml", lf + "zh\n")).run.data.datasets[0].path, "org/zh");
-  EXPECT_TRUE(has(printed_, "hf download --repo-type dataset")) << printed_;
+  const DatasetConfig zh = converted(write("hub.yaml", lf + "zh\n")).run.data.datasets[0];
+  EXPECT_EQ(zh.path, "org/zh");
+  EXPECT_EQ(zh.name, "small");
+  EXPECT_EQ(zh.split, "train");
+  converted(write("ms.yaml", lf + "ms\n"));
+  EXPECT_TRUE(has(printed_, "of another hub than Hugging Face's")) << printed_;
   EXPECT_TRUE(has(refused(write("mm.yaml", lf + "mm\n")), "would change what is learnt"));
   EXPECT_TRUE(has(printed_, "not trained on in this version")) << printed_;
 }

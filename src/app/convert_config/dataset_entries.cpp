@@ -223,11 +223,14 @@ class EntryReader {
         continue;
       } else if (key == "columns" || key == "tags" || key == "num_samples" || key == "split") {
         add_member(entry, key, value);
-      } else if (key.ends_with("hub_url") && !entry.find("path")) {
+      } else if (key == "hf_hub_url") {
         entry.members.emplace_back("path", value);
-        result_.look.push_back(
-            {fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where,
-             "the data set is on this machine: `hf download --repo-type dataset` it, and put its path"});
+        if (const ConfigNode* subset = info.find("subset")) entry.members.emplace_back("name", *subset);
+        if (info.find("split") == nullptr) entry.members.emplace_back("split", scalar(value, "train"));
+      } else if (key.ends_with("hub_url") && !info.find("hf_hub_url") && !entry.find("path")) {
+        entry.members.emplace_back("path", value);
+        result_.look.push_back({fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where,
+                                "it is of another hub than Hugging Face's: download it there, and put its path"});
       } else if (key == "ranking") {
         result_.refused.push_back({fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where,
                                    "preference pairs are not trained on in this version"});

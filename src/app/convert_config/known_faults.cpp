@@ -15,6 +15,7 @@
 #include "data/dataset_builder.h"
 #include "data/dataset_reader.h"
 #include "models/registry.h"
+#include "session/model_path.h"
 #include "train/data_setup.h"
 #include "train/described_run.h"
 #include "train/run_options.h"
@@ -39,7 +40,7 @@ std::optional<ModelSource> source_of(const std::string& model) {
   for (const std::string& name : {model, shape_named(model)}) {
     if (name.empty()) continue;
     try {
-      return find_model(name);
+      return find_model(name, false);
     } catch (const UserError&) {  // it is not here
     }
   }
@@ -182,8 +183,9 @@ KnownFaults known_faults(const RunConfig& run, const std::string& source) { retu
 
 std::optional<bool> has_token(const std::string& folder, const std::string& token) {
   if (!is_known(folder)) return std::nullopt;
+  if (is_hub_name(folder) && !is_cached_model(folder, ModelParts::kDescriptions)) return std::nullopt;
   try {
-    const fs::path directory = resolve_model_path(folder);
+    const fs::path directory = resolve_model_path(folder, ModelParts::kDescriptions);
     if (!fs::exists(directory / "tokenizer.json")) return std::nullopt;
     return Tokenizer::load(directory).token_to_id(token).has_value();
   } catch (const UserError&) {

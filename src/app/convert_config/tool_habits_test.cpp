@@ -45,7 +45,7 @@ TEST_F(ToolHabits, TextsToContinueAreCutIntoPieces) {
   EXPECT_THAT(printed_, HasSubstr("Axolotl cuts those into pieces"));
   const std::string texts = "pretraining_dataset:\n  - {path: a.jsonl, type: pretrain, name: en}\n";
   EXPECT_EQ(of(kAxolotl + texts).data.overlength, "truncate_right");
-  EXPECT_THAT(printed_, HasSubstr("put its file")) << "the subset of a data set of the hub";
+  EXPECT_EQ(of(kAxolotl + texts).data.datasets.at(0).name, "en") << "the configuration of a data set of the hub";
   EXPECT_EQ(of(kAxolotl + texts + "sample_packing: true\n").data.overlength, "split");
   EXPECT_FALSE(of(kAxolotl + texts + "shuffle_merged_datasets: false\n").data.shuffle);
   EXPECT_TRUE(of(kAxolotl + set + "shuffle_merged_datasets: false\n").data.shuffle);

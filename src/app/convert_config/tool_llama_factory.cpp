@@ -46,7 +46,7 @@ freeze_language_model ! nothing would be trained
 calculate_per_token_loss ~ a loss is always over all supervised tokens of a step
 disable_shuffling = shuffle {true: "false", false: "true"}
 include_effective_tokens_per_second ~ tokens are always counted
-adapter_folder, hf_hub_token, ms_hub_token, om_hub_token, export_hub_model_id ~ models are folders here
+adapter_folder, hf_hub_token, ms_hub_token, om_hub_token, export_hub_model_id ~ HF_TOKEN and HF_HUB_CACHE say this (docs/hub.md)
 use_fast_tokenizer, use_kv_cache, print_param_status, use_v1_kernels, use_reentrant_gc, use_unsloth, use_unsloth_gc, upcast_layernorm, upcast_lmhead_output, infer_*, offload_folder, block_diag_attn, compute_dtype ~ it does not change results
 new_special_tokens_config, init_special_tokens ! state add_special_tokens, or write them into the tokenizer's files
 rope_scaling, model_max_length ! edit the model's config.json

@@ -38,8 +38,8 @@ fan_in_fan_out ~ linear weights are [out, in]
 init_lora_weights = lora_init
 lora_bias = lora_bias
 loftq_config, megatron_*, eva_config, corda_config, layer_replication, arrow_config ! this kind of LoRA is not in this version
-model_revision(main) ? the model's folder has this revision
-cache_dir, token, use_auth_token, hub_token ~ models are folders here
+model_revision(main) ? the model's folder has this revision, or its name ends so: ORG/NAME@REVISION
+cache_dir, token, use_auth_token, hub_token ~ HF_TOKEN and HF_HUB_CACHE say this (docs/hub.md)
 block_size = max_length
 tokenizer_name_or_path = tokenizer_name_or_path
 )",
@@ -76,7 +76,7 @@ ToolText trl_text() {
            "packing_strategy", "dataset_name", "eval_packing", "loss_type", "lora_task_type", "max_length",
            "dataset_kwargs", "truncation_mode"},
           R"(
-dataset_config, dataset_configuration ! the subset of a data set of the hub: put its file into datasets
+dataset_config, dataset_configuration ! the configuration of a data set of the hub: write datasets: [{path: ORG/NAME, name: CONFIGURATION}]
 dataset_train_split(train), dataset_test_split(test) ? the file in datasets is that split
 dataset_streaming, streaming ~ files are read row by row
 dataset_text_field(text) ! columns have other names: state column_mapping in the entry of datasets

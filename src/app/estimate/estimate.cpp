@@ -278,6 +278,8 @@ std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
   return std::nullopt;
 }
 
+constexpr const char* kNothingFits = "No setting makes it fit";
+
 /// What makes the run fit, in the order of what it costs. `experts_fit`: in 8 bits; `sparse`: the model has experts.
 std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, bool sparse,
                    Target& target) {
@@ -320,7 +322,7 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
   if (const auto gpus = gpus_that_fit(chosen.config, target)) {
     several = fmt::format(" {} such GPUs hold it with zero_stage: 3 and gradient_checkpointing: true.", *gpus);
   }
-  return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.{}",
+  return fmt::format("{}: LoRA with gradient checkpointing needs {}, the weights alone {}.{}", kNothingFits,
                      bytes_text(target.whole(smallest.plan())), bytes_text(smallest.plan().parameters.weights),
                      several);
 }
@@ -453,7 +455,41 @@ std::string gpu_text(const GpuModel& gpu) {
       gpu.bf16_tflops);
 }
 
+/// The configured run beside others, and what makes it fit. Chooses what the configuration leaves open.
+struct Comparison {
+  std::string experts, offloaded;  ///< what was chosen and why
+  std::vector<Variant> variants;
+  Variant chosen;
+  std::string verdict;
+};
+
+Comparison compare(RunConfig& config, LoadedModel& model, Target& target) {
+  const bool sparse = model.decoder().config().num_moe_layers() > 0;
+  const std::string experts = choose_experts_device(config, target), offloaded = choose_offloaded(config, target);
+  std::vector<Variant> variants = variants_of(config, sparse, target);
+  Variant chosen = configured(config, target);
+  std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), sparse, target);
+  return {experts, offloaded, std::move(variants), std::move(chosen), std::move(verdict)};
+}
+
 }  // namespace
+
+std::string why_nothing_fits(const std::string& model) {
+  try {
+    EstimateOptions options;
+    options.target = model;
+    options.overrides = {"finetuning_type=lora"};
+    RunConfig config = read_run(options);
+    const ModelSource source = find_model(model);
+    const auto planned = planned_model(source, dtype_of(config));
+    if (!config.data.max_length) config.data.max_length = default_max_length(planned->decoder().config());
+    Target target(device_to_plan_for(config.machine.device), 0, 0);
+    const std::string verdict = compare(config, *planned, target).verdict;
+    return target.known && verdict.starts_with(kNothingFits) ? verdict : "";
+  } catch (const UserError& error) {
+    return error.message();
+  }
+}
 
 int run_estimate(const EstimateOptions& asked) {
   std::optional<GpuModel> gpu;
@@ -467,11 +503,7 @@ int run_estimate(const EstimateOptions& asked) {
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
   Target target(gpu ? kPlannedGpu : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
-  const bool sparse = decoder.num_moe_layers() > 0;
-  const std::string experts = choose_experts_device(config, target), offloaded = choose_offloaded(config, target);
-  const std::vector<Variant> variants = variants_of(config, sparse, target);
-  const Variant chosen = configured(config, target);
-  const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), sparse, target);
+  const auto [experts, offloaded, variants, chosen, verdict] = compare(config, model, target);
   const DiskNeeds disk = disk_needs_of(config, source);
   if (options.json) {
     Json json = {{"configured", json_of(chosen)},

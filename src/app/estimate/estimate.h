@@ -25,6 +25,10 @@ struct EstimateOptions {
 /// config.json will do.
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream);
 
+/// Why no setting makes a model fit on this machine, by config.json alone; "" if one does. `model` as find_model()
+/// takes it.
+std::string why_nothing_fits(const std::string& model);
+
 /// Prints the plan of the configured run by group, of full fine-tuning and LoRA with and without gradient
 /// checkpointing, and what would make the run fit in the device's free memory. The device is the configuration's; a GPU
 /// need not be there. Returns the exit code, 0 also where the run does not fit.

@@ -22,6 +22,7 @@
 #include "report/console.h"
 #include "report/humanise.h"
 #include "report/table.h"
+#include "session/model_path.h"
 #include "train/evaluation_run.h"
 #include "train/saved_chat.h"
 #include "weights/model_folder.h"
@@ -157,7 +158,7 @@ RunConfig read_evaluation(const RunRequest& request, RanksOfRun ranks, Logger& l
 void use_chat_settings(RunConfig& run, const std::string& checkpoint) {
   const std::string& adapter = run.model.adapter_name_or_path;
   const ChatSettings saved = saved_chat_settings(!checkpoint.empty() ? fs::path(checkpoint)
-                                                 : !adapter.empty()  ? fs::path(adapter)
+                                                 : !adapter.empty()  ? resolve_adapter_path(adapter)
                                                                     : resolve_model_path(run.model.model_name_or_path));
   Json kwargs = saved.kwargs;
   kwargs.update(run.data.chat_template_kwargs);
@@ -265,7 +266,7 @@ class Evaluation {
     }
     for (const std::string& folder : folders) {
       if (folder.empty()) continue;
-      const fs::path path = resolve_model_path(folder);
+      const fs::path path = resolve_model_path(folder, ModelParts::kDescriptions);
       for (const std::string& name : hone_files_in(path)) {
         if (name != kResultsName) rule_.inputs.add(path / name, "the model");
       }

@@ -20,6 +20,7 @@
 #include "report/humanise.h"
 #include "session/device_facts.h"
 #include "session/loaded_model.h"
+#include "session/model_path.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/model_folder.h"
@@ -233,7 +234,7 @@ int run_init(const InitOptions& stated) {
   }
   const ModelSource source = find_model(stated.model);
   InitOptions options = stated;
-  options.needs_download = !source.known_as.empty();
+  options.needs_download = !source.known_as.empty() && !is_hub_name(stated.model);
   options.has_mxfp4 =
       source.config.json().value(Json::json_pointer("/quantization_config/quant_method"), Json()) == "mxfp4";
   const auto planned = planned_model(source, DType::kBF16);
@@ -251,7 +252,9 @@ int run_init(const InitOptions& stated) {
   print_text(fmt::format("{0}: {1} fine-tuning of {2} ({3} parameters)\n", options.output, options.method,
                          options.model, human_count(static_cast<double>(total.parameters))));
   if (const std::string missing = what_is_missing(source); !missing.empty()) {
-    print_text(fmt::format("  {}: download the model before you train\n", missing));
+    print_text(fmt::format("  {}: {}\n", missing,
+                           options.needs_download ? "download the model before you train"
+                                                  : "training downloads them, hone download does before"));
   }
   if (!data.problem.empty()) {
     print_text(fmt::format("  {}: max_length, the batch and thinking are not those of the data: {}\n", options.data,

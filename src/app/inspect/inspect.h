@@ -6,7 +6,7 @@
 namespace hone {
 
 struct InspectOptions {
-  std::string path;      ///< model folder, Hugging Face id in the local cache, or adapter folder
+  std::string path;      ///< model folder, a name of the Hugging Face hub, or adapter folder
   bool tensors = false;  ///< list every tensor of the files
 };
 

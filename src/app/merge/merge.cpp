@@ -19,6 +19,7 @@
 #include "params/adapter.h"
 #include "params/without_adapters.h"
 #include "report/humanise.h"
+#include "session/model_path.h"
 #include "train/adapter_tokenizer.h"
 #include "train/device_batch.h"
 #include "train/saved_chat.h"
@@ -354,7 +355,9 @@ double rounding_tolerance(const DecoderConfig& model, DType dtype) {
   return 4.0 * std::sqrt(products_in_a_row(model)) * half_unit;
 }
 
-int run_merge(const MergeOptions& options) {
+int run_merge(const MergeOptions& given) {
+  MergeOptions options = given;
+  options.adapter = resolve_adapter_path(given.adapter).string();
   MergeRun(options).run();
   return 0;
 }

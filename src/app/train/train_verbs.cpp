@@ -24,6 +24,7 @@
 #include "report/humanise.h"
 #include "report/terminal.h"
 #include "session/loaded_model.h"
+#include "session/model_path.h"
 #include "train/data_setup.h"
 #include "train/run_folder.h"
 #include "train/run_options.h"
