@@ -1,14 +1,18 @@
 #!/bin/sh
 # Installs the program of this folder: sh install.sh [PREFIX]
-# PREFIX/lib/hone and the link PREFIX/bin/hone; default: ~/.local. Needs no root, and changes nothing else.
+# PREFIX/bin/hone, PREFIX/lib/libhone.so and PREFIX/include/hone; default: ~/.local. Needs no root, and changes nothing else.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 prefix=${1:-$HOME/.local}
-mkdir -p "$prefix/bin" "$prefix/lib/hone"
-cp "$here/hone" "$prefix/lib/hone/.hone-new"
-mv -f "$prefix/lib/hone/.hone-new" "$prefix/lib/hone/hone" # also while an earlier one runs
-if [ -d "$here/lib" ]; then cp -r "$here/lib" "$prefix/lib/hone/"; fi
-ln -sfn ../lib/hone/hone "$prefix/bin/hone"
+install_file() { # FILE FOLDER: also while an earlier one is in use
+  mkdir -p "$2"
+  cp "$1" "$2/.$(basename "$1").new"
+  mv -f "$2/.$(basename "$1").new" "$2/$(basename "$1")"
+}
+install_file "$here/hone" "$prefix/bin"
+install_file "$here/lib/libhone.so.1" "$prefix/lib"
+ln -sfn libhone.so.1 "$prefix/lib/libhone.so"
+install_file "$here/include/hone/hone.h" "$prefix/include/hone"
 "$prefix/bin/hone" version
 case ":$PATH:" in
   *":$prefix/bin:"*) ;;
