@@ -1,7 +1,7 @@
 # libhone: the C interface of include/hone/hone.h as a shared library, which exports nothing else; what `cmake --install`
 # writes, find_package(hone) and pkg-config find.
 include(GNUInstallDirs)
-add_library(hone_shared SHARED src/library/hone_module.cpp)
+add_library(hone_shared SHARED src/library/hone_shared.cpp)
 add_library(hone::hone ALIAS hone_shared)
 target_link_libraries(hone_shared PRIVATE hone_library)
 target_link_options(hone_shared PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libhone.map

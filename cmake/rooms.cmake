@@ -2,7 +2,7 @@
 # of ops are a library of their own. A source whose name ends in an instruction set is compiled for it
 # and called only after a run-time check; it stays out of builds for other processors than x86-64. With CUDA,
 # *_cuda.cu and *_cuda.cpp belong to the room as well; without, *_absent.cpp stand in for them. *_static.cpp are
-# parts of a program with HONE_STATIC.
+# parts of what is linked with HONE_STATIC, *_shared.cpp the functions of a shared library.
 
 if(HONE_TESTS)
   enable_testing()
@@ -144,7 +144,7 @@ function(hone_room name)
     list(APPEND tests ${of_kernels})
   endif()
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_static|/main)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_static|_shared|/main)\\.cpp$")
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     list(FILTER sources EXCLUDE REGEX "_(amx|avx512|avx2)\\.cpp$")
   endif()
