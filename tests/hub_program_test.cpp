@@ -88,7 +88,7 @@ TEST_F(Hub, DownloadRefusesWhatItCannotDo) {
   EXPECT_THAT(error({"../x"}), HasSubstr("is not the name of a repository"));
   EXPECT_THAT(error({"org/model@a", "--revision", "b"}), HasSubstr("leave one of them out"));
   EXPECT_THAT(error({"org/model", "--repo-type", "space"}), HasSubstr("use model or dataset"));
-  EXPECT_THAT(error({"org/model", "--revision", "../x"}), HasSubstr("is no revision"));
+  EXPECT_THAT(error({"org/model", "--revision", "../x"}), HasSubstr("is not a revision"));
   EXPECT_THAT(error({"org/model", "--include", "*.gguf"}), HasSubstr("no file of 'org/model' is left"));
   EXPECT_THAT(error({"org/mode"}), HasSubstr("Did you mean 'org/model'?"));
   server_["models/org/model"].files.erase("model.safetensors");

@@ -289,12 +289,12 @@ TEST(LibraryExperts, RefuseWhatTheyCannotCompute) {
   };
   EXPECT_THAT(create(R"({"experts": 4, "hidden": 64})"), HasSubstr("'intermediate' is missing"));
   EXPECT_THAT(create(R"({"experts": 4, "hidden": 64, "intermediate": 64, "rank": 3})"),
-              HasSubstr("'rank' is no setting"));
+              HasSubstr("'rank' is not a setting"));
   EXPECT_THAT(create(R"({"experts": 0, "hidden": 64, "intermediate": 64})"), HasSubstr("'experts'"));
   EXPECT_THAT(create(R"({"experts": 4, "hidden": 40, "intermediate": 64, "weight_dtype": "int8"})"),
               HasSubstr("cannot be held in int8"));
   EXPECT_THAT(create(R"({"experts": 4, "hidden": 64, "intermediate": 64, "weight_dtype": "int3"})"),
-              HasSubstr("'int3' is no format"));
+              HasSubstr("'int3' is not a format"));
 }
 
 }  // namespace

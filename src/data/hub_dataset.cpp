@@ -141,7 +141,7 @@ std::vector<std::string> inside(const std::string& folder, const std::vector<std
 }
 
 std::string text_of(const YAML::Node& node, const char* what) {
-  if (!node.IsScalar()) refuse_readme(fmt::format("{} is no text", what));
+  if (!node.IsScalar()) refuse_readme(fmt::format("{} is not a text", what));
   return node.Scalar();
 }
 
@@ -184,7 +184,7 @@ std::vector<HubConfiguration::Split> stated_splits(const YAML::Node& node, const
 }
 
 HubConfiguration stated_configuration(const YAML::Node& node, const std::vector<std::string>& files) {
-  if (!node.IsMap()) refuse_readme("an entry is no mapping");
+  if (!node.IsMap()) refuse_readme("an entry is not a mapping");
   HubConfiguration configuration;
   configuration.name = node["config_name"] ? text_of(node["config_name"], "config_name") : kDefault;
   configuration.is_default = node["default"] && node["default"].as<bool>(false);
@@ -207,7 +207,7 @@ std::vector<HubConfiguration> stated_configurations(std::string_view readme, con
   try {
     const YAML::Node head = YAML::Load(std::string(readme.substr(4, end - 3)));
     if (!head.IsMap() || !head["configs"]) return {};
-    if (!head["configs"].IsSequence()) refuse_readme("it is no list");
+    if (!head["configs"].IsSequence()) refuse_readme("it is not a list");
     for (const YAML::Node& entry : head["configs"]) configurations.push_back(stated_configuration(entry, files));
   } catch (const YAML::Exception& error) {
     refuse_readme(one_line(error.what()));

@@ -247,7 +247,7 @@ HttpHeaders HubHttp::exchange(Request& request) {
     const std::string location = header_of(headers, "location");
     const std::optional<Url> target = resolve_url(request.url, location);
     if (!target) {
-      throw HubError(Kind::kRefused, fmt::format("{} redirects to '{}', which is no address", request.url.origin(),
+      throw HubError(Kind::kRefused, fmt::format("{} redirects to '{}', which is not an address", request.url.origin(),
                                                  shortened_line(location)));
     }
     if (!target->tls && (began_with_tls || request.url.tls || !target->loopback())) {

@@ -85,7 +85,7 @@ Url read_endpoint() {
   while (text.ends_with('/')) text.pop_back();
   std::optional<Url> url = parse_url(text);
   if (!url || url->path.find('?') != std::string::npos) {
-    throw UserError(fmt::format("'{}' is no address of a hub", one_line(text)), "HF_ENDPOINT",
+    throw UserError(fmt::format("'{}' is not an address of a hub", one_line(text)), "HF_ENDPOINT",
                     "write it as https://HOST, without user and password");
   }
   if (!url->tls && !url->loopback()) {

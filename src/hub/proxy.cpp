@@ -76,7 +76,7 @@ std::optional<Proxy> proxy_for(const Url& url) {
   const std::optional<Url> address = parse_url(text);
   if (!address || address->tls) {
     throw UserError(
-        "the proxy is no http:// address", where,
+        "the proxy is not an http:// address", where,
         "write http://HOST:PORT; a proxy of another kind (socks, https) is not used: NO_PROXY leaves it out");
   }
   proxy.host = address->host;

@@ -127,7 +127,7 @@ T taken(Json& settings, const char* key, std::optional<T> otherwise, bool (*fits
   const Json value = settings[key];
   settings.erase(key);
   if (!fits(value)) {
-    throw UserError(fmt::format("{} is no value of '{}'", value.dump(), key), "settings",
+    throw UserError(fmt::format("{} is not a value of '{}'", value.dump(), key), "settings",
                     fmt::format("state {}", what));
   }
   return value.get<T>();
@@ -137,7 +137,7 @@ int64_t taken_size(Json& settings, const char* key, std::optional<int64_t> other
   const int64_t size = taken<int64_t>(
       settings, key, otherwise, [](const Json& value) { return value.is_number_integer(); }, "a whole number");
   if (size < (otherwise ? *otherwise : 1) || size > std::numeric_limits<int32_t>::max()) {
-    throw UserError(fmt::format("{} is no value of '{}'", size, key), "settings", "state a positive number");
+    throw UserError(fmt::format("{} is not a value of '{}'", size, key), "settings", "state a positive number");
   }
   return size;
 }
@@ -150,7 +150,7 @@ std::string taken_text(Json& settings, const char* key, const char* otherwise) {
 DType parse_layer_dtype(const std::string& name) {
   if (name == "bfloat16") return DType::kBF16;
   if (name == "float32") return DType::kF32;
-  throw UserError(fmt::format("'{}' is no dtype of a layer", name), "settings: dtype", "use bfloat16 or float32");
+  throw UserError(fmt::format("'{}' is not a dtype of a layer", name), "settings: dtype", "use bfloat16 or float32");
 }
 
 const WeightFormat& format_of(const std::string& name, DType dtype, const Shape& shape) {
@@ -161,7 +161,8 @@ const WeightFormat& format_of(const std::string& name, DType dtype, const Shape&
     if (format->name() == name) return *format;
     if (format->name() != "int8") names += fmt::format(", {}", format->name());
   }
-  throw UserError(fmt::format("'{}' is no format of weights", name), "settings: weight_dtype", "use one of " + names);
+  throw UserError(fmt::format("'{}' is not a format of weights", name), "settings: weight_dtype",
+                  "use one of " + names);
 }
 
 std::unique_ptr<LayerWeight> frozen(const Shape& shape, const Shape& matrices, DType dtype, const std::string& name) {
@@ -203,7 +204,7 @@ ExpertLayer::ExpertLayer(const JsonValue& stated) {
   const auto is_number = [](const Json& value) { return value.is_number(); };
   const double alpha = taken<double>(settings, "lora_alpha", 2.0 * static_cast<double>(rank), is_number, "a number");
   if (!settings.empty()) {
-    throw UserError(fmt::format("'{}' is no setting of experts", settings.items().begin().key()), "settings",
+    throw UserError(fmt::format("'{}' is not a setting of experts", settings.items().begin().key()), "settings",
                     "use experts, hidden, intermediate, dtype, weight_dtype, lora_r, lora_alpha and threads");
   }
   workers_ = ExpertWorkers::of(static_cast<int>(threads));
@@ -319,8 +320,9 @@ void ExpertLayer::plan(Pass& pass) const {
 
 void ExpertLayer::forward(const ExpertTokens& in, void* out, bool training) {
   if (in.tokens < 1 || in.choices < 1 || in.choices > experts_) {
-    throw UserError(fmt::format("{} tokens of {} choices are no input of {} experts", in.tokens, in.choices, experts_),
-                    "forward");
+    throw UserError(
+        fmt::format("{} tokens of {} choices are not an input of {} experts", in.tokens, in.choices, experts_),
+        "forward");
   }
   const auto chosen = static_cast<size_t>(in.tokens * in.choices);
   std::vector<int32_t> ids(chosen);

@@ -138,8 +138,7 @@ int hone_model_generate(hone_model* model, const char* request, const hone_liste
 void hone_model_free(hone_model* model) { delete model; }
 
 int hone_experts_create(const char* settings, hone_experts** experts, hone_error** error) {
-  return guarded_call(error,
-                      [&] { *experts = new hone_experts{ExpertLayer(settings_of(settings, "settings"))}; });
+  return guarded_call(error, [&] { *experts = new hone_experts{ExpertLayer(settings_of(settings, "settings"))}; });
 }
 
 void hone_experts_free(hone_experts* experts) { delete experts; }
@@ -163,8 +162,7 @@ int hone_experts_zero_grad(hone_experts* experts, hone_error** error) {
 
 int hone_experts_forward(hone_experts* experts, int64_t tokens, int64_t choices, const void* x, const int64_t* ids,
                          const float* weights, void* out, int training, hone_error** error) {
-  return guarded_call(
-      error, [&] { experts->layer.forward({tokens, choices, x, ids, weights}, out, training != 0); });
+  return guarded_call(error, [&] { experts->layer.forward({tokens, choices, x, ids, weights}, out, training != 0); });
 }
 
 int hone_experts_backward(hone_experts* experts, const void* dout, void* dx, float* dweights, hone_error** error) {

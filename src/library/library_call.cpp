@@ -6,8 +6,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <mutex>
+#include <new>
 #include <string_view>
 
 #include "app/cli.h"

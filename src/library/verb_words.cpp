@@ -67,8 +67,8 @@ std::vector<std::string> verb_words(const std::string& verb, const JsonValue& se
           names.push_back(known_name);
         }
       }
-      throw UserError(fmt::format("'{}' is no setting of hone {}.{}", key, verb, did_you_mean(key, names)), "settings",
-                      fmt::format("hone {} --help lists them as options", verb));
+      throw UserError(fmt::format("'{}' is not a setting of hone {}.{}", key, verb, did_you_mean(key, names)),
+                      "settings", fmt::format("hone {} --help lists them as options", verb));
     }
   }
   return words;

@@ -105,7 +105,7 @@ FetchOptions model_fetch(const Repo& repo, ModelParts parts, const FilePatterns&
     std::vector<RepoFile> files = choose_files(RepoType::kModel, listing, patterns);
     const std::string fault = patterns.empty() ? model_fault(repo, listing) : "";
     if (!fault.empty()) {
-      throw UserError(fmt::format("the repository '{}' is no model that Hone reads", repo.id), repo.id, fault);
+      throw UserError(fmt::format("the repository '{}' is not a model that Hone reads", repo.id), repo.id, fault);
     }
     if (files.empty()) {
       throw UserError(fmt::format("no file of '{}' is left by --include and --exclude", repo.id), repo.id,
@@ -155,7 +155,7 @@ fs::path resolve_adapter_path(const std::string& name_or_path) {
   FetchOptions options = model_fetch(name.repo, ModelParts::kAll);
   options.choose = [choose = options.choose, name](const RepoListing& listing) {
     if (listing.find("adapter_config.json") == nullptr) {
-      throw UserError(fmt::format("the repository '{}' is no adapter: it has no adapter_config.json", name.repo.id),
+      throw UserError(fmt::format("the repository '{}' is not an adapter: it has no adapter_config.json", name.repo.id),
                       name.repo.id, "name a repository with an adapter of PEFT; a model is named as the model");
     }
     return choose(listing);

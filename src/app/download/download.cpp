@@ -23,7 +23,7 @@ constexpr uint64_t kLarge = 10'000'000'000;
 
 RepoName name_of_request(const DownloadOptions& options) {
   if (options.repo_type != "model" && options.repo_type != "dataset") {
-    throw UserError(fmt::format("'{}' is no kind of repository", options.repo_type), "--repo-type",
+    throw UserError(fmt::format("'{}' is not a kind of repository", options.repo_type), "--repo-type",
                     "use model or dataset");
   }
   const RepoType type = options.repo_type == "model" ? RepoType::kModel : RepoType::kDataset;
@@ -38,7 +38,7 @@ RepoName name_of_request(const DownloadOptions& options) {
                       "--revision", "leave one of them out");
     }
     if (!is_revision(options.revision)) {
-      throw UserError(fmt::format("'{}' is no revision", options.revision), "--revision",
+      throw UserError(fmt::format("'{}' is not a revision", options.revision), "--revision",
                       "a revision is a branch, a tag or a commit");
     }
     name->revision = options.revision;

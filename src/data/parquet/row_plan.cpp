@@ -165,7 +165,7 @@ class PlanBuilder {
 
   /// A list of lists where neither has a group around its elements.
   RowNode repeated_element(size_t child, size_t inner, Levels levels, int depth, const std::string& path) {
-    if (element(child).logical.kind != Logical::kList) fault("the list '{}' repeats what is no list", path);
+    if (element(child).logical.kind != Logical::kList) fault("the list '{}' repeats what is not a list", path);
     if (element(inner).group && (element(inner).children == 0 || !repeated(inner + 1))) {
       fault("the list '{}' repeats a list of another form", path);
     }

@@ -54,7 +54,7 @@ int64_t ThriftReader::integer() {
 int32_t ThriftReader::integer32() {
   const int64_t value = integer();
   if (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max()) {
-    fault("the metadata have {}, which is no integer of 32 bits", value);
+    fault("the metadata have {}, which is not an integer of 32 bits", value);
   }
   return static_cast<int32_t>(value);
 }
