@@ -1,4 +1,5 @@
-// Assembles rows from columns: the JSON of one row after another.
+// Assembles rows from columns: the JSON of one row after another. One core writes 350,000 to 770,000 rows of chats a
+// second, in a tenth of the time that parsing them takes (bench/results/parquet-2026-11-28.txt).
 #pragma once
 
 #include <memory>
