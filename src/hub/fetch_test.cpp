@@ -288,6 +288,29 @@ TEST_F(Fetching, AProxyIsUsedAndLeftOut) {
   EXPECT_THAT(error("org/other"), Not(HasSubstr("cannot be reached")));
 }
 
+TEST_F(Fetching, ServersProveWhoTheyAre) {
+  const testing::TestCertificate good(root_.path(), "good", "DNS:localhost,IP:127.0.0.1");
+  const testing::TestCertificate other(root_.path(), "other", "DNS:elsewhere.example");
+  const auto over_tls = [&](const testing::TestCertificate& certificate) {
+    HubServer server(&certificate);
+    server.add_model("org/model", 20 * kMiB);
+    server.token = "hf_secret";
+    environment_.set("HF_ENDPOINT", server.endpoint().c_str());
+    environment_.set("HF_TOKEN", "hf_secret");
+    const std::string said = error();
+    EXPECT_EQ(server.leaked(), 0);
+    EXPECT_TRUE(!said.empty() || server.store_bytes() == 20 * kMiB);
+    return said;
+  };
+  EXPECT_THAT(over_tls(good), AllOf(HasSubstr("is not trusted"), HasSubstr("SSL_CERT_FILE")));
+  environment_.set("SSL_CERT_FILE", other.file.c_str());
+  EXPECT_THAT(over_tls(other), HasSubstr("is not trusted")) << "the certificate is of another name";
+  EXPECT_THAT(over_tls(good), HasSubstr("is not trusted"));
+  EXPECT_FALSE(fs::exists(model()));
+  environment_.set("SSL_CERT_FILE", good.file.c_str());
+  EXPECT_EQ(over_tls(good), "");
+}
+
 TEST_F(Fetching, AFullDiskIsNamedBefore) {
   server_.add_model("org/model");
   const RepoName name = *parse_repo_name(RepoType::kModel, "org/model");
