@@ -443,8 +443,8 @@ TEST_F(Writes, AReaderThatGoesAwayEndsTheProgramSilently) {
 
 TEST_F(Writes, EveryVerbIsTriedWithAStandardOutputThatFails) {
   // Verbs that print about what they write; it is written then.
-  const std::set<std::string> print_about_files = {"merge",      "export",    "convert", "quickstart",
-                                                   "bench step", "bench ops", "verify",  "bench"};
+  const std::set<std::string> print_about_files = {"merge",     "export", "convert", "quickstart", "bench step",
+                                                   "bench ops", "verify", "bench",   "download"};
   CLI::App app("", "hone");
   Action action;
   add_verbs(app, action, {});

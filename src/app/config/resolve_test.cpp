@@ -240,6 +240,7 @@ TEST(Config, WhatCannotChangeTheMathematicsIsAcceptedWithALine) {
   EXPECT_THAT(config.notes,
               ElementsAre("torch_compile has no effect: The kernels are compiled already. (run.yaml:1)",
                           "flash_attn has no effect: Attention never builds the score matrix. (run.yaml:2)",
+                          "project is called wandb_project here (run.yaml:3)",
                           "wandb_project has no effect: report_to does not name wandb (run.yaml:3)"));
 }
 

@@ -245,7 +245,7 @@ class EntryReader {
     } else if (!entry.find("type")) {
       entry.members.emplace_back("type", scalar(name, "alpaca"));
     }
-    entry.members.emplace_back("name", name);
+    if (!entry.find("name")) entry.members.emplace_back("name", name);
     return checked(entry);
   }
 
