@@ -200,7 +200,8 @@ TEST_F(Fetching, WrongBytesAreNeverNamed) {
   EXPECT_THAT(notices_, HasSubstr("reading them again"));
   EXPECT_FALSE(fs::exists(model() / "blobs" / testing::hash_of(bytes(), true)));
   EXPECT_FALSE(fs::exists(model() / "refs/main"));
-  EXPECT_THAT(leftovers(), IsEmpty());
+  // What the error has interrupted of other files goes on with the next download.
+  EXPECT_THAT(leftovers(), ::testing::Not(::testing::Contains(HasSubstr(testing::hash_of(bytes(), true)))));
   server_["models/org/model"].files["model.safetensors"].sent = "";
   server_["models/org/model"].commit = std::string(40, 'c');
   server_["models/org/model"].files["generation_config.json"] = {"{\"a\": 1}", false, "{\"b\": 1}"};

@@ -81,7 +81,7 @@ TEST(HubSettings, RefuseWhatWouldLeakAToken) {
   environment.set("HF_ENDPOINT", "http://localhost:8080");
   EXPECT_EQ(hub_settings().endpoint.port, 8080);
   environment.set("HF_ENDPOINT", "https://user:secret@mirror.example");
-  EXPECT_THAT(error_of([] { hub_settings(); }), HasSubstr("no address of a hub"));
+  EXPECT_THAT(error_of([] { hub_settings(); }), HasSubstr("not an address of a hub"));
   environment.set("HF_ENDPOINT", "");
   environment.set("HF_TOKEN", "hf_a\r\nX-Other: b");
   EXPECT_THAT(error_of([] { hub_settings(); }), HasSubstr("the token"));
@@ -110,7 +110,7 @@ TEST(HubProxy, IsThatOfOtherPrograms) {
     EXPECT_TRUE(proxy_for(url)) << none;
   }
   environment.set("https_proxy", "socks5://h:1");
-  EXPECT_THAT(error_of([&] { proxy_for(url); }), AllOf(HasSubstr("no http:// address"), HasSubstr("NO_PROXY")));
+  EXPECT_THAT(error_of([&] { proxy_for(url); }), AllOf(HasSubstr("not an http:// address"), HasSubstr("NO_PROXY")));
 }
 
 TEST(HubCertificates, AreThoseOfTheVariablesOrTheDistribution) {

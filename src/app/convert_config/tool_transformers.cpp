@@ -18,7 +18,8 @@ fsdp_config @ fsdp
 fsdp_min_num_params, fsdp_transformer_layer_cls_to_wrap, local_rank, parallelism_config ~ it says how ranks share the work, which changes nothing that is learnt
 accelerator_config, use_ipex, use_mps_device, xpu_backend, tpu_*, jit_mode_eval, place_model_on_device ~ Hone finds its devices itself
 past_index, debug, log_level, log_level_replica, log_on_each_node, disable_tqdm, skip_memory_metrics, logging_strategy(steps) ~ it is about messages
-push_to_hub_*, hub_*, save_on_each_node, project, trackio_*, run_id - models are not uploaded
+push_to_hub_*, hub_*, save_on_each_node, trackio_bucket_id, trackio_static_space_id, run_id - models are not uploaded
+project = trackio_project
 dataloader_* ~ batches are prepared by the threads
 group_by_length, length_column_name, train_sampling_strategy ~ nothing is padded, so lengths need not be grouped; the order of samples is drawn anew
 auto_find_batch_size = auto_find_batch_size
