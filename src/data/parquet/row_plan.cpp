@@ -125,7 +125,7 @@ class PlanBuilder {
       const bool optional = node.repetition == Repetition::kOptional;
       return node.group ? object(at, around, optional, depth, path) : leaf(at, around, optional, path);
     }
-    // A list without a group around it: no null, and no element is one.
+    // A list without a group around it: neither it nor an element is ever null.
     return repeated_node(RowNode::Shape::kList, node.name, around, false, [&](RowNode& made, Levels levels) {
       made.children.push_back(node.group ? object(at, levels, false, depth + 1, path) : leaf(at, levels, false, path));
     });

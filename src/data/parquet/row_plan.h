@@ -50,7 +50,7 @@ struct RowNode {
   std::string name;    ///< of the column or member
   std::string key;     ///< the same as JSON, with a colon: "\"name\":"
   int floor = 0;       ///< the definition level where what is around it is there
-  int present = 0;     ///< … where the value is no null: floor, or floor + 1 if it may be one
+  int present = 0;     ///< … where the value is not null: floor, or floor + 1 if it may be one
   int repetition = 0;  ///< kList, kMap: the repetition level of all elements but the first; present + 1 defines one
   size_t first_leaf = 0, last_leaf = 0;  ///< its columns: [first, last)
   std::vector<RowNode> children;         ///< members; the element of a list; the key and value of a map
@@ -63,8 +63,8 @@ struct RowPlan {
 };
 
 /// Reads lists in three levels and the older forms of two and one, and maps. Throws ParquetFault for a schema that is
-/// no tree, for columns nested deeper than 64, for lists and maps of other forms, for types that no file has, and for
-/// names that are not UTF-8.
+/// not a tree, for columns nested deeper than 64, for lists and maps of other forms, for types that no file has, and
+/// for names that are not UTF-8.
 RowPlan make_row_plan(const Footer& footer);
 
 }  // namespace hone::parquet

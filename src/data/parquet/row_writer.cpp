@@ -151,7 +151,7 @@ bool RowWriter::write_list(const RowNode& node, int repetition, std::string& out
   return true;
 }
 
-/// A key that is no text is the text of its JSON.
+/// A key that is not text is the text of its JSON.
 void RowWriter::write_key(const RowNode& node, int repetition, std::string& out) {
   const size_t begin = out.size();
   write_value(node, repetition, out);
