@@ -17,8 +17,8 @@ struct Terminal {
   int fixed_width = 0;       ///< columns; 0: query the terminal at each use
   bool seen = true;          ///< false: nobody reads the output
 
-  /// Inspects `fd`. Plain lines if it is not a terminal, is captured (core/standard_output.h), or if TERM=dumb. A non-empty NO_COLOR switches colour off
-  /// (https://no-color.org), but not redrawing.
+  /// Inspects `fd`. Plain lines if it is not a terminal, is captured (core/standard_output.h), or if TERM=dumb. A
+  /// non-empty NO_COLOR switches colour off (https://no-color.org), but not redrawing.
   static Terminal of(int fd);
 
   /// Present columns of the terminal; 100 if it is not a terminal or does not report them.

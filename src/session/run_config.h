@@ -210,7 +210,7 @@ struct RunConfig {
     std::string wandb_mode;              ///< online, offline or disabled; "" = the environment's, else online
     std::vector<std::string> wandb_tags;
     std::string trackio_project, trackio_space_id;  ///< "" = hone; "" = on this machine alone
-    int64_t metrics_port = 0;            ///< of /metrics, /status and /health; 0 = none. Resolved with prometheus
+    int64_t metrics_port = 0;                ///< of /metrics, /status and /health; 0 = none. Resolved with prometheus
     std::string metrics_host = "127.0.0.1";  ///< what that listens on
 
     bool operator==(const Report&) const = default;

@@ -8,7 +8,8 @@
 
 namespace hone {
 
-/// Asks the run of this process, or the next one if none is running, to save and stop as for a signal. Async-signal-safe.
+/// Asks the run of this process, or the next one if none is running, to save and stop as for a signal.
+/// Async-signal-safe.
 void request_stop();
 /// Takes that back. The end of a run does, too.
 void withdraw_stop();

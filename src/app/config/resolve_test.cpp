@@ -160,10 +160,9 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or set zero_stage instead");
   for (const char* yaml :
        {"fp16: true", "fp8: true", "finetuning_type: qlora", "bnb_4bit_quant_type: fp4", "base_weight_dtype: gptq",
-        "finetuning_type: freeze", "optim: normuon", "report_to: [jsonl, all]",
-        "gradient_checkpointing: [0, 1]", "dtype: fp16", "lora_init: pissa", "lora_bias: all", "warmup_type: log",
-        "kt_optimize_rule: rules.yaml", "kt_num_gpu_experts: 4", "router_dtype: bfloat16", "packing_strategy: wrapped",
-        "stage: dpo"}) {
+        "finetuning_type: freeze", "optim: normuon", "report_to: [jsonl, all]", "gradient_checkpointing: [0, 1]",
+        "dtype: fp16", "lora_init: pissa", "lora_bias: all", "warmup_type: log", "kt_optimize_rule: rules.yaml",
+        "kt_num_gpu_experts: 4", "router_dtype: bfloat16", "packing_strategy: wrapped", "stage: dpo"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
   }
 }

@@ -42,8 +42,10 @@ void add_report(GroupBuilder group) {
       .below(1);
   group.key("logging_first_step", "Log the first step whatever logging_steps says.")
       .field(kReport, &Report::logging_first_step);
-  group.key("report_to", "Where metrics go: jsonl (metrics.jsonl), tensorboard, mlflow, wandb and trackio (by their Python "
-            "packages, in a process beside the run), prometheus, or none.")
+  group
+      .key("report_to",
+           "Where metrics go: jsonl (metrics.jsonl), tensorboard, mlflow, wandb and trackio (by their Python "
+           "packages, in a process beside the run), prometheus, or none.")
       .field(kReport, &Report::report_to)
       .choices({"jsonl", "tensorboard", "mlflow", "wandb", "trackio", "prometheus"})
       .later({"all"})

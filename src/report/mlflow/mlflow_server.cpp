@@ -113,7 +113,7 @@ class MlflowServer : public MlflowStore {
   void close(TrackerStatus status, int64_t end_time) override {
     const char* name = status == TrackerStatus::kFinished ? "FINISHED"
                        : status == TrackerStatus::kFailed ? "FAILED"
-                                                         : "KILLED";
+                                                          : "KILLED";
     post("runs/update", {{"run_id", run_id_}, {"status", name}, {"end_time", end_time}});
   }
 
@@ -139,18 +139,18 @@ class MlflowServer : public MlflowStore {
     const AnswerLimits::Exceeded exceeded = limits_.end();
     if (exceeded == AnswerLimits::Exceeded::kBytes) {
       throw TrackerError(Kind::kFatal, call +
-                                          ": the answer is longer than MLflow's are: no MLflow server answers at "
-                                          "this address");
+                                           ": the answer is longer than MLflow's are: no MLflow server answers at "
+                                           "this address");
     }
     if (exceeded == AnswerLimits::Exceeded::kTime)
       throw TrackerError(Kind::kRetry, call + ": the answer takes too long");
     if (result) return *result;
     const bool certificate = result.error() == httplib::Error::SSLServerVerification;
     throw TrackerError(certificate ? Kind::kFatal : Kind::kRetry,
-                      fmt::format("{}: {}", call,
-                                  certificate ? "the server's certificate is not trusted "
-                                                "(set MLFLOW_TRACKING_SERVER_CERT_PATH to trust it)"
-                                              : "no answer (" + httplib::to_string(result.error()) + ")"));
+                       fmt::format("{}: {}", call,
+                                   certificate ? "the server's certificate is not trusted "
+                                                 "(set MLFLOW_TRACKING_SERVER_CERT_PATH to trust it)"
+                                               : "no answer (" + httplib::to_string(result.error()) + ")"));
   }
   Json body_of(const std::string& call, const httplib::Response& response) const {
     if (response.status != 200) throw failure(call, response);
@@ -172,7 +172,7 @@ class MlflowServer : public MlflowStore {
     for (const char* key : keys) {
       if (!value->is_object() || !value->contains(key)) {
         throw TrackerError(Kind::kFatal,
-                          fmt::format("the server's answer has no '{}': it is not an MLflow server", key));
+                           fmt::format("the server's answer has no '{}': it is not an MLflow server", key));
       }
       value = &(*value)[key];
     }
@@ -202,8 +202,8 @@ class MlflowServer : public MlflowStore {
     const Json& experiment = answer["experiment"];
     if (experiment.contains("lifecycle_stage") && experiment["lifecycle_stage"] == "deleted") {
       throw TrackerError(Kind::kFatal, fmt::format("the experiment '{}' was deleted: restore it, or choose another "
-                                                  "mlflow_experiment_name",
-                                                  one_line(name)));
+                                                   "mlflow_experiment_name",
+                                                   one_line(name)));
     }
     return id;
   }

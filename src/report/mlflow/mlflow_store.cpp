@@ -214,7 +214,7 @@ void MlflowFolder::close(TrackerStatus status, int64_t end_time) {
   or_retry([&] {
     write_meta(status == TrackerStatus::kFinished ? kFinished
                : status == TrackerStatus::kFailed ? kFailed
-                                                 : kKilled,
+                                                  : kKilled,
                end_time);
   });
 }

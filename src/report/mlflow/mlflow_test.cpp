@@ -25,9 +25,9 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "report/folder_testing.h"
-#include "report/tracker/tracker_sender.h"
 #include "report/mlflow/mlflow_store.h"
 #include "report/mlflow/system_metrics.h"
+#include "report/tracker/tracker_sender.h"
 
 namespace hone {
 
@@ -157,7 +157,7 @@ std::vector<Metric> one(const std::string& name, double value) { return {{"step"
 
 /// Sends `steps` points and ends the run.
 TrackerCounts run_against(const MlflowOptions& options, int steps, TrackerPatience patience = kQuick,
-                         MlflowTimeouts timeouts = {.connect = 1, .answer = 1}) {
+                          MlflowTimeouts timeouts = {.connect = 1, .answer = 1}) {
   TrackerSender sender(make_mlflow_server(options, timeouts), options.params, patience);
   for (int step = 1; step <= steps; ++step) sender.log(step, one("loss", 1.0 / step));
   return sender.end(TrackerStatus::kFinished);

@@ -115,9 +115,8 @@ TEST_F(PackageStore, ARunReachesThePackage) {
   EXPECT_THAT(
       calls(),
       ElementsAre(
-          Json{
-              {"init",
-               {{"dir", folder_.path()}, {"tags", {"a"}}, {"project", "p"}, {"name", "first"}, {"mode", "offline"}}}},
+          Json{{"init",
+                {{"dir", folder_.path()}, {"tags", {"a"}}, {"project", "p"}, {"name", "first"}, {"mode", "offline"}}}},
           Json{{"params", {{"lr", "1e-4"}}}}, Json{{"step", 1}, {"row", row}}, Json{{"step", 2}, {"row", row}},
           Json{{"finish", 0}}));
 }
