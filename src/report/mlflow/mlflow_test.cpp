@@ -142,7 +142,6 @@ class FakeMlflow {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::Contains;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
