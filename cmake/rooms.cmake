@@ -118,7 +118,7 @@ endfunction()
 
 # With HONE_ONLY_READERS, of these rooms only the sources that fuzz targets link: other targets cannot be built then.
 set(hone_readers_of_app "/app/(config/|convert_config/|init/presets\\.cpp$)")
-set(hone_readers_of_report "/report/(metrics_file|tracker/tracker_store|mlflow/(mlflow_server|mlflow_store))\\.cpp$")
+set(hone_readers_of_report "/report/(console|humanise|terminal|metrics_file|tracker/tracker_store|mlflow/(mlflow_server|mlflow_store))\\.cpp$")
 set(hone_readers_of_train "/train/(training_state|optimizer_options|run_options)\\.cpp$")
 
 # Optimises a target less, which takes a quarter off its compilation: nothing in it is repeated for every token, row or
