@@ -152,7 +152,9 @@ class EntryReader {
 
   ConfigNode of_v1(const std::string& name, const ConfigNode& info) {
     ConfigNode entry = mapping(info);
-    entry.members.emplace_back("name", scalar(info, name));
+    // Of a data set of the hub the name is its configuration.
+    const ConfigNode* source = info.find("source");
+    if (source == nullptr || source->text != "hf_hub") entry.members.emplace_back("name", scalar(info, name));
     for (const auto& [key, value] : info.members) {
       const std::string said = fmt::format("{}: {}: {}", name, key, shown(value));
       if (key == "path") {
@@ -215,7 +217,9 @@ class EntryReader {
   ConfigNode from_info(const ConfigNode& info, const std::filesystem::path& folder, const ConfigNode& name) {
     ConfigNode entry = mapping(name);
     for (const auto& [key, value] : info.members) {
-      if (key == "file_name") {
+      if (key == "file_name" && info.find("hf_hub_url") != nullptr) {
+        continue;
+      } else if (key == "file_name") {
         entry.members.emplace_back("path", scalar(value, (folder / value.text).string()));
       } else if (key == "formatting") {
         entry.members.emplace_back("type", value);
@@ -245,7 +249,8 @@ class EntryReader {
     } else if (!entry.find("type")) {
       entry.members.emplace_back("type", scalar(name, "alpaca"));
     }
-    if (!entry.find("name")) entry.members.emplace_back("name", name);
+    // Of a data set of the hub the name is its configuration.
+    if (info.find("hf_hub_url") == nullptr) entry.members.emplace_back("name", name);
     return checked(entry);
   }
 
