@@ -89,6 +89,7 @@ class HubServer {
       server_ = std::make_unique<httplib::Server>();
     }
     server_->set_keep_alive_max_count(100'000);
+    server_->set_write_timeout(60);  // clients wait for their disk
     server_->new_task_queue = [] { return new httplib::ThreadPool(32); };
     server_->Get(R"(/api/(models|datasets)/(.+)/revision/(.+))",
                  [this](const auto& request, auto& response) { answer_info(request, response); });
