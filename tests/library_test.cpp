@@ -155,7 +155,7 @@ TEST_F(Library, ErrorsHaveTheirPartsAndPrintNothing) {
   hone_error* error = nullptr;
   EXPECT_EQ(hone_merge(R"({"modell": "x"})", nullptr, &error), 2);
   EXPECT_THAT(given(2, nullptr, error).message, HasSubstr("Did you mean 'model'"));
-  EXPECT_EQ(hone_train("{", nullptr, nullptr, nullptr), 2) << "whoever wants neither result nor error";
+  EXPECT_EQ(hone_train("{", nullptr, nullptr, nullptr), 2) << "a caller may pass neither result nor error";
 }
 
 TEST_F(Library, PlansEvaluatesAndMerges) {

@@ -134,12 +134,6 @@ std::vector<const char*> without_help_verb(int argc, const char* const* argv) {
   return arguments;
 }
 
-/// Ignores signals of writing, for which write() returns an error.
-void ignore_signals_of_writing() {
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f`
-}
-
 }  // namespace
 
 int run_verb(int argc, const char* const* argv) {
@@ -175,16 +169,6 @@ int run_verb(int argc, const char* const* argv) {
   return action();
 }
 
-namespace {
-
-/// Parses the arguments and runs the verb; throws errors.
-int run(int argc, const char* const* argv) {
-  const std::vector<const char*> arguments = without_help_verb(argc, argv);
-  return run_verb(static_cast<int>(arguments.size()), arguments.data());
-}
-
-}  // namespace
-
 Error as_error(const std::exception_ptr& exception) {
   constexpr const char* kReport = "this is a fault of the program: please report it with the output of hone env";
   try {
@@ -203,10 +187,12 @@ Error as_error(const std::exception_ptr& exception) {
 }
 
 int run_command_line(int argc, const char* const* argv) {
-  ignore_signals_of_writing();
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // for a file over `ulimit -f`, write() returns an error
   reserve_standard_descriptors();
   try {
-    return run(argc, argv);
+    const std::vector<const char*> arguments = without_help_verb(argc, argv);
+    return run_verb(static_cast<int>(arguments.size()), arguments.data());
   } catch (const ReaderGone&) {
     return ReaderGone::kExitCode;
   } catch (...) {

@@ -18,7 +18,7 @@ namespace hone {
 /// Runs the program and returns its exit code (core/error.h). Errors are printed to standard error in a few lines.
 int run_command_line(int argc, const char* const* argv);
 
-/// The same without the treatment of errors: throws them. argv[0] is not read.
+/// Parses the arguments and runs the verb; throws errors. argv[0] is not read.
 int run_verb(int argc, const char* const* argv);
 
 /// What a caught exception means to a user.

@@ -23,7 +23,7 @@ constexpr uint64_t kValidationDraw = 0x76616c;  // the use of data_seed
 /// The name of each entry: the configured one, or one from the path, with a number if the name is taken.
 std::vector<std::string> names_of(const std::vector<DatasetEntry>& entries) {
   std::vector<std::string> names;
-  // Of a data set of the hub the configured name is that of a part of it.
+  // The configured name of a data set of the hub is that of a part of it.
   const auto own_name = [](const DatasetEntry& entry) { return is_hub_dataset(entry.path) ? "" : entry.name; };
   for (const DatasetEntry& entry : entries) names.push_back(own_name(entry));
   for (size_t i = 0; i < names.size(); ++i) {

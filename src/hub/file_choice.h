@@ -19,9 +19,9 @@ struct FilePatterns {
   bool empty() const { return include.empty() && exclude.empty(); }
 };
 
-/// Of a model: weights (safetensors), tokenizer, chat templates and configurations, in the repository's own folder; and
-/// of a data set: README.md and all files of data. With `include` instead all files that match one of them; without
-/// those that match one of `exclude`. Programs (.py and others) are never taken.
+/// A model's weights (safetensors), tokenizer, chat templates and configurations, in the repository's own folder; a
+/// data set's README.md and all files of data. With `include` instead all files that match one of them; without those
+/// that match one of `exclude`. Programs (.py and others) are never taken.
 std::vector<RepoFile> choose_files(RepoType type, const RepoListing& listing, const FilePatterns& patterns = {});
 
 /// Files of a model that describe it, without weights: what planning needs.

@@ -1,5 +1,5 @@
 // A file that arrives in pieces, in any order, and survives the end of its program: the pieces that are complete are
-// noted behind its bytes, so that one file is all there is of it.
+// noted after its bytes, so that one file is all there is of it.
 #pragma once
 
 #include <cstdint>

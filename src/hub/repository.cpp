@@ -214,7 +214,7 @@ void explain(HubHttp& http, const HubSettings& settings, const RepoName& name, c
         fmt::format("check the name, and that it is not a {}; if it is private, {}", other, token_advice(settings)));
   }
   if (error.status == 429) {
-    throw UserError(fmt::format("the hub refuses more calls for now: {}", error.what()), page,
+    throw UserError(fmt::format("the hub limits the rate of calls: {}", error.what()), page,
                     settings.token.empty() ? "try later; with HF_TOKEN more calls are allowed"
                                            : "try later: the same command goes on where it stopped");
   }

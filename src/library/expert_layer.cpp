@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
+#include "library/settings.h"
 #include "ops/cast/cast.h"
 #include "ops/start_gradient.h"
 
@@ -36,27 +37,29 @@ LayerWeight::LayerWeight(Shape shape)
       payload_(Device{}, static_cast<size_t>(shape.numel()) * sizeof(float)),
       gradient_(Device{}, static_cast<size_t>(shape.numel()) * sizeof(float)) {}
 
+Tensor LayerWeight::payload() const {
+  const FormatTensor tensor = format_->payload(matrices_, dtype_);
+  return payload_.tensor(tensor.shape, tensor.dtype);
+}
+
+Tensor LayerWeight::scales() const {
+  const std::optional<FormatTensor> tensor = format_->scales(matrices_);
+  return tensor ? scales_.tensor(tensor->shape, tensor->dtype) : Tensor{};
+}
+
 void LayerWeight::fill(int64_t row, int64_t count, const float* values) const {
-  const FormatTensor payload = format_->payload(matrices_, dtype_);
-  const std::optional<FormatTensor> scales = format_->scales(matrices_);
-  format_->fill({matrices_, payload_.tensor(payload.shape, payload.dtype),
-                 scales ? scales_.tensor(scales->shape, scales->dtype) : Tensor{}},
-                row, count, values);
+  format_->fill({matrices_, payload(), scales()}, row, count, values);
 }
 
 WeightView LayerWeight::view() const {
   HONE_ASSERT(!format_->packed());
-  const FormatTensor payload = format_->payload(matrices_, dtype_);
-  const std::optional<FormatTensor> scales = format_->scales(matrices_);
-  return {payload_.tensor(payload.shape, payload.dtype), format_,
-          scales ? scales_.tensor(scales->shape, scales->dtype) : Tensor{}};
+  return {payload(), format_, scales()};
 }
 
 std::optional<PackedWeight> LayerWeight::packed_view() const {
   if (!format_->packed()) return std::nullopt;
-  const FormatTensor payload = format_->payload(matrices_, dtype_);
   const PackedLayout layout = static_cast<const PackedFormat*>(format_)->layout(matrices_[-2], matrices_[-1]);
-  return PackedWeight{layout, payload_.tensor(payload.shape, payload.dtype), dtype_, format_};
+  return PackedWeight{layout, payload(), dtype_, format_};
 }
 
 GradDest LayerWeight::grad() {
@@ -118,35 +121,6 @@ class ExpertWorkers {
 
 namespace {
 
-template <class T>
-T taken(Json& settings, const char* key, std::optional<T> otherwise, bool (*fits)(const Json&), const char* what) {
-  if (!settings.contains(key)) {
-    if (otherwise) return *otherwise;
-    throw UserError(fmt::format("'{}' is missing", key), "settings", fmt::format("state {}", what));
-  }
-  const Json value = settings[key];
-  settings.erase(key);
-  if (!fits(value)) {
-    throw UserError(fmt::format("{} is not a value of '{}'", value.dump(), key), "settings",
-                    fmt::format("state {}", what));
-  }
-  return value.get<T>();
-}
-
-int64_t taken_size(Json& settings, const char* key, std::optional<int64_t> otherwise = {}) {
-  const int64_t size = taken<int64_t>(
-      settings, key, otherwise, [](const Json& value) { return value.is_number_integer(); }, "a whole number");
-  if (size < (otherwise ? *otherwise : 1) || size > std::numeric_limits<int32_t>::max()) {
-    throw UserError(fmt::format("{} is not a value of '{}'", size, key), "settings", "state a positive number");
-  }
-  return size;
-}
-
-std::string taken_text(Json& settings, const char* key, const char* otherwise) {
-  return taken<std::string>(
-      settings, key, otherwise, [](const Json& value) { return value.is_string(); }, "a text");
-}
-
 DType parse_layer_dtype(const std::string& name) {
   if (name == "bfloat16") return DType::kBF16;
   if (name == "float32") return DType::kF32;
@@ -194,17 +168,16 @@ Tensor borrowed(const void* data, const Shape& shape, DType dtype) {
 // The layer.
 
 ExpertLayer::ExpertLayer(const JsonValue& stated) {
-  Json settings = *stated;
-  experts_ = taken_size(settings, "experts");
-  hidden_ = taken_size(settings, "hidden");
-  intermediate_ = taken_size(settings, "intermediate");
-  dtype_ = parse_layer_dtype(taken_text(settings, "dtype", "bfloat16"));
-  const std::string format = taken_text(settings, "weight_dtype", "dtype");
-  const int64_t rank = taken_size(settings, "lora_r", 0), threads = taken_size(settings, "threads", 0);
-  const auto is_number = [](const Json& value) { return value.is_number(); };
-  const double alpha = taken<double>(settings, "lora_alpha", 2.0 * static_cast<double>(rank), is_number, "a number");
+  JsonValue settings = stated;
+  experts_ = take_size(settings, "experts");
+  hidden_ = take_size(settings, "hidden");
+  intermediate_ = take_size(settings, "intermediate");
+  dtype_ = parse_layer_dtype(take_text(settings, "dtype", "bfloat16"));
+  const std::string format = take_text(settings, "weight_dtype", "dtype");
+  const int64_t rank = take_size(settings, "lora_r", 0, 0), threads = take_size(settings, "threads", 0, 0);
+  const double alpha = take_number(settings, "lora_alpha", 2.0 * static_cast<double>(rank));
   if (!settings.empty()) {
-    throw UserError(fmt::format("'{}' is not a setting of experts", settings.items().begin().key()), "settings",
+    throw UserError(fmt::format("'{}' is not a setting of experts", settings->items().begin().key()), "settings",
                     "use experts, hidden, intermediate, dtype, weight_dtype, lora_r, lora_alpha and threads");
   }
   workers_ = ExpertWorkers::of(static_cast<int>(threads));

@@ -44,6 +44,9 @@ class LayerWeight : public Weight {
   bool written() const { return written_; }
 
  private:
+  Tensor payload() const;
+  Tensor scales() const;  ///< undefined if the format has none
+
   Shape shape_, matrices_;
   DType dtype_ = DType::kF32;
   const WeightFormat* format_;

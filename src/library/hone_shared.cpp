@@ -13,6 +13,7 @@
 #include "library/expert_layer.h"
 #include "library/library_call.h"
 #include "library/library_model.h"
+#include "library/settings.h"
 #include "library/verb_words.h"
 #include "train/stop_signal.h"
 
@@ -48,29 +49,21 @@ int run_as_verb(const char* verb, const char* settings, const hone_listener* lis
   });
 }
 
-/// Takes a member out of the settings of training.
-Json take(JsonValue& settings, const char* key) {
-  if (!settings.contains(key)) return nullptr;
-  Json value = settings[key];
-  settings->erase(key);
-  return value;
-}
-
 JsonValue train_with(JsonValue settings, const LibraryCall& call) {
   RunRequest request;
-  if (const Json config = take(settings, "config"); config.is_string()) request.config = config.get<std::string>();
-  if (const Json level = take(settings, "log_level"); !level.is_null()) {
-    request.log_level = parse_log_level(level.is_string() ? level.get<std::string>() : level.dump());
-    if (!request.log_level) throw UserError(level.dump() + " is not a log level", "settings: log_level");
+  request.config = take_text(settings, "config", "");
+  if (const std::string level = take_text(settings, "log_level", ""); !level.empty()) {
+    request.log_level = parse_log_level(level);
+    if (!request.log_level) throw UserError("'" + level + "' is not a log level", "settings: log_level");
   }
-  const Json dry = take(settings, "dry_run");
+  const bool dry = take_switch(settings, "dry_run");
   request.overrides = overrides_of(settings);
   Json last;
   request.on_metrics = [&](const JsonValue& row) {
     last = *row;
     if (call.metrics(row->dump())) request_stop();
   };
-  const int code = run_train(request, dry.is_boolean() && dry.get<bool>());
+  const int code = run_train(request, dry);
   const bool stopped = code == static_cast<int>(ExitCode::kResumable);
   if (code != 0 && !stopped) throw Error(static_cast<ExitCode>(code), "training ended with this exit code", "", "");
   return Json{{"stopped", stopped},

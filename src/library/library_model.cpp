@@ -9,6 +9,7 @@
 #include "app/generation_prompts.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "library/settings.h"
 #include "library/verb_words.h"
 
 namespace hone {
@@ -17,21 +18,10 @@ namespace {
 
 constexpr int64_t kMaxLength = 4096, kMaxSequences = 16;
 
-/// Takes a whole number of at least 1 out of an object.
-int64_t take_size(Json& settings, const char* key, int64_t otherwise) {
-  if (!settings.contains(key)) return otherwise;
-  const Json value = settings[key];
-  settings.erase(key);
-  if (!value.is_number_integer() || value.get<int64_t>() < 1) {
-    throw UserError(fmt::format("{} must be a whole number of at least 1", key), "settings: " + std::string(key));
-  }
-  return value.get<int64_t>();
-}
-
 LibraryModelSettings parse_settings(JsonValue settings) {
   LibraryModelSettings parsed;
-  parsed.generator.max_length = take_size(*settings, "max_length", kMaxLength);
-  parsed.generator.max_sequences = take_size(*settings, "max_sequences", kMaxSequences);
+  parsed.generator.max_length = take_size(settings, "max_length", kMaxLength);
+  parsed.generator.max_sequences = take_size(settings, "max_sequences", kMaxSequences);
   parsed.inference = parse_inference(verb_words("generate", settings));
   return parsed;
 }
@@ -56,14 +46,6 @@ std::vector<PromptRow> read_prompts(const Json& prompts, const PromptReader& rea
   return rows;
 }
 
-bool take_raw(Json& request) {
-  if (!request.contains("raw")) return false;
-  const Json raw = request["raw"];
-  request.erase("raw");
-  if (!raw.is_boolean()) throw UserError("raw is true or false", "request: raw");
-  return raw.get<bool>();
-}
-
 }  // namespace
 
 LibraryModel::LibraryModel(const JsonValue& settings, const Tell& tell)
@@ -77,13 +59,13 @@ LibraryModel::LibraryModel(LibraryModelSettings settings, const Tell& tell) : mo
 }
 
 JsonValue LibraryModel::generate(const JsonValue& asked, const OnText& on_text, const std::function<bool()>& stop) {
-  Json request = *asked;
-  const bool raw = take_raw(request);
+  JsonValue request = asked;
+  const bool raw = take_switch(request, "raw");
   const PromptReader reader(model_.tokenizer(), model_.chat(),
                             {.system = {}, .template_variables = model_.template_variables(), .raw = raw});
-  const std::vector<PromptRow> prompts = read_prompts(request.value("prompts", Json()), reader);
-  request.erase("prompts");
-  request["model"] = "-";  // the option that the parser requires
+  const std::vector<PromptRow> prompts = read_prompts(request->value("prompts", Json()), reader);
+  request->erase("prompts");
+  (*request)["model"] = "-";  // the option that the parser requires
   GenerationRequest generation;
   generation.sampling = parse_inference(verb_words("generate", request)).sampling.apply(model_.sampling());
   generation.stop_ids = model_.stop_ids();

@@ -8,7 +8,6 @@
 #include "app/cli.h"
 #include "core/error.h"
 #include "core/json.h"
-#include "core/untrusted_json.h"
 
 namespace hone {
 
@@ -16,6 +15,8 @@ namespace {
 
 /// The value of an option; a text without quotes.
 std::string option_value(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+std::string override_of(const std::string& key, const Json& value) { return key + "=" + value.dump(); }
 
 void add_option(std::vector<std::string>& words, const std::string& name, const CLI::Option& option,
                 const Json& value) {
@@ -32,15 +33,9 @@ void add_option(std::vector<std::string>& words, const std::string& name, const 
 
 }  // namespace
 
-JsonValue settings_of(const char* text, const std::string& what) {
-  Json settings = parse_json(std::string(text != nullptr ? text : "{}"));
-  if (!settings.is_object()) throw UserError(what + " must be a JSON object", what, R"(pass {"key": value, …})");
-  return settings;
-}
-
 std::vector<std::string> overrides_of(const JsonValue& settings) {
   std::vector<std::string> words;
-  for (const auto& [key, value] : settings->items()) words.push_back(key + "=" + value.dump());
+  for (const auto& [key, value] : settings->items()) words.push_back(override_of(key, value));
   return words;
 }
 
@@ -58,7 +53,7 @@ std::vector<std::string> verb_words(const std::string& verb, const JsonValue& se
     if (const CLI::Option* option = options->get_option_no_throw(name)) {
       add_option(words, name, *option, value);
     } else if (takes_overrides(verb)) {
-      words.push_back(key + "=" + value.dump());
+      words.push_back(override_of(key, value));
     } else {
       std::vector<std::string> names;
       for (const CLI::Option* known : options->get_options()) {

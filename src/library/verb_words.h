@@ -8,9 +8,6 @@
 
 namespace hone {
 
-/// The JSON object of a text. UserError with `what` where it is none.
-JsonValue settings_of(const char* text, const std::string& what);
-
 /// `verb`, then the file of "config", if stated, then `--option value` for each option of the verb (its name with
 /// underscores; a list: the option again for each item; a flag: true or false) and `key=value` for each other key, if
 /// the verb takes them. UserError for another key.

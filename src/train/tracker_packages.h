@@ -8,7 +8,7 @@
 
 namespace hone {
 
-/// Of those that report_to names, without folder and params.
+/// The options of those that report_to names, without folder and params.
 std::vector<PackageOptions> tracker_packages(const RunConfig& config);
 
 /// Throws UserError if the package of one is missing.

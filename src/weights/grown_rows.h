@@ -14,7 +14,7 @@ namespace hone {
 
 class GrownRows {
  public:
-  /// Of `entry` [own rows, columns], to which `rows` - own rows are added.
+  /// Adds `rows` - own rows to `entry` [own rows, columns].
   GrownRows(const SafetensorsFile& file, const SafetensorsEntry& entry, int64_t rows)
       : file_(file), entry_(entry), rows_(rows) {}
 

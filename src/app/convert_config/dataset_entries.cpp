@@ -152,7 +152,7 @@ class EntryReader {
 
   ConfigNode of_v1(const std::string& name, const ConfigNode& info) {
     ConfigNode entry = mapping(info);
-    // Of a data set of the hub the name is its configuration.
+    // The name of a data set of the hub is its configuration.
     const ConfigNode* source = info.find("source");
     if (source == nullptr || source->text != "hf_hub") entry.members.emplace_back("name", scalar(info, name));
     for (const auto& [key, value] : info.members) {
@@ -249,7 +249,7 @@ class EntryReader {
     } else if (!entry.find("type")) {
       entry.members.emplace_back("type", scalar(name, "alpaca"));
     }
-    // Of a data set of the hub the name is its configuration.
+    // The name of a data set of the hub is its configuration.
     if (info.find("hf_hub_url") == nullptr) entry.members.emplace_back("name", name);
     return checked(entry);
   }

@@ -66,7 +66,7 @@ enum class Logical : int16_t {
   kInterval = 100,  ///< of converted types alone
 };
 
-/// Of times and timestamps.
+/// The unit of times and timestamps.
 enum class TimeUnit { kSecond, kMilli, kMicro, kNano };
 
 }  // namespace hone::parquet

@@ -15,7 +15,7 @@ namespace {
 constexpr int kMostNesting = 64;  // of lists, objects and maps in a row
 constexpr int kMostGroups = 200;  // of the schema, around one column: a level fits a byte
 
-/// The levels of what is around a value.
+/// The definition and repetition levels of the groups around a value.
 struct Levels {
   int definition = 0, repetition = 0;
 };

@@ -79,7 +79,7 @@ bool RowWriter::write_leaf(const RowNode& node, int repetition, std::string& out
   return true;
 }
 
-/// Of members with the same name, the first one keeps its place and gets the value of the last one.
+/// If members have the same name, the first one keeps its place and gets the value of the last one.
 template <class Spans>
 void drop_repeated_names(std::string& out, size_t begin, const Spans& spans) {
   std::map<std::string_view, size_t> places;

@@ -170,9 +170,9 @@ void MlflowFolder::write_meta(int status, int64_t end_time) const {
   const fs::path path = run_folder() / "meta.yaml";
   // A continued run keeps its name and start.
   const auto before = read_meta(path);
-  const auto kept = [&](const char* key, std::string value) {
+  const auto kept = [&](const char* key, const std::string& value) {
     const auto found = before.find(key);
-    return found == before.end() ? std::move(value) : found->second;
+    return found == before.end() ? value : found->second;
   };
   const char* user = std::getenv("USER");
   write_durably(
@@ -329,22 +329,13 @@ std::string path_in(const std::string& folder) { return folder + "/mlflow_run.js
 }  // namespace
 
 void write_mlflow_run(const MlflowOptions& options, const std::string& run_id, const std::string& folder) {
-  const Json json = {{"tracking_uri", options.tracking_uri}, {"run_id", run_id}};
-  try {
-    write_durably(path_in(folder), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  } catch (const UserError&) {  // a later start creates a new run
-  }
+  write_tracker_run(path_in(folder), Json{{"tracking_uri", options.tracking_uri}, {"run_id", run_id}});
 }
 
 void continue_mlflow_run(MlflowOptions& options, const std::string& folder) {
-  std::ifstream file(path_in(folder));
-  if (!file || !options.run_id.empty()) return;
-  const Json json = parse_json(file);
-  const bool same = json.is_object() && json.contains("run_id") && json["run_id"].is_string() &&
-                    json.contains("tracking_uri") && json["tracking_uri"] == options.tracking_uri;
-  if (!same) return;
-  options.run_id = json["run_id"].get<std::string>();
-  options.params.clear();
+  if (!options.run_id.empty()) return;
+  options.run_id = read_tracker_run(path_in(folder), Json{{"tracking_uri", options.tracking_uri}});
+  if (!options.run_id.empty()) options.params.clear();
 }
 
 std::string MlflowStore::accepted_name(std::string_view name) const { return mlflow_name(name); }

@@ -14,9 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
-#include "core/durable_file.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/printable.h"
@@ -188,7 +186,7 @@ class PackageStore : public TrackerStore {
     const size_t end = answers_.find('\n');
     const Json answer = parse_json(answers_.substr(0, end));
     answers_.erase(0, end + 1);
-    if (!answer.is_object()) lost("it answers what is no JSON");
+    if (!answer.is_object()) lost("its answer is not JSON");
     if (answer.contains("error")) throw TrackerError(kind, one_line(answer.value("error", "")));
     return answer;
   }
@@ -244,19 +242,11 @@ std::string run_file(const PackageOptions& options) {
 }  // namespace
 
 void write_package_run(const PackageOptions& options, const std::string& run_id) {
-  try {
-    write_durably(run_file(options), Json{{"run_id", run_id}}.dump(2) + "\n");
-  } catch (const UserError&) {
-  }
+  write_tracker_run(run_file(options), Json{{"run_id", run_id}});
 }
 
 void continue_package_run(PackageOptions& options) {
-  std::ifstream file(run_file(options));
-  if (!file || !options.run_id.empty()) return;
-  const Json json = parse_json(file);
-  if (json.is_object() && json.contains("run_id") && json["run_id"].is_string()) {
-    options.run_id = json["run_id"].get<std::string>();
-  }
+  if (options.run_id.empty()) options.run_id = read_tracker_run(run_file(options), Json::object());
 }
 
 std::unique_ptr<TrackerStore> make_package_store(const PackageOptions& options) {

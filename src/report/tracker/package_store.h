@@ -29,8 +29,7 @@ std::string python_of_trackers();
 /// Throws UserError at `key` if that interpreter does not find the package, with the line that installs it.
 void require_package(const std::string& package, const std::string& key);
 
-/// Writes the id of the run that a package has opened to `output_dir`, for a resumed run. Errors are ignored: it then
-/// starts a new one.
+/// write_tracker_run() to output_dir, of the run that the package has opened.
 void write_package_run(const PackageOptions& options, const std::string& run_id);
 /// Sets run_id from that file, if it is unset.
 void continue_package_run(PackageOptions& options);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/json_value.h"
+
 namespace hone {
 
 /// One value of one metric.
@@ -66,5 +68,13 @@ inline constexpr size_t kTrackerMostPoints = 1000, kTrackerMostParams = 100;
 
 /// Milliseconds since 1970.
 int64_t tracker_now();
+
+// The run of a tracker that an output folder has, so that a resumed run continues it: an object with run_id and with
+// what says where the run is.
+
+/// Writes `path`. Ignores errors: a resumed run then starts a new one.
+void write_tracker_run(const std::string& path, const JsonValue& run);
+/// The run_id in `path`, if that is there and its other members equal those of `place`; else "".
+std::string read_tracker_run(const std::string& path, const JsonValue& place);
 
 }  // namespace hone
