@@ -117,6 +117,7 @@ struct Pair {
     const __m512i words = _mm512_maskz_loadu_epi16(mask, c);
     return {Vec::widened(_mm512_castsi512_si256(words)), Vec::widened(_mm512_extracti64x4_epi64(words, 1))};
   }
+  Pair plus(const Pair& other) const { return {_mm512_add_ps(low, other.low), _mm512_add_ps(high, other.high)}; }
   void store(float* c, __mmask32 mask) const {
     _mm512_mask_storeu_ps(c, static_cast<__mmask16>(mask), low);
     _mm512_mask_storeu_ps(c + kLanes, static_cast<__mmask16>(mask >> kLanes), high);
@@ -135,7 +136,8 @@ void transpose(float* tile) {
   for (int i = 0; i < kLanes; ++i) __builtin_memcpy(tile + i * kLanes, &rows[i], sizeof(rows[i]));
 }
 
-/// Writes `rows` x `cols` <= 32 to C at (row, col): beta * C + scale * accumulators of two adjacent tiles.
+/// Writes `rows` x `cols` <= 32 to C at (row, col): scale * accumulators of two adjacent tiles + bias + beta * C +
+/// addend.
 template <class T>
 void finish_rows(const GemmArgs& g, const float* low, const float* high, int64_t row, int64_t rows, int64_t col,
                  int64_t cols) {
@@ -144,16 +146,20 @@ void finish_rows(const GemmArgs& g, const float* low, const float* high, int64_t
   const bool adds = g.beta != 0.0f;
   const int64_t ldc = g.ldc;
   T* c = static_cast<T*>(g.c) + row * ldc + col;
+  const T* addend = g.addend ? static_cast<const T*>(g.addend) + row * ldc + col : nullptr;
+  const Pair bias = g.bias ? Pair::load(static_cast<const T*>(g.bias) + col, mask) : Pair{};
   const float* row_scale = g.row_scale ? g.row_scale + row : nullptr;
 #pragma GCC unroll 4
   for (int64_t i = 0; i < rows; ++i, c += ldc) {
     const __m512 scale = row_scale ? _mm512_set1_ps(g.alpha * row_scale[i]) : alpha;
     Pair value{_mm512_mul_ps(scale, _mm512_load_ps(low + i * kLanes)),
                _mm512_mul_ps(scale, _mm512_load_ps(high + i * kLanes))};
+    if (g.bias) value = value.plus(bias);
     if (adds) {
       const Pair before = Pair::load(c, mask);
       value = {_mm512_fmadd_ps(beta, before.low, value.low), _mm512_fmadd_ps(beta, before.high, value.high)};
     }
+    if (addend) value = value.plus(Pair::load(addend + i * ldc, mask));
     value.store(c, mask);
   }
 }

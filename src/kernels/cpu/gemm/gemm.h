@@ -1,10 +1,10 @@
 // gemm: the matrix product of all CPU ops (linear, experts, attention, head, LoRA).
 //
-//   C[m, n] = beta * C + row_scale[m] * alpha * A[m, k] x B[k, n]
+//   C[m, n] = row_scale[m] * alpha * A[m, k] x B[k, n] + bias[n] + beta * C + addend[m, n]
 //
-// Products are exact or float32, sums float32; a bf16 C is rounded once, at the end. Products of two bf16 operands run
-// on AMX if the CPU has it (Isa::kAmx), and so do products with float32 operands that `may_round` allows to be rounded
-// to bf16 first. All others convert bf16 to float32 while packing.
+// Products are exact or float32, sums float32, the terms added from left to right; a bf16 C is rounded once, at the
+// end. Products of two bf16 operands run on AMX if the CPU has it (Isa::kAmx), and so do products with float32 operands
+// that `may_round` allows to be rounded to bf16 first. All others convert bf16 to float32 while packing.
 //
 // Determinism. An element of C depends only on its row of A, its column of B, k, the dtypes and the instruction set. It
 // does not depend on the number of threads, on m or n, on the other rows, on strides, on gathering, or on whether the
@@ -66,6 +66,8 @@ struct GemmArgs {
   float alpha = 1.0f;
   float beta = 0.0f;                 ///< 0: C is not read, so NaN in it is overwritten
   const float* row_scale = nullptr;  ///< [m] or null: row r of the product is multiplied by row_scale[r]
+  const void* bias = nullptr;        ///< [n] of c_dtype or null, added to every row
+  const void* addend = nullptr;      ///< [m, n] of c_dtype, rows ldc apart, or null. Must not overlap C
   /// Whether float32 operands may be rounded to bf16 (nearest even): for ops with bf16 activations
   /// (ops/linear/linear.h).
   bool may_round = false;

@@ -236,6 +236,47 @@ TEST_P(Gemm, AppliesAlphaBetaAndRowScale) {
   }
 }
 
+/// The terms are added to the float32 product from left to right, and the sum is rounded once.
+TEST_P(Gemm, AddsABiasWhatIsThereAndAnotherMatrixBeforeItRounds) {
+  for (const auto& [m, n, k] :
+       {std::tuple<int64_t, int64_t, int64_t>{37, 41, 5}, {150, 96, 3 * kGemmDepth + 1}, {3, 1, 0}}) {
+    for (const Layout layout : {Layout::kRowMajor, Layout::kColumnMajor}) {
+      for (const int choice : {0, 1, 2, 3}) {
+        const DType dtype = choice & 1 ? DType::kBF16 : DType::kF32;
+        const Matrix a(m, std::max<int64_t>(k, 1), DType::kF32, layout, random_),
+            b(std::max<int64_t>(k, 1), n, DType::kF32, layout, random_), row(1, n, dtype, Layout::kRowMajor, random_);
+        Output plain(m, n, DType::kF32, 0.0f), addend(m, n, dtype, 0.0f);
+        for (float& value : addend.f32) value = std::normal_distribution<float>()(random_);
+        for (BFloat16& value : addend.bf16) value = BFloat16(std::normal_distribution<float>()(random_));
+        GemmArgs g = product(m, n, k, a, b, plain);
+        g.may_round = choice & 2;
+        gemm(pool_, g);
+        for (int terms = 0; terms < 8; ++terms) {
+          Output c(m, n, dtype, 0.75f);
+          GemmArgs summed = product(m, n, k, a, b, c);
+          summed.may_round = g.may_round;
+          summed.bias = terms & 1 ? row.view().data : nullptr;
+          summed.beta = terms & 2 ? 1.0f : 0.0f;
+          summed.addend = terms & 4 ? addend.data() : nullptr;
+          terms % 2 == 0 ? gemm(pool_, summed) : gemm_serial(summed);
+          for (int64_t r = 0; r < m; ++r) {
+            for (int64_t col = 0; col < n; ++col) {
+              float want = static_cast<float>(plain.at(r, col));
+              if (terms & 1) want += static_cast<float>(row.at(0, col));
+              if (terms & 2) want += 0.75f;
+              if (terms & 4) want += static_cast<float>(addend.at(r, col));
+              if (dtype == DType::kBF16) want = static_cast<float>(BFloat16(want));
+              ASSERT_EQ(static_cast<float>(c.at(r, col)), want)
+                  << "m " << m << " k " << k << " terms " << terms << " at " << r << ", " << col;
+            }
+            for (int64_t col = n; col < c.ld; ++col) ASSERT_EQ(c.at(r, col), 0.75) << "margin";
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Gemm, RoundsFloat32OperandsWhereItMay) {
   constexpr Layout kLayouts[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kStrided};
   for (const int64_t k : {1, 16, 43, 64, 301}) {

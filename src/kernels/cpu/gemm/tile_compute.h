@@ -122,7 +122,8 @@ class TileComputer {
 
   /// Whether a micro-kernel may write a part of C directly.
   static bool is_stored_as_is(const GemmArgs& g, const GemmTile& part) {
-    return g.c_dtype == DType::kF32 && g.beta == 0.0f && !g.row_scale && part.cols % kLanes == 0;
+    return g.c_dtype == DType::kF32 && g.beta == 0.0f && !g.row_scale && !g.bias && !g.addend &&
+           part.cols % kLanes == 0;
   }
 
   static bool is_aligned(const GemmArgs& g) {
@@ -232,29 +233,46 @@ class TileComputer {
     }
   }
 
+  /// What is added to a row of a product, from one column on.
+  template <class T>
+  struct Terms {
+    float beta;
+    const T *bias, *c, *addend;  ///< bias and addend may be null
+  };
+
   template <class T>
   static void store_as(T* c, const GemmArgs& g, const GemmTile& part, const float* sums, int64_t stride) {
+    const T* const bias = g.bias ? static_cast<const T*>(g.bias) + part.col : nullptr;
     for (int64_t r = 0; r < part.rows; ++r) {
       const F scale = Vec::broadcast(g.row_scale ? g.alpha * g.row_scale[part.row + r] : g.alpha);
-      T* to = c + (part.row + r) * g.ldc + part.col;
+      const int64_t at = (part.row + r) * g.ldc + part.col;
+      T* to = c + at;
+      const Terms<T> terms{g.beta, bias, to, g.addend ? static_cast<const T*>(g.addend) + at : nullptr};
       const float* from = sums + r * stride;
       int64_t col = 0;
       for (; col + kLanes <= part.cols; col += kLanes) {
-        Vec::store(to + col, finish(scale, Vec::load(from + col), g.beta, to + col));
+        Vec::store(to + col, finish(scale, Vec::load(from + col), terms, col));
       }
       if (col == part.cols) continue;
       // The remainder uses a whole vector, so that every element is computed with the same instructions.
-      T rest[kLanes] = {};
-      if (g.beta != 0.0f) copy(rest, to + col, part.cols - col);
-      Vec::store(rest, finish(scale, Vec::load(from + col), g.beta, rest));
-      copy(to + col, rest, part.cols - col);
+      const int64_t count = part.cols - col;
+      T rest[kLanes] = {}, rest_bias[kLanes] = {}, rest_addend[kLanes] = {};
+      if (g.beta != 0.0f) copy(rest, to + col, count);
+      if (bias) copy(rest_bias, bias + col, count);
+      if (terms.addend) copy(rest_addend, terms.addend + col, count);
+      const Terms<T> last{g.beta, bias ? rest_bias : nullptr, rest, terms.addend ? rest_addend : nullptr};
+      Vec::store(rest, finish(scale, Vec::load(from + col), last, 0));
+      copy(to + col, rest, count);
     }
   }
 
   template <class T>
-  static F finish(F scale, F sum, float beta, const T* c) {
-    const F product = scale * sum;
-    return beta == 0.0f ? product : Vec::multiply_add(Vec::broadcast(beta), Vec::load(c), product);
+  static F finish(F scale, F sum, const Terms<T>& terms, int64_t col) {
+    F value = scale * sum;
+    if (terms.bias) value += Vec::load(terms.bias + col);
+    if (terms.beta != 0.0f) value = Vec::multiply_add(Vec::broadcast(terms.beta), Vec::load(terms.c + col), value);
+    if (terms.addend) value += Vec::load(terms.addend + col);
+    return value;
   }
 
   template <class T>
