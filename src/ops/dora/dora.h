@@ -3,6 +3,8 @@
 // n counts as a constant in backward. Source: Liu et al., "DoRA: Weight-Decomposed Low-Rank Adaptation"
 // (arXiv:2402.09353), equation 5 and section 4.3. PEFT also drops inputs of the rescaled base product, which costs that
 // product twice and has the same mean; here dropout acts on the adapter's branch only.
+//
+// In bfloat16 the sum is rounded once (ops/linear), and y again where the sum is rescaled.
 #pragma once
 
 #include "ops/linear/linear.h"

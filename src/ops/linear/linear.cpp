@@ -24,6 +24,7 @@ void linear(const Context& context, const LinearArgs& args) {
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   check_weight(context, args.w, args.dy.dtype);
   HONE_ASSERT(args.w.is_dense() || !args.dw.wanted());
+  HONE_ASSERT(!args.lora_a.defined() || !args.dx.wanted() || (args.dxa.wanted() && args.dxa.beta == 0.0f));
   dispatch(context, args, &cpu::linear_grad, &cuda::linear_grad);
 }
 void lora_down(const Context& context, const LoraDownArgs& args) {
@@ -38,6 +39,7 @@ namespace {
 struct LoraDownNode : Node {
   Weight* lora_a = nullptr;
   LoraDropout dropout;
+  bool gives_dx = true;  ///< else the node that reads xa does
 
   std::string_view kind() const override { return "lora_down"; }
   OpGroup group() const override { return OpGroup::kDense; }
@@ -53,8 +55,9 @@ struct LoraDownNode : Node {
     LoraDownGradArgs args{.dxa = tape.grad(outputs[0]),
                           .lora_a = lora_a->view().dense(),
                           .dropout = dropout,
-                          .dx = tape.grad_dest(inputs[0]),
+                          .dx = gives_dx ? tape.grad_dest(inputs[0]) : GradDest{},
                           .dlora_a = lora_a->grad()};
+    if (!args.dx.wanted() && !args.dlora_a.wanted()) return;
     if (args.dlora_a.wanted()) args.x = tape.data(inputs[0]);
     lora_down_grad(tape.context(), args);
   }
@@ -64,7 +67,9 @@ struct LoraDownNode : Node {
 struct LinearNode : Node {
   Weight* w = nullptr;
   Weight* bias = nullptr;
+  Weight* lora_a = nullptr;
   Weight* lora_b = nullptr;
+  LoraDropout dropout;
   float scaling = 0;
 
   std::string_view kind() const override { return "linear"; }
@@ -101,6 +106,8 @@ struct LinearNode : Node {
       args.dxa = tape.grad_dest(inputs[1]);
       args.dlora_b = lora_b->grad();
       args.lora_b = lora_b->view().dense();
+      args.lora_a = lora_a->view().dense();
+      args.dropout = dropout;
       if (args.dlora_b.wanted()) args.xa = tape.data(inputs[1]);
     }
     linear_grad(tape.context(), args);
@@ -108,20 +115,30 @@ struct LinearNode : Node {
   }
 };
 
-}  // namespace
+LoraDropout dropout_of(const Tape& tape, const Adapter& adapter, const LoraDropoutContext& rows) {
+  if (!tape.training()) return {};
+  return {adapter.dropout, adapter.stream_id, rows};
+}
 
-Var lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContext& rows) {
+Var record_lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContext& rows, bool gives_dx) {
   HONE_ASSERT(adapter.lora_a->shape().rank() == 2 && adapter.lora_a->shape()[1] == tape.shape(x)[1]);
   HONE_ASSERT(adapter.dropout >= 0.0f && adapter.dropout < 1.0f);
   auto node = std::make_unique<LoraDownNode>();
   node->lora_a = adapter.lora_a;
-  if (tape.training()) node->dropout = {adapter.dropout, adapter.stream_id, rows};
+  node->dropout = dropout_of(tape, adapter, rows);
+  node->gives_dx = gives_dx;
   node->inputs = {x};
   node->weights_want_grad = adapter.lora_a->wants_grad();
   if (adapter.lora_a->wants_grad()) node->saved = {x};
   const Var xa = tape.add_output(*node, {tape.shape(x)[0], adapter.lora_a->shape()[0]}, DType::kF32);
   tape.record(std::move(node));
   return xa;
+}
+
+}  // namespace
+
+Var lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContext& rows) {
+  return record_lora_down(tape, x, adapter, rows, true);
 }
 
 Var linear(Tape& tape, Var x, Weight& w, Weight* bias, const Adapter* adapter, const LoraDropoutContext& dropout) {
@@ -136,9 +153,11 @@ Var linear(Tape& tape, Var x, Weight& w, Weight* bias, const Adapter* adapter, c
   if (w.wants_grad()) node->saved.push_back(x);
   if (adapter != nullptr) {
     HONE_ASSERT(adapter->lora_b->shape() == Shape({out, adapter->lora_a->shape()[0]}));
+    node->lora_a = adapter->lora_a;
     node->lora_b = adapter->lora_b;
+    node->dropout = dropout_of(tape, *adapter, dropout);
     node->scaling = adapter->scaling;
-    node->inputs.push_back(lora_down(tape, x, *adapter, dropout));
+    node->inputs.push_back(record_lora_down(tape, x, *adapter, dropout, false));
     node->weights_want_grad |= adapter->lora_b->wants_grad();
     if (adapter->lora_b->wants_grad()) node->saved.push_back(node->inputs[1]);
   }

@@ -11,12 +11,13 @@ namespace hone {
 /// y[t, o] = Σ_i x[t, i] · w[o, i] + bias[o] + scaling · Σ_ρ xa[t, ρ] · lora_b[o, ρ]
 ///   x [T, in], y [T, out] of one dtype, float32 or bfloat16; w [out, in], bias [out] (or undefined), lora_b [out, r],
 ///   each float32 or bfloat16; xa [T, r] float32. xa and lora_b are undefined without an adapter.
-/// Float32 accumulation. A bfloat16 y is rounded after the base product (bias included) and again with the adapter's
-/// added to it. Deterministic, and a row of y depends on its row of x only.
+/// Float32 accumulation. A bfloat16 y is rounded once, from the float32 sum of all three terms, so that a term far
+/// below half a unit of y still arrives on average. The adapter's product is an addend of that sum in bfloat16: it is
+/// rounded by its own size. Deterministic, and a row of y depends on its row of x only.
 ///
 /// Here and below, with a bfloat16 x (or dy): on a GPU, or a CPU with AMX, operands that are multiplied with it are
-/// rounded to bfloat16. On a GPU, a product that is added to something in bfloat16 is rounded before and after; and the
-/// bits of a row may depend on the number of rows. A bias is rounded to y's dtype everywhere.
+/// rounded to bfloat16. On a GPU the bits of a row may depend on the number of rows. A bias is rounded to y's dtype
+/// everywhere.
 ///
 /// w may be in tiles (formats/tiled_weights.h) if x and y, or dy and dx, are bfloat16: frozen, on a CPU with
 /// AMX. The bits are those of a dense w.
@@ -31,14 +32,20 @@ struct LinearArgs {
 
 void linear(const Context& context, const LinearArgs& args);
 
-/// dx = dy W,  dw = dyᵀ x,  dbias = Σ_t dy,  dxa = scaling · dy B,  dlora_b = scaling · dyᵀ xa.
-/// Shapes as above; each destination may be unwanted, and then its own inputs may be undefined. dx in x's dtype, the
-/// others float32 (dw also bfloat16 with beta 0, where dy is bfloat16). Sums over T run in one fixed order.
+/// dx = dy W + dropout'(dxa A),  dw = dyᵀ x,  dbias = Σ_t dy,  dxa = scaling · dy B,  dlora_b = scaling · dyᵀ xa.
+/// Shapes as above and in LoraDownArgs; each destination may be unwanted, and then its own inputs may be undefined. dx
+/// in x's dtype, the others float32 (dw also bfloat16 with beta 0, where dy is bfloat16). Sums over T run in one fixed
+/// order.
+///
+/// dx has its second term if lora_a is defined; dxa must then be wanted, with beta 0. A bfloat16 dx is rounded once,
+/// from the float32 sum of both terms and, with beta 1, of what is there; the second term as the adapter's in y.
 struct LinearGradArgs {
   Tensor dy;
   Tensor x = {};      ///< for dw
   WeightView w = {};  ///< for dx
   Tensor xa = {}, lora_b = {};
+  Tensor lora_a = {};        ///< for the adapter's part of dx
+  LoraDropout dropout = {};  ///< read with lora_a
   float scaling = 0;
   GradDest dx, dw, dbias, dxa, dlora_b;
 };
@@ -55,7 +62,8 @@ struct LoraDownArgs {
 
 void lora_down(const Context& context, const LoraDownArgs& args);
 
-/// dx = dropout'(dxa A),  dlora_a = dxaᵀ dropout(x). Each may be unwanted. dx in x's dtype, dlora_a float32.
+/// dx = dropout'(dxa A),  dlora_a = dxaᵀ dropout(x). Each may be unwanted. dx in x's dtype, dlora_a float32. Where the
+/// base product has a gradient of x, too, linear_grad() computes both, so that a bfloat16 dx is rounded once.
 struct LoraDownGradArgs {
   Tensor dxa;
   Tensor x = {};       ///< for dlora_a

@@ -1,87 +1,126 @@
-#include "core/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "kernels/cpu/tile_products/tile_linear.h"
-#include "ops/linear/linear.h"
+#include "ops/linear/lora_down_cpu.h"
 
 namespace hone::cpu {
 
 namespace {
+
+/// What is added to a product where it is stored; both have the dtype of the result, and either may be undefined.
+struct Terms {
+  Tensor bias = {};    // [columns]
+  Tensor addend = {};  // the shape of the result
+};
 
 /// The products of a launch, whose activations (or their gradients) have one dtype.
 struct Products {
   ThreadPool& pool;
   DType dtype;
 
-  /// c = alpha · a b + beta · c, the shape of c given by its tensor.
-  void operator()(const MatrixView& a, const MatrixView& b, int64_t k, const Tensor& c, float alpha = 1.0f,
-                  float beta = 0.0f) const {
-    gemm(pool, {.m = c.shape[0],
-                .n = c.shape[1],
+  /// c = alpha · a b + bias + beta · c + addend, the shape of c given by its tensor; rounded once.
+  void operator()(const MatrixView& a, const MatrixView& b, int64_t k, const GradDest& c, float alpha = 1.0f,
+                  const Terms& terms = {}) const {
+    gemm(pool, {.m = c.dst.shape[0],
+                .n = c.dst.shape[1],
                 .k = k,
                 .a = a,
                 .b = b,
-                .c = c.data,
-                .c_dtype = c.dtype,
-                .ldc = c.shape[1],
+                .c = c.dst.data,
+                .c_dtype = c.dst.dtype,
+                .ldc = c.dst.shape[1],
                 .alpha = alpha,
-                .beta = beta,
+                .beta = c.beta,
+                .bias = terms.bias.data,
+                .addend = terms.addend.data,
                 .may_round = dtype == DType::kBF16});
   }
 
-  void operator()(const MatrixView& a, const MatrixView& b, int64_t k, const GradDest& c, float alpha = 1.0f) const {
-    (*this)(a, b, k, c.dst, alpha, c.beta);
+  /// c = x Wᵀ + bias + beta · c
+  void multiply_transposed(const Tensor& x, const WeightView& w, const Tensor& bias, const GradDest& c) const {
+    if (!w.is_dense()) return tile_linear(pool, x, w.payload, true, {.bias = bias}, c);
+    (*this)(matrix(x), transposed(matrix(w.payload)), x.shape[1], c, 1.0f, {.bias = bias});
   }
-
-  /// c = x Wᵀ + beta · c
-  void multiply_transposed(const Tensor& x, const WeightView& w, const GradDest& c) const {
-    if (!w.is_dense()) return tile_linear(pool, x, w.payload, true, c);
-    (*this)(matrix(x), transposed(matrix(w.payload)), x.shape[1], c);
-  }
-  /// c = dy W + beta · c
-  void multiply(const Tensor& dy, const WeightView& w, const GradDest& c) const {
-    if (!w.is_dense()) return tile_linear(pool, dy, w.payload, false, c);
-    (*this)(matrix(dy), matrix(w.payload), dy.shape[1], c);
+  /// c = dy W + beta · c + addend
+  void multiply(const Tensor& dy, const WeightView& w, const Tensor& addend, const GradDest& c) const {
+    if (!w.is_dense()) return tile_linear(pool, dy, w.payload, false, {.addend = addend}, c);
+    (*this)(matrix(dy), matrix(w.payload), dy.shape[1], c, 1.0f, {.addend = addend});
   }
 };
 
-/// y[t, :] = bias.
-void broadcast(ThreadPool& pool, const Tensor& bias, const Tensor& y) {
+void convert(const Tensor& from, const Tensor& to) {
   const RowMath& math = row_math();
-  const int64_t out = y.shape[1];
-  pool.parallel_ranges(y.shape[0], 16, [&](int64_t row, int64_t end) {
-    for (; row < end; ++row) {
-      for_row_blocks(out, [&](int64_t begin, int64_t n) {
-        float buffer[kRowBlock];
-        store_block(math, load_block(math, bias, begin, buffer, n), y, row * out + begin, n);
-      });
-    }
+  for_row_blocks(to.numel(), [&](int64_t begin, int64_t n) {
+    float buffer[kRowBlock];
+    store_block(math, load_block(math, from, begin, buffer, n), to, begin, n);
   });
 }
 
 }  // namespace
 
 void linear(const Context& context, const LinearArgs& args) {
-  context.launch([args](ThreadPool& pool) {
-    // The bias goes first, so that a bfloat16 y is rounded once for both.
-    if (args.bias.defined()) broadcast(pool, args.bias, args.y);
+  ArenaScope scratch(context.scratch());
+  const bool converts = args.bias.defined() && args.bias.dtype != args.y.dtype;
+  const Tensor bias = converts ? scratch.take(args.bias.shape, args.y.dtype) : args.bias;
+  context.launch([args, bias, converts](ThreadPool& pool) {
+    if (converts) convert(args.bias, bias);
     const Products product{pool, args.x.dtype};
-    product.multiply_transposed(args.x, args.w, {args.y, args.bias.defined() ? 1.0f : 0.0f});
-    if (args.xa.defined()) {
-      product(matrix(args.xa), transposed(matrix(args.lora_b)), args.xa.shape[1], args.y, args.scaling, 1.0f);
+    // The adapter's product goes first: in bfloat16 it is rounded by its own size, not by that of y.
+    const bool adapted = args.xa.defined();
+    if (adapted) {
+      product(matrix(args.xa), transposed(matrix(args.lora_b)), args.xa.shape[1], {args.y, 0.0f}, args.scaling);
     }
+    product.multiply_transposed(args.x, args.w, bias, {args.y, adapted ? 1.0f : 0.0f});
   });
 }
 
+namespace {
+
+/// dx = dy W + the adapter's part + beta · dx.
+class InputGradient {
+ public:
+  InputGradient(ArenaScope& scratch, const LinearGradArgs& args)
+      : base_(args.dx), first_(args.dx.wanted() && args.lora_a.defined() && args.dx.dst.dtype == DType::kBF16) {
+    adapter_ = {.dxa = args.dxa.dst, .lora_a = args.lora_a, .dropout = args.dropout, .dx = args.dx, .dlora_a = {}};
+    if (first_ && args.dx.beta != 0.0f) {
+      // Added to what is in dx, a small part would be rounded away before the base product.
+      addend_ = scratch.take(args.dx.dst.shape, args.dx.dst.dtype);
+      adapter_.dx = {addend_, 0.0f};
+    } else if (first_) {
+      base_.beta = 1.0f;
+    } else {
+      adapter_.dx.beta = 1.0f;
+    }
+    if (args.lora_a.defined()) scratch_ = lora_dx_scratch(scratch, adapter_);
+  }
+
+  void compute(const Products& product, const LinearGradArgs& args) const {
+    if (first_) lora_dx(product.pool, adapter_, scratch_);
+    product.multiply(args.dy, args.w, addend_, base_);
+    if (!first_ && args.lora_a.defined()) lora_dx(product.pool, adapter_, scratch_);
+  }
+
+ private:
+  LoraDownGradArgs adapter_;
+  GradDest base_;
+  bool first_;     // whether the adapter's part is computed before the base product, which adds it: in bfloat16
+  Tensor addend_;  // the adapter's part, or undefined if it is in dx
+  Tensor scratch_;
+};
+
+}  // namespace
+
 void linear_grad(const Context& context, const LinearGradArgs& args) {
-  context.launch([args](ThreadPool& pool) {
+  ArenaScope scratch(context.scratch());
+  const InputGradient dx(scratch, args);
+  context.launch([args, dx](ThreadPool& pool) {
     const Products product{pool, args.dy.dtype};
     const MatrixView dy = matrix(args.dy);
     const int64_t rows = args.dy.shape[0], out = args.dy.shape[1];
-    if (args.dx.wanted()) product.multiply(args.dy, args.w, args.dx);
+    if (args.dxa.wanted()) product(dy, matrix(args.lora_b), out, args.dxa, args.scaling);
+    if (args.dx.wanted()) dx.compute(product, args);
     if (args.dw.wanted()) product(transposed(dy), matrix(args.x), rows, args.dw);
     if (args.dbias.wanted()) sum_over_rows(pool, args.dy, args.dbias);
-    if (args.dxa.wanted()) product(dy, matrix(args.lora_b), out, args.dxa, args.scaling);
     if (args.dlora_b.wanted()) product(transposed(dy), matrix(args.xa), rows, args.dlora_b, args.scaling);
   });
 }

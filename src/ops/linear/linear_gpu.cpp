@@ -7,7 +7,8 @@
 namespace hone::cuda {
 
 void linear(const Context& context, const LinearArgs& args) {
-  // The adapter's product goes first: the base product adds to it where it stores y, which saves a pass over y.
+  // The adapter's product goes first: the base product adds to it where it stores y, which rounds the sum once and
+  // saves a pass over y.
   const bool adapted = args.xa.defined();
   if (adapted) {
     low_rank_widen(context, {.thin = args.xa,
@@ -25,22 +26,51 @@ void linear(const Context& context, const LinearArgs& args) {
                    .bias = args.bias});
 }
 
+namespace {
+
+/// dx = dy W + the adapter's part + beta · dx. A bfloat16 dx is rounded once: where nothing is in it, the adapter's
+/// part goes first, which the base product adds; else the base product is float32, which the adapter's adds.
+void input_grad(const Context& context, const LinearGradArgs& args) {
+  const Tensor& dx = args.dx.dst;
+  MatmulArgs base{.a = args.dy, .b = args.w.payload, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta};
+  if (!args.lora_a.defined()) return matmul(context, base);
+  LowRankWidenArgs adapter{.thin = args.dxa.dst,
+                           .factor = args.lora_a,
+                           .dropout = args.dropout,
+                           .alpha = lora_keep_scale(args.dropout.probability),
+                           .wide = args.dx};
+  ArenaScope scratch(context.scratch());
+  if (dx.dtype == DType::kBF16 && args.dx.beta == 0.0f) {
+    low_rank_widen(context, adapter);
+    base.beta = 1.0f;
+    return matmul(context, base);
+  }
+  if (dx.dtype == DType::kBF16) {
+    adapter.base = base.c = scratch.take(dx.shape, DType::kF32);
+    base.beta = 0.0f;
+  } else {
+    adapter.wide.beta = 1.0f;
+  }
+  matmul(context, base);
+  low_rank_widen(context, adapter);
+}
+
+}  // namespace
+
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   const DType dtype = args.dy.dtype;
-  if (args.dx.wanted()) {
-    matmul(context, {.a = args.dy, .b = args.w.payload, .c = args.dx.dst, .operands = dtype, .beta = args.dx.beta});
+  if (args.dxa.wanted()) {
+    low_rank_narrow(
+        context,
+        {.wide = args.dy, .factor = args.lora_b, .factor_transposed = true, .alpha = args.scaling, .thin = args.dxa});
   }
+  if (args.dx.wanted()) input_grad(context, args);
   if (args.dw.wanted()) {
     matmul(
         context,
         {.a = args.dy, .a_transposed = true, .b = args.x, .c = args.dw.dst, .operands = dtype, .beta = args.dw.beta});
   }
   if (args.dbias.wanted()) sum_over_rows(context, args.dy, args.dbias);
-  if (args.dxa.wanted()) {
-    low_rank_narrow(
-        context,
-        {.wide = args.dy, .factor = args.lora_b, .factor_transposed = true, .alpha = args.scaling, .thin = args.dxa});
-  }
   if (args.dlora_b.wanted()) {
     low_rank_factor(
         context,

@@ -118,7 +118,7 @@ OpCase linear_case(const Sizes& sizes, const Rows* rows = nullptr) {
 }
 
 /// float32: chains of at most 256 products and a few blocks of terms of order 1. bfloat16: y and dx are rounded once,
-/// 2^-8, and once more where an adapter's part is added. A GPU, and a CPU with AMX, also round xa and dxa before they
+/// 2^-8, and before that an adapter's part by itself. A GPU, and a CPU with AMX, also round xa and dxa before they
 /// are multiplied: 2^-8 of the sum of their terms' sizes, which for the few dozens of random terms here is at most
 /// twice the largest sum.
 void expect_right(const Sizes& sizes) {

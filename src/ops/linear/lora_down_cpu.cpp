@@ -1,8 +1,7 @@
 #include <algorithm>
 
-#include "core/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
-#include "ops/linear/linear.h"
+#include "ops/linear/lora_down_cpu.h"
 
 namespace hone::cpu {
 
@@ -119,17 +118,27 @@ void chunk_dlora_a(ThreadPool& pool, const LoraDownGradArgs& args, int64_t begin
 
 }  // namespace
 
+Tensor lora_dx_scratch(ArenaScope& scratch, const LoraDownGradArgs& args) {
+  if (args.dropout.probability <= 0.0f || !args.dx.wanted()) return {};
+  return scratch.take({chunk_rows(args.dxa), args.dx.dst.shape[1]}, DType::kF32);
+}
+
+void lora_dx(ThreadPool& pool, const LoraDownGradArgs& args, const Tensor& scratch) {
+  for_chunks(args.dxa.shape[0], scratch.defined(),
+             [&](int64_t begin, int64_t count) { chunk_dx(pool, args, begin, count, scratch); });
+}
+
 void lora_down_grad(const Context& context, const LoraDownGradArgs& args) {
   const bool drops = args.dropout.probability > 0.0f;
   ArenaScope scratch(context.scratch());
-  Tensor product, dropped;
-  if (drops && args.dx.wanted()) product = scratch.take({chunk_rows(args.dxa), args.dx.dst.shape[1]}, DType::kF32);
+  const Tensor product = lora_dx_scratch(scratch, args);
+  Tensor dropped;
   if (drops && args.dlora_a.wanted()) dropped = scratch.take({chunk_rows(args.dxa), args.x.shape[1]}, args.x.dtype);
   context.launch([=](ThreadPool& pool) {
-    for_chunks(args.dxa.shape[0], drops, [&](int64_t begin, int64_t count) {
-      if (args.dx.wanted()) chunk_dx(pool, args, begin, count, product);
-      if (args.dlora_a.wanted()) chunk_dlora_a(pool, args, begin, count, dropped);
-    });
+    if (args.dx.wanted()) lora_dx(pool, args, product);
+    if (!args.dlora_a.wanted()) return;
+    for_chunks(args.dxa.shape[0], drops,
+               [&](int64_t begin, int64_t count) { chunk_dlora_a(pool, args, begin, count, dropped); });
   });
 }
 

@@ -55,7 +55,8 @@ struct LinearCrossEntropyArgs {
   const StepScalars* scalars = nullptr;  ///< device: inv_loss_weight
   LossTotals* totals = nullptr;          ///< device memory, added to; may be null
   Tensor token_loss = {};                ///< float32 [S]: the unweighted losses; may be undefined
-  Tensor dx = {};                        ///< [T, H] in x's dtype, zero for unsupervised rows; undefined if unwanted
+  Tensor dx = {};                        ///< [T, H] in x's dtype, zero for unsupervised rows; undefined if unwanted.
+                                         ///< lora_down_grad() adds the adapter's part, and rounds again
   Tensor dxa = {};                       ///< [T, r] float32, as dx
   GradDest dw, dlora_b;
   int64_t max_logits_bytes = 0;  ///< 0: default_logits_bytes(); a chunk has at least one row

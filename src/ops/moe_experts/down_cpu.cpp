@@ -8,13 +8,12 @@ namespace hone::cpu {
 namespace {
 
 /// y f32 [R, H] = the activation times W, plus its bias and adapters.
-void down_products(ThreadPool& pool, const MoeDownArgs& args, const BaseExperts& base, const Tensor& xa,
-                   const Tensor& y) {
-  if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, y);
-  base.transposed_product(pool, args.rows, {args.activation}, {y}, args.bias.defined() ? 1.0f : 0.0f);
+void down_products(ThreadPool& pool, const MoeDownArgs& args, const BaseExperts& base, const ExpertBias& bias,
+                   const Tensor& xa, const Tensor& y) {
+  base.transposed_product(pool, args.rows, {args.activation}, bias.ready(pool), {y}, 0.0f);
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, {}, args.activation.dtype)
-        .expand(rank_columns(args.adapters, i, xa), y);
+        .expand(rank_columns(args.adapters, i, xa), y, 1.0f);
   }
 }
 
@@ -32,6 +31,7 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
   const Tensor xa = projects ? Tensor{} : take_rank_rows(scratch, args.adapters, rows_count, DType::kF32);
   std::optional<BaseExperts> base;
   if (!tiles) base.emplace(scratch, args.weight, rows_count, dtype);
+  const ExpertBias bias(scratch, tiles ? Tensor{} : args.bias, y.dtype);
   context.launch([=](ThreadPool& pool) {
     if (!projects) {
       clear_rank_padding(pool, args.adapters, xa);
@@ -40,7 +40,7 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
         lora.project(lora.masked({args.activation}), rank_columns(args.adapters, i, xa));
       }
     }
-    tiles ? tile_down(pool, args, {xa, !projects}, y) : down_products(pool, args, *base, xa, y);
+    tiles ? tile_down(pool, args, {xa, !projects}, y) : down_products(pool, args, *base, bias, xa, y);
     combine_rows(pool, args.rows, y, args.weights, {args.out});
   });
 }

@@ -18,14 +18,12 @@ void project_inputs(ThreadPool& pool, const MoeGateUpArgs& args, const Tensor& w
 }
 
 /// Computes h and the activation by separate products and passes over rows.
-void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args, const BaseExperts& base) {
+void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args, const BaseExperts& base, const ExpertBias& bias) {
   const RowMatrix x{args.x, args.rows.token.as<int32_t>()};
-  if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, args.h);
-  base.transposed_product(pool, args.rows, x, {args.h}, args.bias.defined() ? 1.0f : 0.0f);
-  for (size_t i = 0; i < args.adapters.size(); ++i) {
-    ExpertLora(pool, args.rows, args.adapters[i], args.dropout, {}, args.x.dtype)
-        .expand(rank_columns(args.adapters, i, args.xa), args.h);
-  }
+  // The adapters' products go first: in bfloat16 they are rounded by their own size, not by that of h.
+  const bool adapted = !args.adapters.empty();
+  if (adapted) expand_all(pool, args.rows, args.adapters, args.xa, args.x.dtype, args.h);
+  base.transposed_product(pool, args.rows, x, bias.ready(pool), {args.h}, adapted ? 1.0f : 0.0f);
   activate_rows(pool, args.rows, args.function, args.h, args.activation);
 }
 
@@ -49,10 +47,11 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   const Tensor wide = drops ? scratch.take({rows_count, hidden}, args.x.dtype) : Tensor{};
   std::optional<BaseExperts> base;
   if (!tiles) base.emplace(scratch, args.weight, rows_count, args.x.dtype);
+  const ExpertBias bias(scratch, tiles ? Tensor{} : args.bias, args.h.dtype);
   context.note_kernel("experts", tiles ? "AMX tiles" : name_of(active_isa()));
   context.launch([=](ThreadPool& pool) {
     if (!projects) project_inputs(pool, args, wide);
-    tiles ? tile_gate_up(pool, args, {args.xa, !projects}) : gate_up_products(pool, args, *base);
+    tiles ? tile_gate_up(pool, args, {args.xa, !projects}) : gate_up_products(pool, args, *base, bias);
   });
 }
 

@@ -18,15 +18,16 @@
 // Adapters (LoRA) are computed in addition to the base product, never merged:
 //   h[:, out_begin : out_begin + out_count] += scaling · drop(x) A_eᵀ B_eᵀ, and likewise for down.
 //
-// Sums are float32. Rounded to the dtype of x are h (on a CPU without AMX once for the base product and once for each
-// adapter that covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a
-// GPU and on AMX also the rows of the down product and of dx before those of a token are added, factors of adapters,
-// and dy B; on a GPU also products before their bias is added, and the gradient of the activation. On a CPU a frozen
-// weight may be stored in 8 bits (int8_weights.h); if no kernel multiplies with those, products use its dequantised
-// values, some experts at a time (base_experts_cpu.h). Deterministic: products do not depend on threads (gemm.h); a
-// token's rows are added in the order of its k choices. Speed on a GPU: SwiGLU without biases is fused into the
-// products; other activations and biases are passes over rows. On AMX, bfloat16 experts with H and I multiples of 32
-// take one pass of tasks per product, whose epilogues compute f, its gradient, biases and adapters
+// Sums are float32. Rounded to the dtype of x are h (once, the adapters' part included; on a CPU without AMX that part
+// is rounded by its own size before it is added), the activation, x Aᵀ and, in backward, dh and the activation times
+// the router's weight; on a GPU and on AMX also the rows of the down product and of dx before those of a token are
+// added, factors of adapters, and dy B; on a GPU also products before their bias is added, the gradient of the
+// activation, and with dropout the base's part of dx and of that gradient before the adapters' is added. On a CPU a
+// frozen weight may be stored in 8 bits (int8_weights.h); if no kernel multiplies with those, products use its
+// dequantised values, some experts at a time (base_experts_cpu.h). Deterministic: products do not depend on threads
+// (gemm.h); a token's rows are added in the order of its k choices. Speed on a GPU: SwiGLU without biases is fused into
+// the products; other activations and biases are passes over rows. On AMX, bfloat16 experts with H and I multiples of
+// 32 take one pass of tasks per product, whose epilogues compute f, its gradient, biases and adapters
 // (tile_products_cpu.h); an expert without rows costs nothing there, and one with few rows the time to read its
 // weights. Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted products; Hu et al.
 // (arXiv:2106.09685).

@@ -6,7 +6,15 @@
 
 namespace hone::cpu {
 
-///   c bf16 [T, N] = a Wᵀ + beta · c of a weight [N, K] if `columns_first`, else [T, K] = a W + beta · c.
-void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const GradDest& c);
+/// What is added to each element of a product before it is rounded; either may be undefined.
+struct TileTerms {
+  Tensor bias = {};    ///< [columns]
+  Tensor addend = {};  ///< the shape of c, elsewhere
+};
+
+///   c bf16 [T, N] = a Wᵀ + bias + beta · c + addend of a weight [N, K] if `columns_first`, else [T, K] = a W + ….
+/// Rounded once.
+void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const TileTerms& terms,
+                 const GradDest& c);
 
 }  // namespace hone::cpu

@@ -77,13 +77,13 @@ void BaseExperts::product(ThreadPool& pool, const ExpertRows& rows, const RowMat
   for_experts(pool, rows, [&](auto experts, auto w) { rows_product(pool, rows, experts, a, w, n, {c}, k); });
 }
 
-void BaseExperts::transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c,
-                                     float beta) const {
+void BaseExperts::transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const Tensor& bias,
+                                     const RowMatrix& c, float beta) const {
   HONE_ASSERT(wide_.defined() || weight_.is_dense());
   const int64_t n = weight_.payload.shape[1], k = weight_.payload.shape[2];
   for_experts(pool, rows, [&](auto experts, auto w) {
     const auto w_transposed = [&](size_t i) { return transposed(w(i)); };
-    rows_product(pool, rows, experts, a, w_transposed, k, c, n, {.beta = beta});
+    rows_product(pool, rows, experts, a, w_transposed, k, c, n, {.beta = beta, .bias = bias});
   });
 }
 

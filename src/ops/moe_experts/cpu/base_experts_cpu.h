@@ -19,10 +19,11 @@ class BaseExperts {
 
   /// c[rows of e] = a[rows of e] · W_e for every expert: [R, N] x [N, K] -> float32 [R, K].
   void product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const Tensor& c) const;
-  /// c[rows of e] = a[rows of e] · W_eᵀ + beta · c for every expert: [R, K] x [K, N] -> [R, N]. For dense or
-  /// dequantised weights; if tiles apply, tile_gate_up() and tile_down() do more in one pass.
-  void transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c,
-                          float beta) const;
+  /// c[rows of e] = a[rows of e] · W_eᵀ + bias[e] + beta · c for every expert: [R, K] x [K, N] -> [R, N], rounded once.
+  /// bias [E, N] has c's dtype or is undefined. For dense or dequantised weights; if tiles apply, tile_gate_up() and
+  /// tile_down() do more in one pass.
+  void transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const Tensor& bias,
+                          const RowMatrix& c, float beta) const;
 
  private:
   /// Calls multiply(experts, w) for lists of experts until all with rows are done; w(i) is the weight of experts[i].

@@ -34,10 +34,10 @@ void ExpertLora::project(const RowMatrix& masked_input, const RowMatrix& xa) con
                {.may_round = may_round_});
 }
 
-void ExpertLora::expand(const RowMatrix& xa, const Tensor& y) const {
+void ExpertLora::expand(const RowMatrix& xa, const Tensor& y, float beta) const {
   const auto b_transposed = [&](int64_t e) { return transposed(expert_matrix(adapter_.lora_b, e)); };
   rows_product(pool_, rows_, xa, b_transposed, adapter_.rank(), outputs({y}), adapter_.out_count,
-               {.alpha = adapter_.input_scaling(), .beta = 1.0f, .may_round = may_round_});
+               {.alpha = adapter_.input_scaling(), .beta = beta, .may_round = may_round_});
 }
 
 void ExpertLora::project_grad(const RowMatrix& dy, const RowMatrix& v) const {
@@ -59,6 +59,36 @@ void ExpertLora::lora_a_grad(const RowMatrix& v, const RowMatrix& masked_input, 
 
 void ExpertLora::lora_b_grad(const RowMatrix& dy, const RowMatrix& xa, const GradDest& dest) const {
   weight_product(pool_, rows_, outputs(dy), xa, dest, adapter_.input_scaling(), may_round_);
+}
+
+namespace {
+
+/// Whether each of n outputs has exactly one adapter.
+bool share_outputs(const std::vector<ExpertAdapterView>& adapters, int64_t n) {
+  for (const ExpertAdapterView& a : adapters) {
+    for (const ExpertAdapterView& b : adapters) {
+      if (&a != &b && a.out_begin < b.out_begin + b.out_count && b.out_begin < a.out_begin + a.out_count) return false;
+    }
+    n -= a.out_count;
+  }
+  return n == 0;
+}
+
+}  // namespace
+
+void expand_all(ThreadPool& pool, const ExpertRows& rows, const std::vector<ExpertAdapterView>& adapters,
+                const Tensor& xa, DType activations, const Tensor& y) {
+  const bool overwrites = share_outputs(adapters, y.shape[1]);
+  if (!overwrites) {
+    pool.parallel_ranges(rows_in_use(rows), 32, [&](int64_t begin, int64_t end) {
+      const Tensor part = y.rows(begin, end - begin);
+      std::memset(part.data, 0, part.bytes());
+    });
+  }
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    ExpertLora(pool, rows, adapters[i], {}, {}, activations)
+        .expand(rank_columns(adapters, i, xa), y, overwrites ? 0.0f : 1.0f);
+  }
 }
 
 bool any_dropout(const std::vector<ExpertAdapterView>& adapters) {

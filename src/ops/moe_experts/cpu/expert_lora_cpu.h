@@ -26,8 +26,8 @@ class ExpertLora {
   RowMatrix masked(const RowMatrix& a) const;
   /// Computes the first r columns of xa from masked input.
   void project(const RowMatrix& masked_input, const RowMatrix& xa) const;
-  /// y[:, out_begin...] += s' · xa Bᵀ.
-  void expand(const RowMatrix& xa, const Tensor& y) const;
+  /// y[:, out_begin...] = s' · xa Bᵀ + beta · y[:, out_begin...].
+  void expand(const RowMatrix& xa, const Tensor& y, float beta) const;
   /// Computes the first r columns of v = dy B; dy has all outputs of the base weight.
   void project_grad(const RowMatrix& dy, const RowMatrix& v) const;
   /// da f32 [R, in] += s' · m ∘ (v A); overwrites `wide`.
@@ -51,6 +51,10 @@ class ExpertLora {
   Tensor wide_;
   bool may_round_;
 };
+
+/// y [R, n] = the products of all adapters with xa [R, J], zero where none has outputs.
+void expand_all(ThreadPool& pool, const ExpertRows& rows, const std::vector<ExpertAdapterView>& adapters,
+                const Tensor& xa, DType activations, const Tensor& y);
 
 /// Whether any adapter has dropout, so that `wide` is needed.
 bool any_dropout(const std::vector<ExpertAdapterView>& adapters);

@@ -34,15 +34,21 @@ void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   });
 }
 
-void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, const Tensor& y) {
+ExpertBias::ExpertBias(ArenaScope& scratch, const Tensor& bias, DType dtype) : given_(bias) {
+  if (bias.defined() && bias.dtype != dtype) converted_ = scratch.take(bias.shape, dtype);
+}
+
+Tensor ExpertBias::ready(ThreadPool& pool) const {
+  if (!converted_.defined()) return given_;
   const RowMath& math = row_math();
-  const int64_t n = y.shape[1];
-  for_each_expert_row(pool, rows, [&](int64_t expert, int64_t r) {
+  pool.parallel_ranges(given_.numel(), kRowBlock, [&](int64_t begin, int64_t end) {
     float buffer[kRowBlock];
-    for_row_blocks(n, [&](int64_t column, int64_t count) {
-      store_block(math, load_block(math, bias, expert * n + column, buffer, count), y, r * n + column, count);
-    });
+    for (int64_t i = begin; i < end; i += kRowBlock) {
+      const int64_t n = std::min(kRowBlock, end - i);
+      store_block(math, load_block(math, given_, i, buffer, n), converted_, i, n);
+    }
   });
+  return converted_;
 }
 
 void bias_grad(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& dy, const Tensor& weights,

@@ -52,9 +52,11 @@ inline AllExperts all_experts(const ExpertRows& rows) { return {static_cast<size
 struct ProductScale {
   float alpha = 1.0f, beta = 0.0f;
   bool may_round = false;
+  Tensor bias = {};  ///< [E, n] in c's dtype, or undefined
 };
 
-/// c[rows of e, :] = alpha · a[rows of e, :] · b(i) + beta · c, for e = experts[i]. b(i) is [k, n].
+/// c[rows of e, :] = alpha · a[rows of e, :] · b(i) + bias[e] + beta · c, for e = experts[i]; rounded once. b(i) is
+/// [k, n].
 template <class Experts, class B>
 void rows_product(ThreadPool& pool, const ExpertRows& rows, const Experts& experts, const RowMatrix& a, B b, int64_t k,
                   const RowMatrix& c, int64_t n, const ProductScale& scale = {}) {
@@ -70,6 +72,7 @@ void rows_product(ThreadPool& pool, const ExpertRows& rows, const Experts& exper
                     .ldc = dst.row_stride,
                     .alpha = scale.alpha,
                     .beta = scale.beta,
+                    .bias = scale.bias.defined() ? scale.bias.rows(s.expert, 1).data : nullptr,
                     .may_round = scale.may_round};
   });
 }
@@ -119,8 +122,17 @@ void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
   });
 }
 
-/// y[r] = bias[e] for every row r of expert e, y [R, n] float32 or bfloat16; a product is then added to it.
-void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, const Tensor& y);
+/// Biases of experts in the dtype of the product that adds them, [E, n].
+class ExpertBias {
+ public:
+  /// Of no bias if that is undefined; takes scratch if its dtype differs.
+  ExpertBias(ArenaScope& scratch, const Tensor& bias, DType dtype);
+  /// Inside launched work: the biases, converted; undefined without any.
+  Tensor ready(ThreadPool& pool) const;
+
+ private:
+  Tensor given_, converted_;
+};
 
 /// dbias[e] = Σ of w_r · dy[r] over the rows of e in order, float32, + beta · dbias[e]; w_r is the router weight of the
 /// row's choice in `weights` [T, k], or 1.
