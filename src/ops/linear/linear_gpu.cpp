@@ -6,24 +6,40 @@
 
 namespace hone::cuda {
 
+namespace {
+
+/// For an adapter's product that the base product is to be added to: of `sum`'s size, in other memory where `sum` is
+/// bfloat16, since cuBLASLt rounds once only there (matmul_cuda.h).
+Tensor take_part(ArenaScope& scratch, const Tensor& sum) {
+  return sum.dtype == DType::kBF16 ? scratch.take(sum.shape, sum.dtype) : sum;
+}
+
+/// base.c = the base product + part, which take_part() gave.
+void add_base(const Context& context, MatmulArgs base, const Tensor& part) {
+  base.beta = 1.0f;
+  base.d = part;
+  matmul(context, base);
+}
+
+}  // namespace
+
 void linear(const Context& context, const LinearArgs& args) {
-  // The adapter's product goes first: the base product adds to it where it stores y, which rounds the sum once and
-  // saves a pass over y.
-  const bool adapted = args.xa.defined();
-  if (adapted) {
-    low_rank_widen(context, {.thin = args.xa,
-                             .factor = args.lora_b,
-                             .factor_transposed = true,
-                             .alpha = args.scaling,
-                             .wide = {args.y, 0.0f}});
-  }
-  matmul(context, {.a = args.x,
-                   .b = args.w.payload,
-                   .b_transposed = true,
-                   .c = args.y,
-                   .operands = args.x.dtype,
-                   .beta = adapted ? 1.0f : 0.0f,
-                   .bias = args.bias});
+  const MatmulArgs base{.a = args.x,
+                        .b = args.w.payload,
+                        .b_transposed = true,
+                        .c = args.y,
+                        .operands = args.x.dtype,
+                        .bias = args.bias};
+  if (!args.xa.defined()) return matmul(context, base);
+  // The adapter's product goes first: the base product adds it where it stores y, which saves a pass over y.
+  ArenaScope scratch(context.scratch());
+  const Tensor part = take_part(scratch, args.y);
+  low_rank_widen(context, {.thin = args.xa,
+                           .factor = args.lora_b,
+                           .factor_transposed = true,
+                           .alpha = args.scaling,
+                           .wide = {part, 0.0f}});
+  add_base(context, base, part);
 }
 
 namespace {
@@ -40,16 +56,14 @@ void input_grad(const Context& context, const LinearGradArgs& args) {
                            .alpha = lora_keep_scale(args.dropout.probability),
                            .wide = args.dx};
   ArenaScope scratch(context.scratch());
-  if (dx.dtype == DType::kBF16 && args.dx.beta == 0.0f) {
+  if (args.dx.beta == 0.0f) {
+    adapter.wide.dst = take_part(scratch, dx);
     low_rank_widen(context, adapter);
-    base.beta = 1.0f;
-    return matmul(context, base);
+    return add_base(context, base, adapter.wide.dst);
   }
   if (dx.dtype == DType::kBF16) {
     adapter.base = base.c = scratch.take(dx.shape, DType::kF32);
     base.beta = 0.0f;
-  } else {
-    adapter.wide.beta = 1.0f;
   }
   matmul(context, base);
   low_rank_widen(context, adapter);

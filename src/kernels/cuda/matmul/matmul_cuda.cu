@@ -46,9 +46,13 @@ struct Product {
   int64_t m = 0, n = 0, k = 0;
   Operand a, b;
   void* c = nullptr;
+  const void* d = nullptr;
   int64_t c_pitch = 0;
   DType operands = DType::kF32, c_dtype = DType::kF32;
   const void* bias = nullptr;
+
+  /// Of both, for which a plan has one layout.
+  int64_t c_alignment() const { return std::min(alignment_of(c), alignment_of(d)); }
 
   using Key = std::array<int64_t, 12>;
   Key key() const {
@@ -63,7 +67,7 @@ struct Product {
             flags,
             alignment_of(a.data),
             alignment_of(b.data),
-            alignment_of(c),
+            c_alignment(),
             bias != nullptr ? alignment_of(bias) : 0};
   }
 };
@@ -164,8 +168,8 @@ class Plans {
     prefer<uint32_t>(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment_of(p.b.data)));
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment_of(p.a.data)));
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignment_of(p.c)));
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignment_of(p.c)));
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(p.c_alignment()));
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(p.c_alignment()));
     constexpr int kMostResults = 8;
     cublasLtMatmulHeuristicResult_t results[kMostResults] = {};
     int count = 0;
@@ -218,10 +222,10 @@ Operand operand(const Context& context, ArenaScope& scratch, const Tensor& tenso
   return result;
 }
 
-/// c = beta · c.
+/// c = beta · c, for a product of no terms.
 void scale_only(const Context& context, const MatmulArgs& args, int64_t pitch) {
   HONE_ASSERT(args.beta == 0.0f || args.beta == 1.0f);
-  HONE_ASSERT(!args.bias.defined());
+  HONE_ASSERT(!args.bias.defined() && !args.d.defined());
   if (context.dry() || args.beta == 1.0f) return;
   const size_t element = size_of(args.c.dtype);
   check(cudaMemset2DAsync(args.c.data, static_cast<size_t>(pitch) * element, 0,
@@ -273,7 +277,9 @@ void matmul(const Context& context, const MatmulArgs& args) {
   product.a = operand(context, scratch, args.a, args.a_pitch, args.a_transposed, args.operands);
   product.b = operand(context, scratch, args.b, args.b_pitch, args.b_transposed, args.operands);
   product.operands = args.operands;
+  HONE_ASSERT(!args.d.defined() || (args.d.shape == args.c.shape && args.d.dtype == args.c.dtype));
   product.c = args.c.data;
+  product.d = args.d.defined() ? args.d.data : args.c.data;
   product.c_dtype = args.c.dtype;
   Tensor bias = args.bias;
   if (bias.defined() && bias.dtype != args.c.dtype) {
@@ -289,7 +295,7 @@ void matmul(const Context& context, const MatmulArgs& args) {
   Plan plan = queue.state<Plans>().find(queue, product);
   if (product.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
   check_blas(cublaslt_library().multiply(static_cast<cublasLtHandle_t>(libraries.cublaslt), &plan.product, &args.alpha,
-                                         product.b.data, &plan.a, product.a.data, &plan.b, &args.beta, product.c,
+                                         product.b.data, &plan.a, product.a.data, &plan.b, &args.beta, product.d,
                                          &plan.c, product.c, &plan.c, &plan.algorithm, libraries.workspace,
                                          libraries.workspace_bytes, stream_of(context)),
              "multiplying matrices");

@@ -6,10 +6,12 @@
 
 namespace hone::cuda {
 
-/// C[m, n] = alpha · op(A)[m, k] op(B)[k, n] + bias[n] + beta · C, all row-major.
+/// C[m, n] = alpha · op(A)[m, k] op(B)[k, n] + bias[n] + beta · D[m, n], all row-major; D is C where none is stated.
 ///   a [m, k] or, transposed, [k, m]; b [k, n] or, transposed, [n, k]: float32 or bfloat16, converted in scratch to the
-///   dtype `operands` if it differs; c [m, n] float32, or bfloat16 if the operands are. Float32 accumulation,
-///   c rounded once; float32 operands multiply in float32, never tf32.
+///   dtype `operands` if it differs; c [m, n] float32, or bfloat16 if the operands are. Float32 accumulation;
+///   float32 operands multiply in float32, never tf32.
+/// A bfloat16 c is rounded once, except where it is added to itself: there cuBLASLt's Hopper kernels round the product
+/// and add in memory (bench/results/cublaslt-rounding-2026-11-28.txt: each algorithm offered for 12 shapes, on an H200).
 /// m, n and k may be 0. The algorithm is a function of shapes, dtypes, pitches and the alignment of pointers (up to 16
 /// bytes), and every algorithm adds in a fixed order, so equal calls give bitwise equal results. A row of C may depend
 /// on the number of rows, though.
@@ -21,7 +23,8 @@ struct MatmulArgs {
   Tensor c;
   DType operands = DType::kF32;
   float alpha = 1.0f;
-  float beta = 0.0f;  ///< 0: c is not read
+  float beta = 0.0f;  ///< 0: d is not read
+  Tensor d = {};      ///< [m, n] in c's dtype and pitch, other memory or c; or undefined
   Tensor bias = {};   ///< [n] or undefined; converted to c's dtype. Requires k > 0
   /// Elements between rows in memory; 0: the number of columns.
   int64_t a_pitch = 0, b_pitch = 0, c_pitch = 0;
