@@ -11,13 +11,13 @@
 namespace hone::testing {
 
 /// A matrix of float64 values that its tensor on the device holds exactly.
-struct Matrix {
+struct ExactMatrix {
   int64_t rows, columns;
   Values values;
   Buffer memory;
   Tensor tensor;
 
-  Matrix(int64_t r, int64_t c, DType dtype, uint64_t key, double scale = 1.0)
+  ExactMatrix(int64_t r, int64_t c, DType dtype, uint64_t key, double scale = 1.0)
       : rows(r),
         columns(c),
         values(testing::rounded(random_argument({r, c}, key, scale).values, dtype)),

@@ -9,7 +9,7 @@
 namespace hone {
 namespace {
 
-using testing::Matrix;
+using testing::ExactMatrix;
 using testing::test_device;
 using testing::Values;
 
@@ -42,7 +42,7 @@ void add_product(Sums& sums, int64_t m, int64_t n, int64_t k, double alpha, cons
 
 /// `factors` is the number of bfloat16 roundings in a term: 2^-8 each; a float32 sum of up to 1024 terms is good to
 /// 2^10 · 2^-24 of its terms' sizes. The result is rounded `roundings` times where it is bfloat16.
-void expect_within(const Matrix& got, const Sums& want, int factors, int roundings, const std::string& what) {
+void expect_within(const ExactMatrix& got, const Sums& want, int factors, int roundings, const std::string& what) {
   const Values values = got.read();
   const double rounding = got.tensor.dtype == DType::kBF16 ? roundings * 0x1p-8 : 0.0;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -63,12 +63,12 @@ void expect_layer_within_bounds(const LayerSizes& sizes, DType dtype, float drop
                                     << sizes.out << " r " << sizes.rank << " dropout " << dropout);
   const auto [tokens, in, out, rank] = sizes;
   const float scaling = 0.5f;
-  const Matrix x(tokens, in, dtype, 1), w(out, in, dtype, 2), bias(1, out, dtype, 3), dy(tokens, out, dtype, 4);
-  const Matrix a(rank, in, DType::kF32, 5), b(out, rank, DType::kF32, 6);
-  const Matrix y(tokens, out, dtype, 7), dx(tokens, in, dtype, 8), adapter_dx(tokens, in, dtype, 9);
-  const Matrix dw(out, in, DType::kF32, 10), dbias(1, out, DType::kF32, 11), da(rank, in, DType::kF32, 12),
+  const ExactMatrix x(tokens, in, dtype, 1), w(out, in, dtype, 2), bias(1, out, dtype, 3), dy(tokens, out, dtype, 4);
+  const ExactMatrix a(rank, in, DType::kF32, 5), b(out, rank, DType::kF32, 6);
+  const ExactMatrix y(tokens, out, dtype, 7), dx(tokens, in, dtype, 8), adapter_dx(tokens, in, dtype, 9);
+  const ExactMatrix dw(out, in, DType::kF32, 10), dbias(1, out, DType::kF32, 11), da(rank, in, DType::kF32, 12),
       db(out, rank, DType::kF32, 13);
-  const Matrix xa(tokens, rank, DType::kF32, 14), dxa(tokens, rank, DType::kF32, 15);
+  const ExactMatrix xa(tokens, rank, DType::kF32, 14), dxa(tokens, rank, DType::kF32, 15);
 
   std::vector<int64_t> samples;
   std::vector<int32_t> positions;
@@ -222,8 +222,8 @@ TEST(LinearBounds, NoTokensGiveZeroGradients) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const float beta : {0.0f, 1.0f}) {
       const auto empty = [&](int64_t columns, DType type) { return nothing.tensor({0, columns}, type); };
-      const Matrix w(out, in, dtype, 1), a(rank, in, dtype, 2), b(out, rank, dtype, 3);
-      const Matrix dw(out, in, DType::kF32, 4), dbias(1, out, DType::kF32, 5), da(rank, in, DType::kF32, 6),
+      const ExactMatrix w(out, in, dtype, 1), a(rank, in, dtype, 2), b(out, rank, dtype, 3);
+      const ExactMatrix dw(out, in, DType::kF32, 4), dbias(1, out, DType::kF32, 5), da(rank, in, DType::kF32, 6),
           db(out, rank, DType::kF32, 7);
       linear(context, {.x = empty(in, dtype),
                        .w = w.tensor,
@@ -249,7 +249,7 @@ TEST(LinearBounds, NoTokensGiveZeroGradients) {
                                .dx = {empty(in, dtype)},
                                .dlora_a = {da.tensor, beta}});
       stream.synchronize();
-      for (const Matrix* gradient : {&dw, &dbias, &da, &db}) {
+      for (const ExactMatrix* gradient : {&dw, &dbias, &da, &db}) {
         const Values zeros(gradient->values.size(), 0.0);
         EXPECT_EQ(gradient->read(), beta == 0.0f ? zeros : gradient->values);
       }

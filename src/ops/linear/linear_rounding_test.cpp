@@ -9,9 +9,9 @@
 namespace hone {
 namespace {
 
+using testing::ExactMatrix;
 using testing::ExactProduct;
 using testing::expect_rounded_once;
-using testing::Matrix;
 using testing::test_device;
 using testing::Values;
 
@@ -35,11 +35,11 @@ void expect_rounds_once(const RoundingCase& c) {
   const float scaling = 0.5f;
   const DType bf16 = DType::kBF16, f32 = DType::kF32;
   const auto in = static_cast<double>(kIn), rank = static_cast<double>(c.rank);
-  const Matrix x(kTokens, kIn, bf16, 1), dy(kTokens, kOut, bf16, 2), bias(1, kOut, bf16, 3);
-  const Matrix w(kOut, kIn, bf16, 4, 1 / std::sqrt(in)), a(c.rank, kIn, f32, 5, 1 / std::sqrt(in));
-  const Matrix b(kOut, c.rank, f32, 6, 1e-3 / std::sqrt(rank));
-  const Matrix before(kTokens, kIn, bf16, 7);
-  const Matrix y(kTokens, kOut, bf16, 8), xa(kTokens, c.rank, f32, 9), dxa(kTokens, c.rank, f32, 10);
+  const ExactMatrix x(kTokens, kIn, bf16, 1), dy(kTokens, kOut, bf16, 2), bias(1, kOut, bf16, 3);
+  const ExactMatrix w(kOut, kIn, bf16, 4, 1 / std::sqrt(in)), a(c.rank, kIn, f32, 5, 1 / std::sqrt(in));
+  const ExactMatrix b(kOut, c.rank, f32, 6, 1e-3 / std::sqrt(rank));
+  const ExactMatrix before(kTokens, kIn, bf16, 7);
+  const ExactMatrix y(kTokens, kOut, bf16, 8), xa(kTokens, c.rank, f32, 9), dxa(kTokens, c.rank, f32, 10);
 
   std::vector<int64_t> samples;
   std::vector<int32_t> positions;

@@ -7,9 +7,9 @@
 namespace hone {
 namespace {
 
+using testing::ExactMatrix;
 using testing::ExactProduct;
 using testing::expect_rounded_once;
-using testing::Matrix;
 using testing::test_device;
 using testing::Values;
 
@@ -20,7 +20,7 @@ constexpr int64_t kRoundingRows = kRoundingTokens * kRoundingChoices, kRoundingO
 /// An adapter of outputs [begin, begin + count) of every expert, of which each may be in one adapter only.
 struct AdapterOfOutputs {
   int64_t rank, begin, count;
-  Matrix a, b;
+  ExactMatrix a, b;
 
   AdapterOfOutputs(int64_t r, int64_t first, int64_t n)
       : rank(r),
@@ -43,9 +43,11 @@ struct AdapterOfOutputs {
 void expect_rounds_once(const std::vector<std::pair<int64_t, int64_t>>& outputs, int64_t rank, bool biased) {
   SCOPED_TRACE(::testing::Message() << outputs.size() << " adapters of rank " << rank << (biased ? " bias" : ""));
   const DType bf16 = DType::kBF16;
-  const Matrix x(kRoundingTokens, kRoundingHidden, bf16, 1), bias(kRoundingExperts, kRoundingOutputs, bf16, 2);
-  const Matrix w(kRoundingExperts * kRoundingOutputs, kRoundingHidden, bf16, 3, 1 / std::sqrt(double{kRoundingHidden}));
-  const Matrix h(kRoundingRows, kRoundingOutputs, bf16, 4), activation(kRoundingRows, kRoundingIntermediate, bf16, 5);
+  const ExactMatrix x(kRoundingTokens, kRoundingHidden, bf16, 1), bias(kRoundingExperts, kRoundingOutputs, bf16, 2);
+  const ExactMatrix w(kRoundingExperts * kRoundingOutputs, kRoundingHidden, bf16, 3,
+                      1 / std::sqrt(double{kRoundingHidden}));
+  const ExactMatrix h(kRoundingRows, kRoundingOutputs, bf16, 4),
+      activation(kRoundingRows, kRoundingIntermediate, bf16, 5);
   std::vector<std::unique_ptr<AdapterOfOutputs>> adapters;
   std::vector<ExpertAdapterView> views;
   int64_t columns = 0;
@@ -54,7 +56,7 @@ void expect_rounds_once(const std::vector<std::pair<int64_t, int64_t>>& outputs,
     views.push_back(adapters.back()->view());
     columns += expert_rank_columns(rank);
   }
-  const Matrix xa(kRoundingRows, columns, bf16, 6);
+  const ExactMatrix xa(kRoundingRows, columns, bf16, 6);
 
   std::vector<int32_t> ids;
   for (int64_t t = 0; t < kRoundingTokens; ++t) {
