@@ -72,14 +72,16 @@ struct ExactProduct {
 };
 
 /// `rest` is the exact sum of all terms but the adapter's, without rounding; `terms` the sum of the sizes of its terms.
+/// Of these the adapter's part is added to `before` first, and that sum rounded, too, if `before` is not empty.
 inline void expect_rounded_once(const Values& got, const Values& rest, const Values& terms, const ExactProduct& adapter,
-                                const std::string& what) {
+                                const std::string& what, const Values& before = {}) {
   double arrived = 0, size = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const double want = rest[i] + adapter.sum[i];
     // The factors of the adapter may be rounded to bfloat16, and so is its product; a float32 sum has few terms.
     const double exact = 3 * 0x1p-8 * adapter.size[i] + 0x1p-18 * (terms[i] + adapter.size[i]);
-    const double bound = (1 + 1e-3) * half_unit(std::abs(want) + exact) + exact;
+    double bound = (1 + 1e-3) * half_unit(std::abs(want) + exact) + exact;
+    if (!before.empty()) bound += half_unit(std::abs(before[i]) + adapter.size[i]);
     ASSERT_LE(std::abs(got[i] - want), bound) << what << " element " << i << " is " << got[i] << ", not " << want;
     arrived += (adapter.sum[i] > 0 ? 1 : -1) * (got[i] - rest[i]);
     size += std::abs(adapter.sum[i]);
@@ -87,7 +89,8 @@ inline void expect_rounded_once(const Values& got, const Values& rest, const Val
   const double count = static_cast<double>(got.size());
   EXPECT_LT(size / count, 0.35 * half_unit(1.0)) << what << ": the adapter's part must be small to prove anything";
   // Roundings are off by less than 2.5e-3 (root mean square) each, of results of order 1; five standard deviations.
-  EXPECT_NEAR(arrived / size, 1.0, 5 * 2.5e-3 * std::sqrt(count) / size) << what;
+  const double roundings = before.empty() ? count : 2 * count;
+  EXPECT_NEAR(arrived / size, 1.0, 5 * 2.5e-3 * std::sqrt(roundings) / size) << what;
 }
 
 }  // namespace hone::testing

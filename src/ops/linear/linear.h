@@ -38,7 +38,8 @@ void linear(const Context& context, const LinearArgs& args);
 /// order.
 ///
 /// dx has its second term if lora_a is defined; dxa must then be wanted, with beta 0. A bfloat16 dx is rounded once,
-/// from the float32 sum of both terms and, with beta 1, of what is there; the second term as the adapter's in y.
+/// from the float32 sum of both terms and, with beta 1, of what is there; the second term as the adapter's in y. On a
+/// GPU, what is there is part of the second term.
 struct LinearGradArgs {
   Tensor dy;
   Tensor x = {};      ///< for dw

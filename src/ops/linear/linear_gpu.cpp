@@ -24,49 +24,34 @@ void add_base(const Context& context, MatmulArgs base, const Tensor& part) {
 }  // namespace
 
 void linear(const Context& context, const LinearArgs& args) {
-  const MatmulArgs base{.a = args.x,
-                        .b = args.w.payload,
-                        .b_transposed = true,
-                        .c = args.y,
-                        .operands = args.x.dtype,
-                        .bias = args.bias};
+  const MatmulArgs base{
+      .a = args.x, .b = args.w.payload, .b_transposed = true, .c = args.y, .operands = args.x.dtype, .bias = args.bias};
   if (!args.xa.defined()) return matmul(context, base);
   // The adapter's product goes first: the base product adds it where it stores y, which saves a pass over y.
   ArenaScope scratch(context.scratch());
   const Tensor part = take_part(scratch, args.y);
-  low_rank_widen(context, {.thin = args.xa,
-                           .factor = args.lora_b,
-                           .factor_transposed = true,
-                           .alpha = args.scaling,
-                           .wide = {part, 0.0f}});
+  low_rank_widen(
+      context,
+      {.thin = args.xa, .factor = args.lora_b, .factor_transposed = true, .alpha = args.scaling, .wide = {part, 0.0f}});
   add_base(context, base, part);
 }
 
 namespace {
 
-/// dx = dy W + the adapter's part + beta · dx. A bfloat16 dx is rounded once: where nothing is in it, the adapter's
-/// part goes first, which the base product adds; else the base product is float32, which the adapter's adds.
+/// dx = dy W + (the adapter's part + beta · dx), as in linear().
 void input_grad(const Context& context, const LinearGradArgs& args) {
   const Tensor& dx = args.dx.dst;
-  MatmulArgs base{.a = args.dy, .b = args.w.payload, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta};
+  const MatmulArgs base{.a = args.dy, .b = args.w.payload, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta};
   if (!args.lora_a.defined()) return matmul(context, base);
-  LowRankWidenArgs adapter{.thin = args.dxa.dst,
+  ArenaScope scratch(context.scratch());
+  const Tensor part = take_part(scratch, dx);
+  low_rank_widen(context, {.thin = args.dxa.dst,
                            .factor = args.lora_a,
                            .dropout = args.dropout,
                            .alpha = lora_keep_scale(args.dropout.probability),
-                           .wide = args.dx};
-  ArenaScope scratch(context.scratch());
-  if (args.dx.beta == 0.0f) {
-    adapter.wide.dst = take_part(scratch, dx);
-    low_rank_widen(context, adapter);
-    return add_base(context, base, adapter.wide.dst);
-  }
-  if (dx.dtype == DType::kBF16) {
-    adapter.base = base.c = scratch.take(dx.shape, DType::kF32);
-    base.beta = 0.0f;
-  }
-  matmul(context, base);
-  low_rank_widen(context, adapter);
+                           .added = dx,
+                           .wide = {part, args.dx.beta}});
+  add_base(context, base, part);
 }
 
 }  // namespace

@@ -51,9 +51,7 @@ void low_rank_widen(const Context& context, const LowRankWidenArgs& args) {
   matmul(context, {.a = args.thin,
                    .b = args.factor,
                    .b_transposed = args.factor_transposed,
-                   .c = drops                 ? scratch.take(wide.shape, DType::kF32)
-                        : args.base.defined() ? args.base
-                                              : wide,
+                   .c = drops ? scratch.take(wide.shape, DType::kF32) : wide,
                    .operands = wide.dtype});
 }
 

@@ -2,8 +2,6 @@
 // kernels do not support, and as their reference in tests.
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 
-#include <array>
-
 #include "core/cuda_launch.h"
 #include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
@@ -12,26 +10,27 @@ namespace hone::cuda {
 
 namespace {
 
-/// to = keep ∘ from + beta · to, everything kept without dropout; one thread per group of 4 features.
+/// to = keep ∘ from + beta · added; one thread per group of 4 features.
 template <class From, class To>
-__global__ void drop_kernel(RowMask mask, const From* from, To* to, int64_t rows, int64_t columns, float beta) {
+__global__ void drop_kernel(RowMask mask, const From* from, const To* added, To* to, int64_t rows, int64_t columns,
+                            float beta) {
   const int64_t groups = (columns + 3) / 4;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= rows * groups) return;
   const int64_t row = index / groups, group = index - row * groups;
-  std::array<float, 4> keep{1.0f, 1.0f, 1.0f, 1.0f};
-  if (mask.probability > 0.0f) {
-    const uint64_t key = lora_dropout_key(mask.scalars->seed, mask.stream_id);
-    keep = lora_keep(key, mask.probability, mask.samples[row], mask.positions[row], static_cast<uint32_t>(group));
-  }
+  const uint64_t key = lora_dropout_key(mask.scalars->seed, mask.stream_id);
+  const auto keep =
+      lora_keep(key, mask.probability, mask.samples[row], mask.positions[row], static_cast<uint32_t>(group));
   for (int i = 0; i < 4 && 4 * group + i < columns; ++i) {
     const int64_t at = row * columns + 4 * group + i;
     const float kept = keep[static_cast<size_t>(i)] != 0.0f ? to_float(from[at]) : 0.0f;
-    to[at] = from_float<To>(beta != 0.0f ? kept + to_float(to[at]) : kept);
+    to[at] = from_float<To>(beta != 0.0f ? kept + to_float(added[at]) : kept);
   }
 }
 
-void drop(const Context& context, const LoraDropout& dropout, const Tensor& from, const Tensor& to, float beta) {
+void drop(const Context& context, const LoraDropout& dropout, const Tensor& from, const Tensor& added,
+          const GradDest& sum) {
+  const Tensor& to = sum.dst;
   if (context.dry() || from.numel() == 0) return;
   const int64_t rows = from.shape[0], columns = from.shape[1];
   cuda::dispatch_float(from.dtype, [&](auto from_element) {
@@ -40,7 +39,8 @@ void drop(const Context& context, const LoraDropout& dropout, const Tensor& from
       using To = decltype(to_element);
       constexpr int kThreads = 256;
       drop_kernel<<<blocks_for(rows * ((columns + 3) / 4), kThreads), kThreads, 0, stream_of(context)>>>(
-          RowMask(dropout), elements<From>(from), elements<To>(to), rows, columns, beta);
+          RowMask(dropout), elements<From>(from), elements<To>(added.defined() ? added : to), elements<To>(to), rows,
+          columns, sum.beta);
       check_launch("dropping features");
     });
   });
@@ -50,7 +50,7 @@ void drop(const Context& context, const LoraDropout& dropout, const Tensor& from
 Tensor dropped(const Context& context, ArenaScope& scratch, const Tensor& wide, const LoraDropout& dropout) {
   if (dropout.probability <= 0.0f) return wide;
   const Tensor result = scratch.take(wide.shape, wide.dtype);
-  drop(context, dropout, wide, result, 0.0f);
+  drop(context, dropout, wide, {}, {result, 0.0f});
   return result;
 }
 
@@ -85,17 +85,16 @@ void low_rank_widen(const Context& context, const LowRankWidenArgs& args) {
     return low_rank_widen_kernels(context, args);
   }
   ArenaScope scratch(context.scratch());
-  const GradDest sum = args.base.defined() ? GradDest{args.base, 1.0f} : args.wide;
-  const Tensor product = drops ? scratch.take(args.wide.dst.shape, DType::kF32) : sum.dst;
+  const Tensor product = drops ? scratch.take(args.wide.dst.shape, DType::kF32) : args.wide.dst;
   matmul(context, {.a = args.thin,
                    .b = args.factor,
                    .b_transposed = args.factor_transposed,
                    .c = product,
                    .operands = args.wide.dst.dtype,
                    .alpha = args.alpha,
-                   .beta = drops ? 0.0f : sum.beta});
-  if (drops) drop(context, args.dropout, product, sum.dst, sum.beta);
-  if (args.base.defined()) drop(context, {}, args.base, args.wide.dst, args.wide.beta);
+                   .beta = drops ? 0.0f : args.wide.beta,
+                   .d = drops || args.wide.beta == 0.0f ? Tensor{} : args.added});
+  if (drops) drop(context, args.dropout, product, args.added, args.wide);
 }
 
 void low_rank_factor(const Context& context, const LowRankFactorArgs& args) {

@@ -11,13 +11,14 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlockRows = kThreads / 32 * 16;
 constexpr int kBlockColumns = 512;
+constexpr int kHalves = 2;  ///< of 32 columns, per step
 
 struct WidenKernel {
   LowRankShape shape;
   RowMask mask;
   const float* thin;
   const __nv_bfloat16* factor;  // [N, 16 kDepth]
-  const float* base;            // null, or [T, N]
+  const __nv_bfloat16* added;   // [T, N], or wide
   __nv_bfloat16* wide;
   float alpha, beta;
 };
@@ -31,19 +32,8 @@ __device__ inline uint2 thin_values(const WidenKernel& k, int64_t row, int p) {
   return make_uint2(pack_bf16(values[0], values[1]), pack_bf16(values[2], values[3]));
 }
 
-/// Columns … column + 7 of a row of `base`, added to the products before they are rounded.
-__device__ inline void load_base(const float* from, float (&values)[8]) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float4 four = __ldcs(reinterpret_cast<const float4*>(from) + i);
-    values[4 * i] = four.x, values[4 * i + 1] = four.y, values[4 * i + 2] = four.z, values[4 * i + 3] = four.w;
-  }
-}
-
-template <int kDepth, bool kMasked, bool kBased>
+template <int kDepth, bool kMasked>
 __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
-  // Groups of 32 columns per step: with `base`, two would not fit in registers.
-  constexpr int kHalves = kBased ? 1 : 2;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kBlockRows + warp * 16 + group;
   const int columns = k.shape.columns;
@@ -62,19 +52,15 @@ __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
   // A thread has eight columns of a half: two in each of four tiles of 8 columns.
   const int first = static_cast<int>(blockIdx.y) * kBlockColumns, end = min(columns, first + kBlockColumns);
   const auto inside = [&](int i, int column) { return first_row + 8 * i < k.shape.rows && column < end; };
-  const auto address = [&](int i, int column) { return k.wide + (first_row + 8 * i) * columns + column; };
+  const auto place = [&](int i, int column) { return (first_row + 8 * i) * columns + column; };
   for (int begin = first; begin < end; begin += 32 * kHalves) {
     Pack<__nv_bfloat16> packs[kHalves][2];
-    float bases[kHalves][2][kBased ? 8 : 1];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const int column = begin + half * 32 + quad * 8;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (k.beta != 0.0f && inside(i, column)) packs[half][i] = load_pack(address(i, column));
-        if constexpr (kBased) {
-          if (inside(i, column)) load_base(k.base + (address(i, column) - k.wide), bases[half][i]);
-        }
+        if (k.beta != 0.0f && inside(i, column)) packs[half][i] = load_pack(k.added + place(i, column));
       }
     }
     float sums[kHalves][4][4] = {};
@@ -104,12 +90,11 @@ __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           const bool kept = !kMasked || (words[j / 2] >> (16 * (j % 2)) & 1u) != 0;
-          float added = kept ? k.alpha * sums[half][j / 2][2 * i + j % 2] : 0.0f;
-          if constexpr (kBased) added += bases[half][i][j];
+          const float added = kept ? k.alpha * sums[half][j / 2][2 * i + j % 2] : 0.0f;
           const float before = k.beta != 0.0f ? to_float(packs[half][i].values[j]) : 0.0f;
           result.values[j] = __float2bfloat16_rn(added + before);
         }
-        if (inside(i, column)) store_pack(address(i, column), result);
+        if (inside(i, column)) store_pack(k.wide + place(i, column), result);
       }
     }
   }
@@ -117,10 +102,7 @@ __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
 
 template <int kDepth>
 void launch(const Context& context, const WidenKernel& k) {
-  const bool masked = k.mask.probability > 0.0f;
-  const auto kernel = k.base != nullptr
-                          ? (masked ? widen_kernel<kDepth, true, true> : widen_kernel<kDepth, false, true>)
-                          : (masked ? widen_kernel<kDepth, true, false> : widen_kernel<kDepth, false, false>);
+  const auto kernel = k.mask.probability > 0.0f ? widen_kernel<kDepth, true> : widen_kernel<kDepth, false>;
   const dim3 blocks(blocks_for(k.shape.rows, kBlockRows), blocks_for(k.shape.columns, kBlockColumns));
   kernel<<<blocks, kThreads, 0, stream_of(context)>>>(k);
   check_launch("adding a low-rank product");
@@ -132,7 +114,7 @@ void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args
   const Tensor& wide = args.wide.dst;
   const int64_t rank = args.thin.shape[1], depth = rank <= 16 ? 1 : rank <= 32 ? 2 : 4;
   HONE_ASSERT(args.thin.dtype == DType::kF32);
-  HONE_ASSERT(reinterpret_cast<uintptr_t>(args.base.data) % 16 == 0);
+  HONE_ASSERT(reinterpret_cast<uintptr_t>(args.added.data) % 16 == 0);
   ArenaScope scratch(context.scratch());
   const Tensor factor = scratch.take({wide.shape[1], 16 * depth}, DType::kBF16);
   if (context.dry()) return;
@@ -141,7 +123,7 @@ void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args
                            .mask = RowMask(args.dropout),
                            .thin = elements<float>(args.thin),
                            .factor = elements<__nv_bfloat16>(factor),
-                           .base = args.base.defined() ? elements<float>(args.base) : nullptr,
+                           .added = elements<__nv_bfloat16>(args.added.defined() ? args.added : wide),
                            .wide = elements<__nv_bfloat16>(wide),
                            .alpha = args.alpha,
                            .beta = args.wide.beta};
