@@ -72,7 +72,7 @@ struct ExactProduct {
 };
 
 /// `rest` is the exact sum of all terms but the adapter's, without rounding; `terms` the sum of the sizes of its terms.
-/// Of these the adapter's part is added to `before` first, and that sum rounded, too, if `before` is not empty.
+/// If `before` is not empty, the sum of the others is rounded before it is added to these of the terms.
 inline void expect_rounded_once(const Values& got, const Values& rest, const Values& terms, const ExactProduct& adapter,
                                 const std::string& what, const Values& before = {}) {
   double arrived = 0, size = 0;
@@ -81,7 +81,7 @@ inline void expect_rounded_once(const Values& got, const Values& rest, const Val
     // The factors of the adapter may be rounded to bfloat16, and so is its product; a float32 sum has few terms.
     const double exact = 3 * 0x1p-8 * adapter.size[i] + 0x1p-18 * (terms[i] + adapter.size[i]);
     double bound = (1 + 1e-3) * half_unit(std::abs(want) + exact) + exact;
-    if (!before.empty()) bound += half_unit(std::abs(before[i]) + adapter.size[i]);
+    if (!before.empty()) bound += half_unit(std::abs(want - before[i]) + exact);
     ASSERT_LE(std::abs(got[i] - want), bound) << what << " element " << i << " is " << got[i] << ", not " << want;
     arrived += (adapter.sum[i] > 0 ? 1 : -1) * (got[i] - rest[i]);
     size += std::abs(adapter.sum[i]);

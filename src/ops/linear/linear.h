@@ -39,7 +39,7 @@ void linear(const Context& context, const LinearArgs& args);
 ///
 /// dx has its second term if lora_a is defined; dxa must then be wanted, with beta 0. A bfloat16 dx is rounded once,
 /// from the float32 sum of both terms and, with beta 1, of what is there; the second term as the adapter's in y. On a
-/// GPU, what is there is part of the second term.
+/// GPU, the sum of the terms is rounded before it is added to what is there.
 struct LinearGradArgs {
   Tensor dy;
   Tensor x = {};      ///< for dw

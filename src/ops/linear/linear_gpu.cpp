@@ -1,23 +1,44 @@
 #include "ops/linear/linear.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/low_rank/partial_sums_cuda.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
+#include "ops/add/add.h"
 
 namespace hone::cuda {
 
 namespace {
 
-/// For an adapter's product that the base product is to be added to: of `sum`'s size, in other memory where `sum` is
-/// bfloat16, since cuBLASLt rounds once only there (matmul_cuda.h).
-Tensor take_part(ArenaScope& scratch, const Tensor& sum) {
-  return sum.dtype == DType::kBF16 ? scratch.take(sum.shape, sum.dtype) : sum;
+/// Calls step(begin, count) for parts of the rows that still fill a GPU with tiles many times, so that scratch memory
+/// does not grow with the number of tokens.
+template <class Step>
+void for_parts_of_rows(int64_t rows, const Step& step) {
+  constexpr int64_t kMostRows = 16384, kTileRows = 128;
+  const int64_t parts = std::max<int64_t>(1, (rows + kMostRows - 1) / kMostRows);
+  const int64_t each = (rows + parts * kTileRows - 1) / (parts * kTileRows) * kTileRows;
+  for (int64_t begin = 0; begin < rows; begin += each) step(begin, std::min(each, rows - begin));
 }
 
-/// base.c = the base product + part, which take_part() gave.
-void add_base(const Context& context, MatmulArgs base, const Tensor& part) {
+LoraDropout rows_of(LoraDropout dropout, int64_t begin, int64_t count) {
+  if (dropout.probability <= 0.0f) return dropout;
+  dropout.rows.sample_ids = dropout.rows.sample_ids.rows(begin, count);
+  dropout.rows.positions = dropout.rows.positions.rows(begin, count);
+  return dropout;
+}
+
+/// base.c = the base product + the adapter's + beta · base.c, rounded once where base.c is bfloat16; beta must be 0
+/// there. The adapter's product goes first, and the base product adds it where it stores its results: that saves a pass
+/// over them. cuBLASLt rounds once only where it adds other memory (matmul_cuda.h).
+void add_products(const Context& context, MatmulArgs base, LowRankWidenArgs adapter, float beta) {
+  ArenaScope scratch(context.scratch());
+  const bool rounds = base.c.dtype == DType::kBF16;
+  HONE_ASSERT(!rounds || beta == 0.0f);
+  adapter.wide = {rounds ? scratch.take(base.c.shape, base.c.dtype) : base.c, beta};
+  low_rank_widen(context, adapter);
   base.beta = 1.0f;
-  base.d = part;
+  base.d = adapter.wide.dst;
   matmul(context, base);
 }
 
@@ -27,31 +48,71 @@ void linear(const Context& context, const LinearArgs& args) {
   const MatmulArgs base{
       .a = args.x, .b = args.w.payload, .b_transposed = true, .c = args.y, .operands = args.x.dtype, .bias = args.bias};
   if (!args.xa.defined()) return matmul(context, base);
-  // The adapter's product goes first: the base product adds it where it stores y, which saves a pass over y.
-  ArenaScope scratch(context.scratch());
-  const Tensor part = take_part(scratch, args.y);
-  low_rank_widen(
-      context,
-      {.thin = args.xa, .factor = args.lora_b, .factor_transposed = true, .alpha = args.scaling, .wide = {part, 0.0f}});
-  add_base(context, base, part);
+  for_parts_of_rows(args.x.shape[0], [&](int64_t begin, int64_t count) {
+    MatmulArgs part = base;
+    part.a = args.x.rows(begin, count);
+    part.c = args.y.rows(begin, count);
+    add_products(context, part,
+                 {.thin = args.xa.rows(begin, count),
+                  .factor = args.lora_b,
+                  .factor_transposed = true,
+                  .alpha = args.scaling,
+                  .wide = {}},
+                 0.0f);
+  });
 }
 
 namespace {
 
-/// dx = dy W + (the adapter's part + beta · dx), as in linear().
-void input_grad(const Context& context, const LinearGradArgs& args) {
-  const Tensor& dx = args.dx.dst;
-  const MatmulArgs base{.a = args.dy, .b = args.w.payload, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta};
-  if (!args.lora_a.defined()) return matmul(context, base);
+/// Columns [begin, begin + count) of a matrix, for arguments that state its pitch.
+Tensor columns_of(const Tensor& matrix, int64_t begin, int64_t count) {
+  Tensor columns = matrix;
+  columns.data += begin * static_cast<int64_t>(size_of(matrix.dtype));
+  columns.shape = {matrix.shape[0], count};
+  return columns;
+}
+
+/// dx += [dy | dxa] · [W; A] in bfloat16. A part of the adapter alone that is added to numbers of bfloat16 is rounded
+/// away; so its terms are further steps along k of the base product, whose factors are copied for that.
+void add_joined_product(const Context& context, const Tensor& dy, const Tensor& w, const Tensor& dxa,
+                        const Tensor& lora_a, const Tensor& dx) {
+  const int64_t tokens = dy.shape[0], out = dy.shape[1], rank = dxa.shape[1], in = dx.shape[1];
   ArenaScope scratch(context.scratch());
-  const Tensor part = take_part(scratch, dx);
-  low_rank_widen(context, {.thin = args.dxa.dst,
-                           .factor = args.lora_a,
-                           .dropout = args.dropout,
-                           .alpha = lora_keep_scale(args.dropout.probability),
-                           .added = dx,
-                           .wide = {part, args.dx.beta}});
-  add_base(context, base, part);
+  const int64_t pitch = aligned_pitch(out + rank, DType::kBF16);
+  const Tensor left = scratch.take({tokens, pitch}, DType::kBF16), right = scratch.take({out + rank, in}, DType::kBF16);
+  copy_matrix(context, dy, out, columns_of(left, 0, out), pitch);
+  copy_matrix(context, dxa, rank, columns_of(left, out, rank), pitch);
+  copy_matrix(context, w, in, right.rows(0, out), in);
+  copy_matrix(context, lora_a, in, right.rows(out, rank), in);
+  matmul(context, {.a = columns_of(left, 0, out + rank),
+                   .b = right,
+                   .c = dx,
+                   .operands = DType::kBF16,
+                   .beta = 1.0f,
+                   .a_pitch = pitch});
+}
+
+/// dx = dy W + the adapter's part + beta · dx.
+void input_grad(const Context& context, const LinearGradArgs& args) {
+  const Tensor &dx = args.dx.dst, &w = args.w.payload;
+  const bool adds = args.dx.beta != 0.0f && dx.dtype == DType::kBF16, drops = args.dropout.probability > 0.0f;
+  if (!args.lora_a.defined()) {
+    return matmul(context, {.a = args.dy, .b = w, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta});
+  }
+  for_parts_of_rows(dx.shape[0], [&](int64_t begin, int64_t count) {
+    const Tensor dy = args.dy.rows(begin, count), dxa = args.dxa.dst.rows(begin, count), sum = dx.rows(begin, count);
+    if (adds && !drops) return add_joined_product(context, dy, w, dxa, args.lora_a, sum);
+    ArenaScope scratch(context.scratch());
+    const Tensor products = adds ? scratch.take(sum.shape, sum.dtype) : sum;
+    add_products(context, {.a = dy, .b = w, .c = products, .operands = dy.dtype},
+                 {.thin = dxa,
+                  .factor = args.lora_a,
+                  .dropout = rows_of(args.dropout, begin, count),
+                  .alpha = lora_keep_scale(args.dropout.probability),
+                  .wide = {}},
+                 adds ? 0.0f : args.dx.beta);
+    if (adds) hone::add(context, {.a = products, .b = {}, .y = sum, .beta = 1.0f});
+  });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // A bfloat16 y or dx is rounded once, from the float32 sum of its terms: an adapter's part far below half a unit of the
-// result arrives on average, and no element is further off than half a unit (on a GPU, a dx that is added to: one
-// unit).
+// result arrives on average, and no element is further off than half a unit of each sum that is rounded.
 #include "core/thread_pool.h"
 #include "formats/tiled_weights.h"
 #include "kernels/cpu/gemm/gemm.h"
@@ -16,10 +15,8 @@ using testing::expect_rounded_once;
 using testing::test_device;
 using testing::Values;
 
-constexpr int64_t kTokens = 208, kIn = 192, kOut = 256;
-
 struct RoundingCase {
-  int64_t rank;
+  int64_t tokens = 208, in = 192, out = 256, rank = 8;
   float dropout = 0;
   bool bias = false;
   bool adds = false;   ///< dx is added to what is there
@@ -27,29 +24,30 @@ struct RoundingCase {
 };
 
 std::string name_of_case(const RoundingCase& c) {
-  return "rank " + std::to_string(c.rank) + (c.dropout > 0 ? " dropout" : "") + (c.bias ? " bias" : "") +
-         (c.adds ? " added" : "") + (c.tiles ? " tiles" : "");
+  return std::to_string(c.tokens) + " tokens rank " + std::to_string(c.rank) + (c.dropout > 0 ? " dropout" : "") +
+         (c.bias ? " bias" : "") + (c.adds ? " added" : "") + (c.tiles ? " tiles" : "");
 }
 
 void expect_rounds_once(const RoundingCase& c) {
   SCOPED_TRACE(name_of_case(c));
+  const int64_t tokens = c.tokens, inputs = c.in, outputs = c.out;
   const float scaling = 0.5f;
   const DType bf16 = DType::kBF16, f32 = DType::kF32;
-  const auto in = static_cast<double>(kIn), rank = static_cast<double>(c.rank);
-  const ExactMatrix x(kTokens, kIn, bf16, 1), dy(kTokens, kOut, bf16, 2), bias(1, kOut, bf16, 3);
-  const ExactMatrix w(kOut, kIn, bf16, 4, 1 / std::sqrt(in)), a(c.rank, kIn, f32, 5, 1 / std::sqrt(in));
-  const ExactMatrix b(kOut, c.rank, f32, 6, 1e-3 / std::sqrt(rank));
-  const ExactMatrix before(kTokens, kIn, bf16, 7);
-  const ExactMatrix y(kTokens, kOut, bf16, 8), xa(kTokens, c.rank, f32, 9), dxa(kTokens, c.rank, f32, 10);
+  const auto in = static_cast<double>(inputs), rank = static_cast<double>(c.rank);
+  const ExactMatrix x(tokens, inputs, bf16, 1), dy(tokens, outputs, bf16, 2), bias(1, outputs, bf16, 3);
+  const ExactMatrix w(outputs, inputs, bf16, 4, 1 / std::sqrt(in)), a(c.rank, inputs, f32, 5, 1 / std::sqrt(in));
+  const ExactMatrix b(outputs, c.rank, f32, 6, 1e-3 / std::sqrt(rank));
+  const ExactMatrix before(tokens, inputs, bf16, 7);
+  const ExactMatrix y(tokens, outputs, bf16, 8), xa(tokens, c.rank, f32, 9), dxa(tokens, c.rank, f32, 10);
 
   std::vector<int64_t> samples;
   std::vector<int32_t> positions;
-  for (int64_t t = 0; t < kTokens; ++t) {
+  for (int64_t t = 0; t < tokens; ++t) {
     samples.push_back(t / 9);
     positions.push_back(static_cast<int32_t>(t % 9));
   }
-  const testing::TestTensor<int64_t> sample_ids(samples, {kTokens});
-  const testing::TestTensor<int32_t> position_ids(positions, {kTokens});
+  const testing::TestTensor<int64_t> sample_ids(samples, {tokens});
+  const testing::TestTensor<int32_t> position_ids(positions, {tokens});
   StepScalars step;
   step.seed = 5;
   const testing::TestStruct<StepScalars> scalars(step);
@@ -67,7 +65,7 @@ void expect_rounds_once(const RoundingCase& c) {
     lora_down(context, {.x = x.tensor, .lora_a = a.tensor, .dropout = drops, .xa = xa.tensor});
     linear(context, {.x = x.tensor,
                      .w = weight,
-                     .bias = c.bias ? bias.tensor.reshaped({kOut}) : Tensor{},
+                     .bias = c.bias ? bias.tensor.reshaped({outputs}) : Tensor{},
                      .xa = xa.tensor,
                      .lora_b = b.tensor,
                      .scaling = scaling,
@@ -92,27 +90,27 @@ void expect_rounds_once(const RoundingCase& c) {
     return values[static_cast<size_t>(row * width + column)];
   };
   const ExactProduct base_y(
-      kTokens, kOut, kIn, [&](int64_t t, int64_t i) { return x.at(t, i); },
+      tokens, outputs, inputs, [&](int64_t t, int64_t i) { return x.at(t, i); },
       [&](int64_t i, int64_t o) { return w.at(o, i); });
   const ExactProduct adapter_y(
-      kTokens, kOut, c.rank, [&](int64_t t, int64_t r) { return at(xa_got, t, c.rank, r); },
+      tokens, outputs, c.rank, [&](int64_t t, int64_t r) { return at(xa_got, t, c.rank, r); },
       [&](int64_t r, int64_t o) { return static_cast<double>(scaling) * b.at(o, r); });
   Values rest = base_y.sum, terms = base_y.size;
   for (size_t i = 0; c.bias && i < rest.size(); ++i) {
-    rest[i] += bias.values[i % static_cast<size_t>(kOut)];
-    terms[i] += std::abs(bias.values[i % static_cast<size_t>(kOut)]);
+    rest[i] += bias.values[i % static_cast<size_t>(outputs)];
+    terms[i] += std::abs(bias.values[i % static_cast<size_t>(outputs)]);
   }
   expect_rounded_once(y.read(), rest, terms, adapter_y, "y");
 
   const ExactProduct base_dx(
-      kTokens, kIn, kOut, [&](int64_t t, int64_t o) { return dy.at(t, o); },
+      tokens, inputs, outputs, [&](int64_t t, int64_t o) { return dy.at(t, o); },
       [&](int64_t o, int64_t i) { return w.at(o, i); });
   ExactProduct adapter_dx(
-      kTokens, kIn, c.rank, [&](int64_t t, int64_t r) { return at(dxa_got, t, c.rank, r); },
+      tokens, inputs, c.rank, [&](int64_t t, int64_t r) { return at(dxa_got, t, c.rank, r); },
       [&](int64_t r, int64_t i) { return static_cast<double>(lora_keep_scale(c.dropout)) * a.at(r, i); });
-  for (int64_t t = 0; t < kTokens; ++t) {
-    for (int64_t i = 0; i < kIn; ++i) {
-      const auto row = static_cast<size_t>(t), element = static_cast<size_t>(t * kIn + i);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < inputs; ++i) {
+      const auto row = static_cast<size_t>(t), element = static_cast<size_t>(t * inputs + i);
       const auto keep = lora_keep(key, c.dropout, samples[row], positions[row], static_cast<uint32_t>(i / 4));
       if (keep[static_cast<size_t>(i % 4)] != 0.0f) continue;
       adapter_dx.sum[element] = adapter_dx.size[element] = 0;
@@ -123,8 +121,8 @@ void expect_rounds_once(const RoundingCase& c) {
     rest[i] += before.values[i];
     terms[i] += std::abs(before.values[i]);
   }
-  const bool before_first = c.adds && test_device().kind == DeviceKind::kCuda;
-  expect_rounded_once(before.read(), rest, terms, adapter_dx, "dx", before_first ? before.values : Values{});
+  const bool added_last = c.adds && test_device().kind == DeviceKind::kCuda;
+  expect_rounded_once(before.read(), rest, terms, adapter_dx, "dx", added_last ? before.values : Values{});
 }
 
 /// Ranks that kernels of their own multiply, and ranks that they leave to the dense product.
@@ -134,6 +132,15 @@ TEST(LinearRounding, AdaptersPartIsNotRoundedAway) {
       for (const bool adds : {false, true}) {
         expect_rounds_once({.rank = rank, .dropout = dropout, .bias = adds, .adds = adds});
       }
+    }
+  }
+}
+
+/// More than a GPU multiplies at once.
+TEST(LinearRounding, NorIsThatOfManyTokens) {
+  for (const float dropout : {0.0f, 0.3f}) {
+    for (const bool adds : {false, true}) {
+      expect_rounds_once({.tokens = 16600, .in = 16, .out = 32, .dropout = dropout, .adds = adds});
     }
   }
 }

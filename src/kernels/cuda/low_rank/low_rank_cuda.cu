@@ -10,10 +10,9 @@ namespace hone::cuda {
 
 namespace {
 
-/// to = keep ∘ from + beta · added; one thread per group of 4 features.
+/// to = keep ∘ from + beta · to; one thread per group of 4 features.
 template <class From, class To>
-__global__ void drop_kernel(RowMask mask, const From* from, const To* added, To* to, int64_t rows, int64_t columns,
-                            float beta) {
+__global__ void drop_kernel(RowMask mask, const From* from, To* to, int64_t rows, int64_t columns, float beta) {
   const int64_t groups = (columns + 3) / 4;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= rows * groups) return;
@@ -24,13 +23,11 @@ __global__ void drop_kernel(RowMask mask, const From* from, const To* added, To*
   for (int i = 0; i < 4 && 4 * group + i < columns; ++i) {
     const int64_t at = row * columns + 4 * group + i;
     const float kept = keep[static_cast<size_t>(i)] != 0.0f ? to_float(from[at]) : 0.0f;
-    to[at] = from_float<To>(beta != 0.0f ? kept + to_float(added[at]) : kept);
+    to[at] = from_float<To>(beta != 0.0f ? kept + to_float(to[at]) : kept);
   }
 }
 
-void drop(const Context& context, const LoraDropout& dropout, const Tensor& from, const Tensor& added,
-          const GradDest& sum) {
-  const Tensor& to = sum.dst;
+void drop(const Context& context, const LoraDropout& dropout, const Tensor& from, const Tensor& to, float beta) {
   if (context.dry() || from.numel() == 0) return;
   const int64_t rows = from.shape[0], columns = from.shape[1];
   cuda::dispatch_float(from.dtype, [&](auto from_element) {
@@ -39,8 +36,7 @@ void drop(const Context& context, const LoraDropout& dropout, const Tensor& from
       using To = decltype(to_element);
       constexpr int kThreads = 256;
       drop_kernel<<<blocks_for(rows * ((columns + 3) / 4), kThreads), kThreads, 0, stream_of(context)>>>(
-          RowMask(dropout), elements<From>(from), elements<To>(added.defined() ? added : to), elements<To>(to), rows,
-          columns, sum.beta);
+          RowMask(dropout), elements<From>(from), elements<To>(to), rows, columns, beta);
       check_launch("dropping features");
     });
   });
@@ -50,7 +46,7 @@ void drop(const Context& context, const LoraDropout& dropout, const Tensor& from
 Tensor dropped(const Context& context, ArenaScope& scratch, const Tensor& wide, const LoraDropout& dropout) {
   if (dropout.probability <= 0.0f) return wide;
   const Tensor result = scratch.take(wide.shape, wide.dtype);
-  drop(context, dropout, wide, {}, {result, 0.0f});
+  drop(context, dropout, wide, result, 0.0f);
   return result;
 }
 
@@ -92,9 +88,8 @@ void low_rank_widen(const Context& context, const LowRankWidenArgs& args) {
                    .c = product,
                    .operands = args.wide.dst.dtype,
                    .alpha = args.alpha,
-                   .beta = drops ? 0.0f : args.wide.beta,
-                   .d = drops || args.wide.beta == 0.0f ? Tensor{} : args.added});
-  if (drops) drop(context, args.dropout, product, args.added, args.wide);
+                   .beta = drops ? 0.0f : args.wide.beta});
+  if (drops) drop(context, args.dropout, product, args.wide.dst, args.wide.beta);
 }
 
 void low_rank_factor(const Context& context, const LowRankFactorArgs& args) {

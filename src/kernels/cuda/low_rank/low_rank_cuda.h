@@ -23,17 +23,14 @@ struct LowRankNarrowArgs {
 };
 void low_rank_narrow(const Context& context, const LowRankNarrowArgs& args);
 
-/// wide[t, i] = alpha · keep(t, i) · Σ_p thin[t, p] · factor[p, i] + beta · added[t, i]
-/// Rounded once, except that a bfloat16 matrix that is added to itself is rounded twice where cuBLASLt multiplies
-/// (matmul_cuda.h).
+/// wide[t, i] = alpha · keep(t, i) · Σ_p thin[t, p] · factor[p, i] + beta · wide
 struct LowRankWidenArgs {
   Tensor thin;    ///< [T, r]
   Tensor factor;  ///< [r, N], or [N, r] if transposed
   bool factor_transposed = false;
   LoraDropout dropout = {};
   float alpha = 1.0f;
-  Tensor added = {};  ///< [T, N] in wide's dtype; undefined: wide itself
-  GradDest wide;      ///< [T, N]
+  GradDest wide;  ///< [T, N]
 };
 void low_rank_widen(const Context& context, const LowRankWidenArgs& args);
 

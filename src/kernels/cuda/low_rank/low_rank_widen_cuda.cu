@@ -18,7 +18,6 @@ struct WidenKernel {
   RowMask mask;
   const float* thin;
   const __nv_bfloat16* factor;  // [N, 16 kDepth]
-  const __nv_bfloat16* added;   // [T, N], or wide
   __nv_bfloat16* wide;
   float alpha, beta;
 };
@@ -52,7 +51,7 @@ __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
   // A thread has eight columns of a half: two in each of four tiles of 8 columns.
   const int first = static_cast<int>(blockIdx.y) * kBlockColumns, end = min(columns, first + kBlockColumns);
   const auto inside = [&](int i, int column) { return first_row + 8 * i < k.shape.rows && column < end; };
-  const auto place = [&](int i, int column) { return (first_row + 8 * i) * columns + column; };
+  const auto address = [&](int i, int column) { return k.wide + (first_row + 8 * i) * columns + column; };
   for (int begin = first; begin < end; begin += 32 * kHalves) {
     Pack<__nv_bfloat16> packs[kHalves][2];
 #pragma unroll
@@ -60,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
       const int column = begin + half * 32 + quad * 8;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (k.beta != 0.0f && inside(i, column)) packs[half][i] = load_pack(k.added + place(i, column));
+        if (k.beta != 0.0f && inside(i, column)) packs[half][i] = load_pack(address(i, column));
       }
     }
     float sums[kHalves][4][4] = {};
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
           const float before = k.beta != 0.0f ? to_float(packs[half][i].values[j]) : 0.0f;
           result.values[j] = __float2bfloat16_rn(added + before);
         }
-        if (inside(i, column)) store_pack(k.wide + place(i, column), result);
+        if (inside(i, column)) store_pack(address(i, column), result);
       }
     }
   }
@@ -114,7 +113,6 @@ void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args
   const Tensor& wide = args.wide.dst;
   const int64_t rank = args.thin.shape[1], depth = rank <= 16 ? 1 : rank <= 32 ? 2 : 4;
   HONE_ASSERT(args.thin.dtype == DType::kF32);
-  HONE_ASSERT(reinterpret_cast<uintptr_t>(args.added.data) % 16 == 0);
   ArenaScope scratch(context.scratch());
   const Tensor factor = scratch.take({wide.shape[1], 16 * depth}, DType::kBF16);
   if (context.dry()) return;
@@ -123,7 +121,6 @@ void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args
                            .mask = RowMask(args.dropout),
                            .thin = elements<float>(args.thin),
                            .factor = elements<__nv_bfloat16>(factor),
-                           .added = elements<__nv_bfloat16>(args.added.defined() ? args.added : wide),
                            .wide = elements<__nv_bfloat16>(wide),
                            .alpha = args.alpha,
                            .beta = args.wide.beta};
