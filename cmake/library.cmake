@@ -1,5 +1,5 @@
-# libhone: the C interface of include/hone/hone.h as a shared library, which exports nothing else; what `cmake --install`
-# writes, find_package(hone) and pkg-config find.
+# libhone: the C interface of include/hone/hone.h as a shared library, which exports nothing else but the program's main
+# function for the launcher of releases; what `cmake --install` writes, find_package(hone) and pkg-config find.
 include(GNUInstallDirs)
 add_library(hone_shared SHARED src/library/hone_shared.cpp)
 add_library(hone::hone ALIAS hone_shared)

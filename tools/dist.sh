@@ -9,14 +9,14 @@ name="hone-$version-linux-$(uname -m)"
 folder="dist/$name"
 rm -rf "$folder"
 mkdir -p "$folder"
+mkdir "$folder/lib" "$folder/include"
 strip -o "$folder/hone" "$build/hone"
+strip -o "$folder/lib/libhone.so.1" "$build/libhone.so.1"
 most=120 # MB
-if (("$(stat -c %s "$folder/hone")" > most * 1000 * 1000)); then
-  echo "$folder/hone is larger than $most MB" >&2
+if (("$(stat -c %s "$folder/lib/libhone.so.1")" > most * 1000 * 1000)); then
+  echo "$folder/lib/libhone.so.1 is larger than $most MB" >&2
   exit 1
 fi
-mkdir "$folder/lib" "$folder/include"
-strip -o "$folder/lib/libhone.so.1" "$build/libhone.so.1"
 ln -s libhone.so.1 "$folder/lib/libhone.so"
 cp -r include/hone "$folder/include/"
 for part in "$folder/hone" "$folder/lib/libhone.so.1"; do python3 tools/wheel.py --check "$part"; done

@@ -5,8 +5,8 @@
     tools/wheel.py --check PROGRAM  whether it starts on every machine that the tag promises
     tools/wheel.py --notice         the licences of the linked libraries
 
-The command is the program itself, and no Python runs; `import hone` loads libhone. cuBLAS and NCCL, which only GPUs
-need, are packages of their own: the extras `cuda` and `multi`. Refuses a program that needs a newer C library than the tag
+The command is a small program that runs libhone, and no Python runs; `import hone` loads libhone, too. cuBLAS and NCCL,
+which only GPUs need, are packages of their own: the extras `cuda` and `multi`. Refuses a program that needs a newer C library than the tag
 says or any other library, and a wheel of more than 60 MB.
 """
 import base64
@@ -43,7 +43,7 @@ def check(program):
 
 def notice():
     """The licences of the linked libraries, as the distribution's packages state them."""
-    text = ("Beside Hone, its program contains the libraries below, and of CUDA's runtime what programs may link statically (End User\n"
+    text = ("Beside Hone, its library contains those below, and of CUDA's runtime what programs may link statically (End User\n"
             "License Agreement of the CUDA toolkit, attachment A).\n")
     for package in LINKED:
         licence = pathlib.Path(f"/usr/share/doc/{package}/copyright").read_text(encoding="utf-8")

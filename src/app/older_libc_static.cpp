@@ -1,11 +1,15 @@
-// Functions of newer C libraries that the compiler's static libraries call, so that a release starts with glibc 2.34:
-// in a build with HONE_STATIC they are the program's own.
+// What static libraries take from the C library and cannot in a release, which starts with glibc 2.34: with HONE_STATIC
+// it is libhone's own.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
 
 #include <cstdint>
 #include <cstdlib>
+
+/// Says whether the process has one thread, for shared pointers. Distributions' yaml-cpp reads it as only programs can,
+/// not libraries: in libhone it is this one, of more than one thread.
+extern "C" char __libc_single_threaded = 0;
 
 /// glibc has it since 2.36; std::random_device calls it.
 extern "C" std::uint32_t arc4random() noexcept {

@@ -166,4 +166,7 @@ int hone_experts_sync(hone_experts* experts, hone_error** error) {
   return guarded_call(error, [&] { experts->layer.synchronize(); });
 }
 
+/// The program, for the launcher of releases (app/launcher_static.cpp); no part of the interface.
+HONE_API int hone_program_main(int argc, char** argv) { return run_command_line(argc, argv); }
+
 }  // extern "C"
