@@ -117,6 +117,10 @@ TEST_F(Hub, ALargeModelThatFitsNowhereIsAskedFor) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("download org/large: 2 files, 20.0 GB"),
                                  HasSubstr("cannot be trained on this machine"), HasSubstr("--yes")));
+  const std::string data = folder_.write("data.jsonl", progressions(20));
+  const Outcome run = run_hone(train_arguments("org/large", data, folder_ / "out"));
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("cannot be trained on this machine"), HasSubstr("hone download org/large")));
   EXPECT_EQ(server_.requests("/store/"), 0);
 }
 
@@ -134,6 +138,9 @@ TEST_F(Hub, ModelsAreNamedInEveryVerb) {
   ASSERT_EQ(here.code, 0) << here.err;
   EXPECT_EQ(read_file(folder_ / "out/model.safetensors"), read_file(folder_ / "here/model.safetensors"));
   EXPECT_TRUE(contains(read_file(folder_ / "out/config.resolved.yaml"), "org/tiny"));
+  const Outcome revised = run_hone(train_arguments("org/tiny", data, folder_ / "revised", {"model_revision=v9"}));
+  EXPECT_EQ(revised.code, 2);
+  EXPECT_THAT(revised.err, HasSubstr("no revision 'v9'"));
   environment_.set("HF_HUB_OFFLINE", "1");
   const Outcome inspected = run_hone({"inspect", "org/tiny@main"});
   EXPECT_EQ(inspected.code, 0) << inspected.err;
@@ -191,6 +198,17 @@ TEST_F(Hub, DataSetsAreNamed) {
   EXPECT_THAT(prepare("[{path: org/data, name: main}]").err,
               AllOf(HasSubstr("the splits train, test"), HasSubstr("split: train")));
   EXPECT_EQ(prepare("[{path: org/data, name: other}]").code, 0);
+  EXPECT_THAT(prepare("[{path: org/data, name: other, revision: v9}]").err, HasSubstr("no revision 'v9'"));
+  const auto init = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"init", "org/tiny", "--output", "-", "--data", "org/data"});
+    return run_hone(arguments);
+  };
+  const Outcome begun = init({"--data-name", "main"});
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  EXPECT_THAT(begun.out, AllOf(HasSubstr("  - path: org/data"), HasSubstr("    name: main\n"),
+                               HasSubstr("    split: train\n"), HasSubstr("max_length: 128")));
+  EXPECT_EQ(prepare("[{path: org/data, name: main, split: train}]").code, 0);
+  EXPECT_THAT(init({}).err, AllOf(HasSubstr("main, other"), HasSubstr("--data-name")));
   environment_.set("HF_HUB_OFFLINE", "1");
   EXPECT_EQ(prepare("[{path: org/data, name: other}]").code, 0);
   EXPECT_THAT(prepare("[{path: org/data, name: main, split: test}]").err, HasSubstr("not complete in the cache"));

@@ -309,6 +309,7 @@ void add_init(CLI::App& app, Action& action) {
   CLI::App* verb =
       add_verb(app, "init", "Write a commented configuration for a model, or a new model with random weights",
                "  hone init ./Qwen3-30B-A3B --data data/chat.jsonl\n"
+               "  hone init Qwen/Qwen3-8B --data openai/gsm8k --data-name main\n"
                "  hone init ./Qwen3-8B --method full --output full.yaml\n"
                "  hone init ./gpt-oss-20b --method qlora --data data/chat.jsonl\n"
                "  hone init --new-model config.json ./tiny --tokenizer ./Qwen3-8B --seed 7");
@@ -320,7 +321,9 @@ void add_init(CLI::App& app, Action& action) {
       ->capture_default_str();
   verb->add_option("--preset", options->preset, "quick, full, memory, conservative, balanced or aggressive");
   verb->add_option("--data", options->data,
-                   "data set: a file (JSONL, JSON, CSV, TSV, Parquet, text) or a folder of them");
+                   "data set: a file (JSONL, JSON, CSV, TSV, Parquet, text), a folder of them, or ORG/NAME of the hub");
+  verb->add_option("--data-name", options->data_name, "configuration of a data set of the hub");
+  verb->add_option("--data-split", options->data_split, "its split; default: train");
   add_output(verb, "--output", options->output, "file to write, - for standard output")->capture_default_str();
   verb->add_option("--new-model", create->config, "config.json of a model to make: MODEL is then where");
   verb->add_option("--tokenizer", create->tokenizer, "with --new-model: folder whose tokenizer files are copied");

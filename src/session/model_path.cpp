@@ -124,7 +124,8 @@ bool is_cached_model(const std::string& text, ModelParts parts) {
   return name && !cached_repository(hub_cache_folder(), *name, model_fetch(name->repo, parts)).empty();
 }
 
-fs::path resolve_model_path(const std::string& name_or_path, ModelParts parts) {
+fs::path resolve_model_path(const std::string& name_or_path, ModelParts parts,
+                            const std::function<void(const FetchPlan&)>& plan) {
   const fs::path path(name_or_path);
   if (fs::is_directory(path)) {
     require_finished(path);
@@ -142,8 +143,10 @@ fs::path resolve_model_path(const std::string& name_or_path, ModelParts parts) {
                                  : "check the path." + near);
   }
   const RepoName name = *parse_repo_name(RepoType::kModel, name_or_path);
+  FetchOptions options = model_fetch(name.repo, parts);
+  options.plan = plan;
   try {
-    return fetch_model(name, model_fetch(name.repo, parts));
+    return fetch_model(name, options);
   } catch (const UserError& error) {
     rethrow_with_folder(error, name_or_path);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "hub/fetch.h"
@@ -15,8 +16,10 @@ enum class ModelParts {
 };
 
 /// The folder of a model: a path, or a name of the hub; a folder of that name comes first. What the cache has is used
-/// without asking the hub for newer files (`hone download` does). UserError if there is none.
-std::filesystem::path resolve_model_path(const std::string& name_or_path, ModelParts parts = ModelParts::kAll);
+/// without asking the hub for newer files (`hone download` does). `plan`, if there is one, is called before bytes are
+/// downloaded, and may throw. UserError if there is none.
+std::filesystem::path resolve_model_path(const std::string& name_or_path, ModelParts parts = ModelParts::kAll,
+                                         const std::function<void(const FetchPlan&)>& plan = {});
 
 /// The folder of an adapter, in the same way; a path that does not exist is returned as it is, and "" for "".
 std::filesystem::path resolve_adapter_path(const std::string& name_or_path);

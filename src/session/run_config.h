@@ -20,6 +20,7 @@ struct DatasetConfig {
   std::string type = "auto";          ///< auto, or a format: messages | sharegpt | alpaca | … (data/sample_format.h)
   std::optional<int64_t> samples;     ///< use only the first N samples (also written path#N)
   std::string name;                   ///< its name in logs and metrics; "" = from the path
+  std::string revision = {};          ///< of a repository; resolved: a part of path
   std::string split = {};             ///< of a folder with several; "" = none
   std::optional<double> weight = {};  ///< share in the mixture, in relation to the others'
   JsonObject column_mapping = {};     ///< ours → the data's (data/column_mapping.h)
@@ -35,6 +36,7 @@ struct DatasetConfig {
 struct RunConfig {
   struct Model {
     std::string model_name_or_path;
+    std::string model_revision;                     ///< of a repository; resolved: a part of model_name_or_path
     std::string adapter_name_or_path;               ///< adapter to continue; "" = none
     std::string tokenizer_name_or_path;             ///< folder of the tokenizer; "" = the model's
     std::vector<std::string> add_tokens;            ///< plain tokens for the tokenizer, with rows of their own

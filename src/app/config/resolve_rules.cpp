@@ -582,6 +582,7 @@ void resolve_reports(ResolvedConfig& config) {
 void apply_rules(ResolvedConfig& config) {
   resolve_method(config);
   apply_preset(config);
+  resolve_revisions(config);
   resolve_lora(config);
   resolve_router(config);
   check_new_tokens(config);

@@ -21,6 +21,8 @@ void check_expert_ranks(const RunConfig& run, const std::string& where);
 /// The same for its experts_device. That there are experts is for the model to say.
 void check_experts_device(const RunConfig& run, const std::string& where);
 
+/// Makes revisions a part of the names of models and data sets. UserError for a path's, and for two different ones.
+void resolve_revisions(ResolvedConfig& config);
 /// Resolves the learning rate, its floor and the other parameters of the schedule.
 void resolve_rate(ResolvedConfig& config);
 /// Resolves the warm-up, which may be stated in several units. Call it after resolve_rate.

@@ -86,6 +86,22 @@ advanced:
   EXPECT_EQ(config.run.generation.top_k, 50);
 }
 
+TEST(Config, RevisionsBecomeAPartOfTheName) {
+  const RunConfig run = resolved(
+                            "base_model: a/b\nrevision_of_model: v1\n"
+                            "datasets: [{path: c/d, revision: refs/pr/1, split: train}]\n")
+                            .run;
+  EXPECT_EQ(run.model.model_name_or_path, "a/b@v1");
+  EXPECT_EQ(run.model.model_revision, "");
+  EXPECT_EQ(run.data.datasets.at(0).path, "c/d@refs/pr/1");
+  EXPECT_EQ(resolved("model: ./folder\nmodel_revision: main\n").run.model.model_name_or_path, "./folder");
+  EXPECT_EQ(resolved("model: a/b@v1\nmodel_revision: v1\n").run.model.model_name_or_path, "a/b@v1");
+  EXPECT_THAT(refusal("model: ./folder\nmodel_revision: v1\n"), HasSubstr("./folder is a path here | run.yaml:2 |"));
+  EXPECT_THAT(refusal("model: a/b@v1\nmodel_revision: v2\n"), HasSubstr("leave one of them out"));
+  EXPECT_THAT(refusal("model: a/b\nmodel_revision: ../x\n"), HasSubstr("is not a revision"));
+  EXPECT_THAT(refusal("datasets: [{path: d.jsonl, revision: v1}]\n"), HasSubstr("d.jsonl is a path here"));
+}
+
 TEST(Config, JsonArgumentsOfTheSourceSystemsAreSections) {
   const ConfigNode file = parse_config_text(
       R"({"model_args": {"model_name_or_path": "m"}, "data_args": {"dataset_path": "d.jsonl"}, "training_args": {"bf16": true, "tf32": true}})",

@@ -66,6 +66,7 @@ Json FieldCodec<std::vector<DatasetConfig>>::to_json(const std::vector<DatasetCo
     Json object = {{"path", entry.path}, {"type", entry.type}};
     if (entry.samples) object["samples"] = *entry.samples;
     if (!entry.name.empty()) object["name"] = entry.name;
+    if (!entry.revision.empty()) object["revision"] = entry.revision;
     if (!entry.split.empty()) object["split"] = entry.split;
     if (entry.weight) object["weight"] = *entry.weight;
     if (!entry.column_mapping.empty()) object["column_mapping"] = entry.column_mapping;
@@ -87,6 +88,7 @@ std::vector<DatasetConfig> FieldCodec<std::vector<DatasetConfig>>::from_json(con
     entry.type = object.value("type", entry.type);
     if (object.contains("samples")) entry.samples = object["samples"].get<int64_t>();
     entry.name = object.value("name", "");
+    entry.revision = object.value("revision", "");
     entry.split = object.value("split", "");
     if (object.contains("weight")) entry.weight = object["weight"].get<double>();
     entry.column_mapping = object.value("column_mapping", *entry.column_mapping);

@@ -218,6 +218,9 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
   group.key("name", "Its name in logs and metrics; of a data set of the hub, which of its configurations.")
       .default_note("from the path")
       .alias({"subset"});
+  group.key("revision", "Of a data set of the hub: the branch, tag or commit.")
+      .type(KeyType::kString)
+      .default_note("none: main");
   group.key("weight", "Its share in the mixture, in relation to the weights of the others (1 where none is stated).")
       .type(KeyType::kNumber)
       .above(0)

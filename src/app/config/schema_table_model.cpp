@@ -31,6 +31,12 @@ void add_model(GroupBuilder group) {
       .field(kModel, &Model::model_name_or_path)
       .type(KeyType::kPath)
       .alias({"base_model", "model", "model_path", "model_id", "model.name", "model.path"});
+  group
+      .key("model_revision",
+           "Branch, tag or commit of the model's repository on the Hugging Face hub, as in ORG/NAME@REVISION.")
+      .field(kModel, &Model::model_revision)
+      .default_note("none: main")
+      .alias({"revision_of_model"});
   group.key("adapter_name_or_path", "Folder of a PEFT adapter to continue, or its name on the Hugging Face hub.")
       .field(kModel, &Model::adapter_name_or_path)
       .type(KeyType::kPath)

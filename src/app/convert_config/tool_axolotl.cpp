@@ -19,7 +19,6 @@ processor_type, processor ! images and audio are not trained in this version: le
 base_model_config ? the model's folder has this config.json
 tokenizer_config = tokenizer_name_or_path
 tokenizer_use_mistral_common ? the model's chat template writes what mistral-common writes
-revision_of_model ? the model's folder has this revision, or its name ends so: ORG/NAME@REVISION
 hf_use_auth_token ~ HF_TOKEN and HF_HUB_CACHE say this (docs/hub.md)
 overrides_of_model_config.output_router_logits ~ the balance of the routers is not in the loss
 overrides_of_model_config.router_aux_loss_coef = router_aux_loss_coef
@@ -39,7 +38,7 @@ rope_scaling ! edit rope_scaling in the model's config.json
 rl, reward_model, process_reward_model, num_labels, trl, vllm, ebft, center_rewards_coefficient ! only supervised fine-tuning is in this version
 dpo_*, kto_*, orpo_alpha, simpo_gamma, cpo_alpha, rl_beta, rpo_alpha, precompute_ref_log_probs, max_prompt_len ~ only rl would read it
 pretraining_dataset = datasets
-datasets.ds_type, datasets.data_files, datasets.trust_remote_code, datasets.revision, datasets.preprocess_shards, datasets.shards_idx ? path has to be the file itself
+datasets.ds_type, datasets.data_files, datasets.trust_remote_code, datasets.preprocess_shards, datasets.shards_idx ? path has to be the file itself
 datasets.roles_to_train(assistant) ! only the assistant's turns of a row are learnt: write a message's train where others are
 datasets.shards ! it takes a part of the data: state samples
 datasets.train_on_eos(turn) ? the end of each learnt turn is learnt

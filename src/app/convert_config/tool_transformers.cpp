@@ -39,7 +39,6 @@ fan_in_fan_out ~ linear weights are [out, in]
 init_lora_weights = lora_init
 lora_bias = lora_bias
 loftq_config, megatron_*, eva_config, corda_config, layer_replication, arrow_config ! this kind of LoRA is not in this version
-model_revision(main) ? the model's folder has this revision, or its name ends so: ORG/NAME@REVISION
 cache_dir, token, use_auth_token, hub_token ~ HF_TOKEN and HF_HUB_CACHE say this (docs/hub.md)
 block_size = max_length
 tokenizer_name_or_path = tokenizer_name_or_path

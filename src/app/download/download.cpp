@@ -47,13 +47,16 @@ RepoName name_of_request(const DownloadOptions& options) {
   return *name;
 }
 
-/// UserError if no setting makes a large model fit on this machine. Its description is here.
-void require_use(const FetchPlan& plan) {
+/// UserError if a model is large and no setting makes it fit on this machine.
+void require_use(const HubSettings& settings, const FetchPlan& plan, const std::string& way_out) {
+  if (plan.missing_bytes <= kLarge) return;
+  // With the lock of this repository: the files are few and small, and their blobs are found again.
+  fetch_locked(settings, plan.name, plan.commit, model_fetch(plan.name.repo, ModelParts::kDescriptions));
   const std::string reason = why_nothing_fits(plan.name.repo.id + "@" + plan.commit);
   if (reason.empty()) return;
   throw UserError(fmt::format("{} are a lot for a model that cannot be trained on this machine: {}",
                               human_bytes(static_cast<double>(plan.missing_bytes)), reason),
-                  plan.name.text(), "give --yes to download it all the same");
+                  plan.name.text(), way_out);
 }
 
 void print_result(const DownloadOptions& options, const RepoName& name, const FetchPlan& plan,
@@ -83,16 +86,21 @@ int run_download(const DownloadOptions& options) {
   FetchPlan plan;
   fetch.plan = [&](const FetchPlan& made) {
     plan = made;
-    const bool large = made.missing_bytes > kLarge && model && patterns.empty();
-    if (!large || options.yes) return;
-    // With the lock of this repository: the files are few and small, and their blobs are found again.
-    fetch_locked(settings, name, made.commit, model_fetch(name.repo, ModelParts::kDescriptions));
-    require_use(made);
+    if (model && patterns.empty() && !options.yes)
+      require_use(settings, made, "give --yes to download it all the same");
   };
   const fs::path snapshot = fetch_repository(settings, name, console.shown(fetch));
   console.finish(snapshot);
   print_result(options, name, plan, snapshot);
   return 0;
+}
+
+void download_for_run(const std::string& name_or_path) {
+  if (!is_hub_name(name_or_path) || is_cached_model(name_or_path, ModelParts::kAll)) return;
+  (void)resolve_model_path(name_or_path, ModelParts::kAll, [&](const FetchPlan& plan) {
+    require_use(hub_settings(), plan,
+                fmt::format("hone download {} --yes downloads it all the same", plan.name.text()));
+  });
 }
 
 }  // namespace hone

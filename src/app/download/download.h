@@ -20,4 +20,8 @@ struct DownloadOptions {
 /// `yes`.
 int run_download(const DownloadOptions& options);
 
+/// Downloads a run's model if `name_or_path` names one of the hub that the cache does not have, under the same
+/// condition, which `hone download --yes` lifts.
+void download_for_run(const std::string& name_or_path);
+
 }  // namespace hone

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/dataset_reader.h"
 #include "data/dataset_report.h"
 #include "data/row_formats.h"
 #include "data/sample_encoder.h"
@@ -106,12 +105,11 @@ void measure(const SampleEncoder& encoder, FormattedRow row, const std::string& 
 
 }  // namespace
 
-DataFacts look_at_data(const std::filesystem::path& directory, const std::string& data, int64_t vocab_size) {
+DataFacts look_at_data(const std::filesystem::path& directory, const DatasetEntry& entry, int64_t vocab_size) {
   DataFacts facts;
   const std::optional<Tokenizer> tokenizer = tokenizer_in(directory);
   if (tokenizer) facts.thinking_switch = switch_of(*tokenizer);
-  if (data.empty()) return facts;
-  const DatasetEntry entry{data};
+  if (entry.path.empty()) return facts;
   SpacedLengths lengths;
   int64_t texts = 0;
   try {

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "data/dataset_reader.h"
+
 namespace hone {
 
 /// Lengths in tokens, of up to some thousand rows at even distances.
@@ -25,10 +27,10 @@ struct DataFacts {
   std::string unmeasured;  ///< why the rows cannot be encoded; lengths is unknown then
 };
 
-/// Reads the template of the model in `directory` (empty: no template, no tokenizer) and all rows of `data` ("": none),
-/// as `hone train` does without further keys. `vocab_size`: rows of the model's embedding. Data that are not readable
-/// throw nothing.
-DataFacts look_at_data(const std::filesystem::path& directory, const std::string& data, int64_t vocab_size);
+/// Reads the template of the model in `directory` (empty: no template, no tokenizer) and all rows of `data` (a path "":
+/// none), as `hone train` does without further keys. `vocab_size`: rows of the model's embedding. Data that are not
+/// readable throw nothing.
+DataFacts look_at_data(const std::filesystem::path& directory, const DatasetEntry& data, int64_t vocab_size);
 
 /// The keys of the configuration that follow from lengths.
 struct BatchSizes {

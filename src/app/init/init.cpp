@@ -15,6 +15,7 @@
 #include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
+#include "data/hub_dataset.h"
 #include "models/registry.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
@@ -180,10 +181,12 @@ std::string initial_yaml(const InitOptions& options, const DecoderConfig& model,
          {{"", ""},
           {"datasets:", ""},
           {"  - path: " + yaml_path(options.data.empty() ? kExampleData : options.data),
-           options.data.empty() ? "YOUR DATA: a file or a folder of JSONL, JSON, CSV, text" : "or a folder of files"},
-          {"    type: auto", "by the columns; or messages, alpaca, prompt_response, text, … (docs/data.md)"},
-          one_row ? Line{"val_split: 0", "the data are one row, of which none can be held back"}
-                  : Line{"val_split: 0.02", "share of the samples that is only evaluated on"}});
+           options.data.empty() ? "YOUR DATA: a file or a folder of JSONL, JSON, CSV, text" : "or a folder of files"}});
+  if (!options.data_name.empty()) lines.push_back({"    name: " + yaml_path(options.data_name), ""});
+  if (!options.data_split.empty()) lines.push_back({"    split: " + yaml_path(options.data_split), ""});
+  append(lines, {{"    type: auto", "by the columns; or messages, alpaca, prompt_response, text, … (docs/data.md)"},
+                 one_row ? Line{"val_split: 0", "the data are one row, of which none can be held back"}
+                         : Line{"val_split: 0.02", "share of the samples that is only evaluated on"}});
   append(lines, length_lines(sizes, data, model_length));
   append(lines, {{"packing: true", "short samples share a batch; they do not see each other"},
                  {"train_on: assistant", "what is learnt: assistant | last | all | completion"}});
@@ -218,6 +221,30 @@ std::string initial_yaml(const InitOptions& options, const DecoderConfig& model,
   return laid_out(lines);
 }
 
+namespace {
+
+/// The data set of --data, and the split of one of the hub. Downloads that; UserError if there is none.
+DatasetEntry data_of(InitOptions& options) {
+  const std::string& path = options.data;
+  const bool from_hub = is_hub_dataset(path);
+  if (!path.empty() && !from_hub && !std::filesystem::exists(path)) {
+    throw UserError("the data set does not exist", path,
+                    "give a file of rows (JSONL, JSON, CSV, TSV, Parquet, text), a folder of them, or the name of a "
+                    "data set of the hub");
+  }
+  if (from_hub) {
+    if (options.data_split.empty()) options.data_split = "train";
+    try {
+      (void)files_of_hub_dataset(path, options.data_name, options.data_split);
+    } catch (const UserError& error) {
+      throw UserError(error.message(), error.where(), error.fix() + " (--data-name and --data-split)");
+    }
+  }
+  return {.path = path, .name = options.data_name, .split = options.data_split};
+}
+
+}  // namespace
+
 int run_init(const InitOptions& stated) {
   if (stated.method != "lora" && stated.method != "qlora" && stated.method != "full") {
     throw UserError(fmt::format("'{}' is not a method of this version", stated.method), "--method",
@@ -228,19 +255,16 @@ int run_init(const InitOptions& stated) {
         fmt::format("'{}' is not a preset.{}", stated.preset, did_you_mean(stated.preset, key_spec("preset").choices)),
         "--preset", expectation(key_spec("preset")));
   }
-  if (!stated.data.empty() && !std::filesystem::exists(stated.data)) {
-    throw UserError("the data set does not exist", stated.data,
-                    "give a file of rows (JSONL, JSON, CSV, TSV, Parquet, text), or a folder of them");
-  }
-  const ModelSource source = find_model(stated.model);
   InitOptions options = stated;
+  const DatasetEntry entry = data_of(options);
+  const ModelSource source = find_model(stated.model);
   options.needs_download = !source.known_as.empty() && !is_hub_name(stated.model);
   options.has_mxfp4 =
       source.config.json().value(Json::json_pointer("/quantization_config/quant_method"), Json()) == "mxfp4";
   const auto planned = planned_model(source, DType::kBF16);
   LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
-  const DataFacts data = look_at_data(source.directory, options.data, decoder.vocab_size);
+  const DataFacts data = look_at_data(source.directory, entry, decoder.vocab_size);
   const std::string text = initial_yaml(options, decoder, data);
   if (options.output == "-") {
     print_text(text);

@@ -14,7 +14,9 @@ struct InitOptions {
   std::string model;                ///< as find_model() takes it
   std::string method = "lora";      ///< lora | qlora | full
   std::string preset;               ///< a preset; "" = none
-  std::string data;                 ///< a data set; "" = a placeholder to be replaced
+  std::string data;                 ///< a path, or a data set of the hub; "" = a placeholder to be replaced
+  std::string data_name;            ///< the configuration of a data set of the hub
+  std::string data_split;           ///< its split, or a folder's; "" = train of the hub's
   std::string output = "run.yaml";  ///< "-" = standard output
   bool force = false;               ///< replace an existing file
   bool needs_download = false;      ///< only the model's name is known

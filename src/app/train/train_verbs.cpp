@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "app/config/resolved_yaml.h"
+#include "app/download/download.h"
 #include "app/launched_ranks.h"
 #include "app/merge/merge.h"
 #include "app/output.h"
@@ -115,6 +116,7 @@ int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launche
   const ResolvedConfig config =
       checked(load_config(request.config, request.overrides, {ranks.size, ranks.ranks_of_host}), logger);
   launched.set_timeout(static_cast<double>(config.run.machine.ddp_timeout));
+  download_for_run(config.run.model.model_name_or_path);
   const auto defaults = [&config](const RunConfig& run) {
     return fmt::format("{}", fmt::join(default_lines({run, {}, config.stated}), ", "));
   };
