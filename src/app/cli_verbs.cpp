@@ -279,7 +279,7 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->add_option("CONFIG_OR_MODEL,--config", options->target,
                    "configuration, model folder, config.json, or a name of bench step; then key=value")
       ->required();
-  verb->add_option("--method", *method, "full or lora");
+  verb->add_option("--method", *method, "full, lora or qlora (a 4-bit base beside the adapters)");
   verb->add_option("--ranks", options->ranks, "how many train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
@@ -299,7 +299,8 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->callback([=, &action] {
     action = [=] {
       options->overrides = verb->remaining();
-      if (!method->empty()) options->overrides.push_back("finetuning_type=" + *method);
+      if (*method == "qlora") options->overrides.emplace_back("base_weight_dtype=nf4");
+      if (!method->empty()) options->overrides.push_back("finetuning_type=" + (*method == "qlora" ? "lora" : *method));
       return run_estimate(*options);
     };
   });

@@ -118,11 +118,11 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
     : decoder_(decoder),
       stream_(stream),
       options_(options),
-      memory_(stream.device()),
-      context_(stream, memory_.scratch),
-      host_(decoder.experts_on_host() ? std::optional<HostSide>(std::in_place, stream) : std::nullopt),
+      passes_(stream, decoder.experts_on_host()),
+      context_(passes_.context()),
       graphs_(stream,
-              options.together.values || options.together.experts || host_ ? GraphUse::kNever : options.cuda_graphs,
+              options.together.values || options.together.experts || passes_.host() ? GraphUse::kNever
+                                                                                    : options.cuda_graphs,
               [&decoder] { return decoder.values_arrived(); }),
       scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
@@ -135,21 +135,17 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
   const DeviceBatch largest = buffers_->batch(buffers_->max_tokens, options_.max_sequences, options_.max_sequences,
                                               options_.max_prefill_tokens);
   if (experts) experts->begin_pass(std::vector<int64_t>(static_cast<size_t>(experts->ranks()), buffers_->max_tokens));
-  // The first dry pass records which values cross blocks, the second measures.
-  for (int pass = 0; pass < 2; ++pass) {
-    memory_.begin_dry();
-    if (host_) host_->begin_dry();
+  passes_.measure([&] {
     UseRecorder recorder(uses_);
     forward(largest, Wanted::kNothing, &recorder);
-  }
-  memory_.reserve();
-  if (host_) host_->reserve();
+  });
+  passes_.reserve();
   if (experts) experts->connect(FetchWay::kAuto, stream_);
 }
 
 Generator::~Generator() {
   try {
-    host_ ? host_->synchronize() : stream_.synchronize();  // queued work reads the buffers
+    passes_.synchronize();  // queued work reads the buffers
   } catch (const std::exception&) {
     // The failure has been reported to those that wait for the stream; the buffers are unused in any case.
   }
@@ -171,7 +167,7 @@ void Generator::forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* 
   call.exchange = options_.together.experts;
   std::optional<Observing> observing;
   if (observer) observing.emplace(decoder_.placement(), *observer);
-  Tape tape(context_, memory_, plan_, {}, host_ ? &*host_ : nullptr);
+  Tape tape = passes_.tape(plan_);
   const Tensor logits = tape.data(decoder_.logits(tape, call, batch.rows));
   const int64_t rows = batch.rows.shape[0];
   if (wanted == Wanted::kIds) argmax(context_, {.x = logits, .ids = buffers_->ids(rows)});
@@ -189,7 +185,7 @@ PassResult Generator::run(const GenerationPass& pass, Wanted wanted) {
   stream_.upload(buffers_->cache.lengths, pass.lengths);
   graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted)},
               [&] { forward(batch, wanted, options_.together.values); });
-  if (host_) host_->synchronize();
+  if (passes_.host()) passes_.synchronize();
   PassResult result;
   if (wanted == Wanted::kIds) result = stream_.download<int32_t>(buffers_->ids(rows));
   if (wanted == Wanted::kLogits) {
@@ -369,7 +365,7 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
 }
 
 int64_t Generator::bytes() const {
-  size_t total = memory_.bytes() + buffers_->inputs.size() + buffers_->results.size();
+  size_t total = passes_.memory().bytes() + buffers_->inputs.size() + buffers_->results.size();
   for (const Buffer& buffer : buffers_->cache_memory) total += buffer.size();
   return static_cast<int64_t>(total);
 }

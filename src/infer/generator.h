@@ -17,7 +17,7 @@
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
 #include "nn/decoder.h"
-#include "tape/host_side.h"
+#include "tape/pass_runner.h"
 
 namespace hone {
 
@@ -119,10 +119,9 @@ class Generator {
   const Decoder& decoder_;
   Stream& stream_;
   GeneratorOptions options_;
-  TapeMemory memory_;
+  PassRunner passes_;
   TapePlan plan_;
-  Context context_;
-  std::optional<HostSide> host_;  // of experts there
+  const Context& context_;  // of passes_
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
   std::vector<GroupUse> uses_;               // of a pass, in order, if values come for their use

@@ -16,6 +16,7 @@
 #include "library/settings.h"
 #include "ops/cast/cast.h"
 #include "ops/start_gradient.h"
+#include "tape/pass_runner.h"
 
 namespace hone {
 
@@ -76,8 +77,10 @@ void LayerWeight::zero_grad() {
 
 /// What a pass takes and gives, in memory of its own: a caller's may be gone before backward.
 struct ExpertLayer::Pass {
+  explicit Pass(Stream& stream) : runner(stream) {}
+
   PassSizes sizes;  // for which it has memory and a plan
-  TapeMemory memory{Device{}};
+  PassRunner runner;
   TapePlan plan;
   Buffer x, dx, ids, weights, dweights, dout, out;
   std::optional<Tape> tape;
@@ -99,7 +102,7 @@ class ExpertWorkers {
 
   /// A pass of these sizes, if one is free; else any free one, or a new one.
   std::unique_ptr<ExpertLayer::Pass> take(const PassSizes& sizes) {
-    if (free_.empty()) return std::make_unique<ExpertLayer::Pass>();
+    if (free_.empty()) return std::make_unique<ExpertLayer::Pass>(stream);
     auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& pass) { return pass->sizes == sizes; });
     if (found == free_.end()) found = free_.begin();
     std::unique_ptr<ExpertLayer::Pass> pass = std::move(*found);
@@ -261,7 +264,7 @@ void ExpertLayer::record(Pass& pass) const {
 void ExpertLayer::begin_tape(Pass& pass) const {
   TapeOptions options;
   options.training = pass.sizes.training;
-  pass.tape.emplace(Context(workers_->stream, pass.memory.scratch), pass.memory, pass.plan, options);
+  pass.tape.emplace(pass.runner.context(), pass.runner.memory(), pass.plan, options);
 }
 
 void ExpertLayer::plan(Pass& pass) const {
@@ -278,17 +281,15 @@ void ExpertLayer::plan(Pass& pass) const {
   pass.plan = TapePlan();
   std::vector<bool> written;
   for (const auto& [name, factor] : factors_) written.push_back(factor->written());
-  // The first dry pass records which values are kept, the second measures.
-  for (int i = 0; i < 2; ++i) {
-    pass.memory.begin_dry();
+  pass.runner.measure([&, backward = training] {
     begin_tape(pass);
     record(pass);
-    if (training) pass.tape->backward();
+    if (backward) pass.tape->backward();
     pass.tape.reset();
-  }
+  });
   auto before = written.begin();
   for (const auto& [name, factor] : factors_) factor->restore_written(*before++);
-  pass.memory.reserve();
+  pass.runner.reserve();
 }
 
 void ExpertLayer::forward(const ExpertTokens& in, void* out, bool training) {
@@ -317,7 +318,7 @@ void ExpertLayer::forward(const ExpertTokens& in, void* out, bool training) {
     plan(*pass);
   }
   Stream& stream = workers_->stream;
-  const Context context(stream, pass->memory.scratch);
+  const Context& context = pass->runner.context();
   const Shape rows = {in.tokens, hidden_}, choices = {in.tokens, in.choices};
   copy(context, borrowed(in.x, rows, dtype_), pass->x.tensor(rows, dtype_));
   stream.upload(pass->ids.tensor(choices, DType::kI32), std::move(ids));
@@ -344,7 +345,7 @@ void ExpertLayer::backward(const void* dout, void* dx, float* dweights) {
                     "call forward with training before each backward");
   }
   std::unique_ptr<Pass> pass = std::move(pending_);
-  const Context context(workers_->stream, pass->memory.scratch);
+  const Context& context = pass->runner.context();
   const Shape rows = {pass->sizes.tokens, hidden_}, choices = {pass->sizes.tokens, pass->sizes.choices};
   copy(context, borrowed(dout, rows, dtype_), pass->dout.tensor(rows, dtype_));
   pass->tape->backward();

@@ -149,11 +149,10 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       store_(store),
       stream_(stream),
       options_(std::move(options)),
-      memory_(stream.device()),
-      idle_memory_(stream.device()),
-      context_(stream, memory_.scratch),
-      idle_context_(stream, idle_memory_.scratch),
-      host_(store.experts_on_host() ? std::optional<HostSide>(std::in_place, stream) : std::nullopt),
+      passes_(stream, store.experts_on_host()),
+      idle_passes_(stream),
+      context_(passes_.context()),
+      host_(passes_.host()),
       ranks_(
           options_.ranks != nullptr && options_.ranks->world().size() > 1
               ? std::optional<DataParallel>(std::in_place, *options_.ranks, store, host_ ? &host_->context() : nullptr)
@@ -167,15 +166,15 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
                                                     options_.ranks ? options_.ranks->experts() : nullptr,
                                                     options_.expert_round_tokens)
                     : std::nullopt),
-      optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr, host_ ? &*host_ : nullptr),
+      optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr, host_),
       // A recorded graph would not have the host's part of the work, nor wait for it.
       graphs_(stream, host_ ? GraphUse::kNever : options_.cuda_graphs, [&store] { return store.values_arrived(); }) {
-  memory_.kept.offload(options_.offload_activations);
+  passes_.memory().kept.offload(options_.offload_activations);
 }
 
 Engine::~Engine() {
   try {
-    host_ ? host_->synchronize() : stream_.synchronize();  // queued work uses these buffers
+    passes_.synchronize();  // queued work uses these buffers
   } catch (const std::exception&) {
     // A caller that handles the failure has waited for it; the buffers can be freed in any case.
   }
@@ -196,7 +195,8 @@ Forward Engine::forward_of(const DeviceBatch& batch) {
   return forward;
 }
 
-void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const DeviceBatch& batch) {
+void Engine::run_micro_batch(PassRunner& passes, const DeviceBatch& batch) {
+  const Context& context = passes.context();
   const RoutingBuffers& routing = buffers_->routing;
   const bool routed = routing.fractions.defined();
   if (routed) {
@@ -204,8 +204,7 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
     start_load_balancing(context, routing.measurements);
   }
   const Observing observing(decoder_.placement(), *this);
-  Tape tape(context, memory, training_plan_, {.training = true, .recompute = options_.recompute},
-            host_ ? &*host_ : nullptr);
+  Tape tape = passes.tape(training_plan_, {.training = true, .recompute = options_.recompute});
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses());
   add_datasets(context, batch, options_.train_datasets);
@@ -244,7 +243,7 @@ void Engine::released(const Context& context, const ParameterGroup& group, Use u
 void Engine::reduce_micro_batch(const DeviceBatch& batch, bool first) {
   first ? begin_step() : store_.continue_step();
   finishes_gradients_ = true;
-  run_micro_batch(batch);
+  run_micro_batch(passes_, batch);
   finishes_gradients_ = false;
 }
 
@@ -255,8 +254,8 @@ void Engine::idle_micro_batch(bool first) {
   }
   store_.continue_step();
   finishes_gradients_ = idle_ = true;
-  idle_memory_.begin_dry();
-  run_micro_batch(idle_context_, idle_memory_, buffers_->batch.largest());
+  idle_passes_.begin_dry();
+  run_micro_batch(idle_passes_, buffers_->batch.largest());
   finishes_gradients_ = idle_ = false;
 }
 
@@ -381,33 +380,30 @@ void Engine::dry_passes() {
   if (exchange_) {
     exchange_->begin_pass(std::vector<int64_t>(static_cast<size_t>(exchange_->ranks()), options_.capacity.max_tokens));
   }
-  // The first pass of each kind records which values are kept, the second measures.
-  for (int pass = 0; pass < 2; ++pass) {
-    memory_.begin_dry();
-    if (host_) host_->begin_dry();
+  passes_.measure([&] {
     if (options_.training) {
       begin_step();
-      run_micro_batch(batch);
+      run_micro_batch(passes_, batch);
       if (options_.accumulates && !steps_in_backward()) {
         store_.continue_step();
-        run_micro_batch(batch);
+        run_micro_batch(passes_, batch);
       }
       optimizer_.measure(context_, step_scalars());
       optimizer_.update(context_, step_scalars());
     }
-    run_evaluation(context_, memory_, batch);
-  }
+    run_evaluation(passes_, batch);
+  });
   planning_ = false;
 }
 
 MemoryPlan Engine::plan() {
   dry_passes();
   MemoryPlan plan;
-  plan.activations = static_cast<int64_t>(memory_.bytes());
+  plan.activations = static_cast<int64_t>(passes_.memory().bytes());
   if (exchange_) {
     plan.activations += static_cast<int64_t>(exchange_->bytes(options_.weight_fetch, stream_.device()));
   }
-  plan.host_activations = static_cast<int64_t>(memory_.kept.host_bytes());
+  plan.host_activations = static_cast<int64_t>(passes_.memory().kept.host_bytes());
   if (host_) plan.experts_on_host = static_cast<int64_t>(host_->bytes() + buffers_->on_host->memory.size());
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size() +
                                     buffers_->dataset_memory.size());
@@ -418,8 +414,7 @@ MemoryPlan Engine::plan() {
 
 void Engine::reserve() {
   dry_passes();
-  memory_.reserve();
-  if (host_) host_->reserve();
+  passes_.reserve();
   if (exchange_) exchange_->connect(options_.weight_fetch, stream_);
   graphs_.clear();
   if (ranks_) share_values(ranks_->control(), store_);
@@ -462,7 +457,7 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
 void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
   const auto work = [&] {
     first ? begin_step() : store_.continue_step();
-    run_micro_batch(batch);
+    run_micro_batch(passes_, batch);
     const ProfileScope scope(context_, OpGroup::kMemoryBound, "zero_gradients");
     zero_unwritten();
   };
@@ -583,9 +578,9 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
   return load;
 }
 
-void Engine::run_evaluation(const Context& context, TapeMemory& memory, const DeviceBatch& batch) {
+void Engine::run_evaluation(PassRunner& passes, const DeviceBatch& batch) {
   const Observing observing(decoder_.placement(), *this);
-  Tape tape(context, memory, evaluation_plan_, {}, host_ ? &*host_ : nullptr);
+  Tape tape = passes.tape(evaluation_plan_);
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses());
 }
@@ -599,8 +594,8 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
     begin_exchange(batches, pass++);
     if (one == nullptr) {
       idle_ = true;
-      idle_memory_.begin_dry();
-      run_evaluation(idle_context_, idle_memory_, buffers_->batch.largest());
+      idle_passes_.begin_dry();
+      run_evaluation(idle_passes_, buffers_->batch.largest());
       idle_ = false;
       continue;
     }
@@ -611,7 +606,7 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
     const RoutingBuffers& routing = buffers_->routing;
     if (routing.fractions.defined()) start_load_balancing(context_, routing.measurements);
     const DeviceBatch batch = upload(micro_batch);
-    run_evaluation(context_, memory_, batch);
+    run_evaluation(passes_, batch);
     add_datasets(context_, batch, options_.eval_datasets);
     if (routing.fractions.defined() && batch.tokens > 0) {
       finish_load_balancing(context_, {.counts = routing.measurements.counts,

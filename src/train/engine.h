@@ -15,7 +15,7 @@
 #include "dist/weight_ring.h"
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
-#include "tape/host_side.h"
+#include "tape/pass_runner.h"
 #include "train/device_batch.h"
 #include "train/library_memory.h"
 #include "train/routing_load.h"
@@ -169,9 +169,8 @@ class Engine : private GroupObserver {
   std::vector<const MicroBatch*> of_this_rank(const std::vector<MicroBatch>& batches) const;
   /// Before pass `pass` over these micro-batches.
   void begin_exchange(const std::vector<MicroBatch>& batches, size_t pass);
-  void run_micro_batch(const DeviceBatch& batch) { run_micro_batch(context_, memory_, batch); }
-  void run_micro_batch(const Context& context, TapeMemory& memory, const DeviceBatch& batch);
-  void run_evaluation(const Context& context, TapeMemory& memory, const DeviceBatch& batch);
+  void run_micro_batch(PassRunner& passes, const DeviceBatch& batch);
+  void run_evaluation(PassRunner& passes, const DeviceBatch& batch);
   /// As run_micro_batch, replayed from a recorded graph if possible. `first`: the first of the optimizer step, whose
   /// gradients overwrite.
   void queue_micro_batch(const DeviceBatch& batch, bool first);
@@ -210,10 +209,10 @@ class Engine : private GroupObserver {
   ParameterStore& store_;
   Stream& stream_;
   EngineOptions options_;
-  TapeMemory memory_, idle_memory_;
+  PassRunner passes_, idle_passes_;
   TapePlan training_plan_, evaluation_plan_;
-  Context context_, idle_context_;
-  std::optional<HostSide> host_;  // of experts there
+  const Context& context_;  // of passes_
+  HostSide* const host_;    // of passes_, for experts there; or null
   std::optional<DataParallel> ranks_;
   std::optional<WeightRing> ring_;
   std::optional<ExpertExchange> exchange_;

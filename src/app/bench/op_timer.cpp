@@ -7,6 +7,7 @@
 #include "core/kernel_notes.h"
 #include "core/profiler.h"
 #include "ops/start_gradient.h"
+#include "tape/pass_runner.h"
 
 namespace hone {
 
@@ -43,23 +44,19 @@ SpanTimes medians_of(const std::vector<ProfileSpan>& spans) {
 }  // namespace
 
 SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
-  TapeMemory memory(stream.device());
-  const Context context(stream, memory.scratch);
+  PassRunner passes(stream);
   TapePlan plan;
   const auto run = [&] {
-    const ProfileScope scope(context, ProfileKind::kStep, "step");
-    Tape tape(context, memory, plan, {.training = op_case.backward, .recompute = {}});
+    const ProfileScope scope(passes.context(), ProfileKind::kStep, "step");
+    Tape tape = passes.tape(plan, {.training = op_case.backward, .recompute = {}});
     tape.block([&] {
       const Var output = op_case.record(tape);
       if (op_case.gradient.defined()) StartGradient::record(tape, output, op_case.gradient);
     });
     if (op_case.backward) tape.backward();
   };
-  for (int pass = 0; pass < 2; ++pass) {
-    memory.begin_dry();
-    run();
-  }
-  memory.reserve();
+  passes.measure(run);
+  passes.reserve();
   Profiler profiler(stream);
   std::string kernels;
   {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <numeric>
 
+#include "app/batch_logits.h"
 #include "app/output.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -106,35 +106,12 @@ std::vector<float> Probe::run(LoadedModel& model, Routing routing) {
   const MicroBatch host = pack(prompts_);
   DeviceBatchMemory batch_memory(stream_.device(), capacity_of(host));
   const DeviceBatch batch = batch_memory.upload(stream_, host);
-  const Buffer row_memory(stream_.device(), static_cast<size_t>(batch.tokens) * sizeof(int32_t));
-  const Tensor rows = row_memory.tensor({batch.tokens}, DType::kI32);
-  std::vector<int32_t> every(static_cast<size_t>(batch.tokens));
-  std::iota(every.begin(), every.end(), 0);
-  stream_.upload(rows, std::move(every));
   model.decoder().prepare(stream_, batch.max_seqlen);
   Forward forward;
-  forward.batch = &batch;
   if (routing == Routing::kRecord) allocate_choices(model.decoder().config());
   if (routing == Routing::kRecord) forward.recorded_expert_ids = choices_;
   if (routing == Routing::kForced) forward.forced_expert_ids = choices_;
-  TapeMemory memory(stream_.device());
-  TapePlan plan;
-  const Context context(stream_, memory.scratch);
-  // Two dry passes: the first records which values are kept, the second measures memory.
-  for (int pass = 0; pass < 2; ++pass) {
-    memory.begin_dry();
-    Tape tape(context, memory, plan, {});
-    model.decoder().logits(tape, forward, rows);
-  }
-  memory.reserve();
-  Tape tape(context, memory, plan, {});
-  const Tensor logits = tape.data(model.decoder().logits(tape, forward, rows));
-  std::vector<float> result;
-  dispatch_float(logits.dtype, [&](auto element) {
-    const auto values = stream_.download<decltype(element)>(logits);
-    result.assign(values.begin(), values.end());
-  });
-  return result;
+  return batch_logits(model, stream_, batch, forward);
 }
 
 double relative_difference(std::span<const float> a, std::span<const float> b) {

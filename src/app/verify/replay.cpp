@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
+#include "app/batch_logits.h"
 #include "core/mapped_memory.h"
 #include "core/transfer.h"
 #include "data/sample_store.h"
 #include "dist/bucket_parts.h"
 #include "infer/generator.h"
-#include "tape/host_side.h"
 #include "weights/adapter_layout.h"
 #include "weights/tensor_dims.h"
 
@@ -91,14 +90,8 @@ std::vector<float> Replay::logits(const MicroBatch& host, ExpertChoices* choices
   const Device device = stream_.device();
   DeviceBatchMemory batch_memory(device, capacity_);
   const DeviceBatch batch = batch_memory.upload(stream_, host);
-  const Buffer row_memory(device, static_cast<size_t>(batch.tokens) * sizeof(int32_t));
-  const Tensor rows = row_memory.tensor({batch.tokens}, DType::kI32);
-  std::vector<int32_t> every(static_cast<size_t>(batch.tokens));
-  std::iota(every.begin(), every.end(), 0);
-  stream_.upload(rows, std::move(every));
   const Buffer scalar_memory(device, sizeof(StepScalars));
   Forward forward;
-  forward.batch = &batch;
   forward.step.scalars = reinterpret_cast<StepScalars*>(scalar_memory.data());
   if (choices != nullptr) {
     const Shape shape{batch.tokens, config().moe.num_experts_per_tok};
@@ -111,30 +104,7 @@ std::vector<float> Replay::logits(const MicroBatch& host, ExpertChoices* choices
     }
     forward.recorded_expert_ids = choices->ids;
   }
-  TapeMemory memory(device);
-  TapePlan plan;
-  const Context context(stream_, memory.scratch);
-  std::optional<HostSide> of_experts;
-  if (store().experts_on_host()) of_experts.emplace(stream_);
-  HostSide* const beside = of_experts ? &*of_experts : nullptr;
-  // Two dry passes: the first records which values are kept, the second measures memory. Then the real pass.
-  for (int pass = 0; pass < 2; ++pass) {
-    memory.begin_dry();
-    if (beside) beside->begin_dry();
-    Tape tape(context, memory, plan, {}, beside);
-    model_.decoder().logits(tape, forward, rows);
-  }
-  memory.reserve();
-  if (beside) beside->reserve();
-  Tape tape(context, memory, plan, {}, beside);
-  const Tensor logits = tape.data(model_.decoder().logits(tape, forward, rows));
-  if (beside) beside->synchronize();
-  std::vector<float> result;
-  dispatch_float(logits.dtype, [&](auto element) {
-    const auto values = stream_.download<decltype(element)>(logits);
-    result.assign(values.begin(), values.end());
-  });
-  return result;
+  return batch_logits(model_, stream_, batch, forward);
 }
 
 std::vector<double> Replay::token_losses(Engine& engine, const MicroBatch& batch) {
