@@ -52,7 +52,7 @@ Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=c
 documents of 4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU,
 and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version.
 A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are of each GPU, measured on one, two or four H200 of 141 GB, with the settings in
-[benchmarks.md](benchmarks.md), [memory.md](memory.md#host-memory-as-room) and [distributed.md](distributed.md#how-weights-travel);
+[measurements.md](../bench/results/measurements.md), [memory.md](memory.md#host-memory-as-room) and [distributed.md](distributed.md#how-weights-travel);
 where a cell has none, nothing was measured. Plans include what CUDA and NCCL take on an H200; on H100 and H200, the only GPUs that Hone
 has run on so far, they have been within 1 % of what the driver shows.
 

@@ -4,7 +4,7 @@
 // One H200, 2026-11-21, `hone bench ops`, 268 M elements of 30 bytes (float32 masters, gradients and moments, bfloat16
 // weights): 2.02 ms, 3,985 GB/s of 4,237 GB/s in a copy (94 %), raw bench/results/h200-ops.json. With 8-bit moments,
 // 30.5 G parameters in bfloat16, 2026-11-23: 336 ms per step, 501 ms before the codes took fewer instructions
-// (docs/benchmarks.md, raw bench/results/h200-offload-2026-11-23.jsonl).
+// (bench/results/measurements.md, raw bench/results/h200-offload-2026-11-23.jsonl).
 #include <algorithm>
 
 #include "kernels/cuda/rows/rounded_vectors_cuda.h"
