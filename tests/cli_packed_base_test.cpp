@@ -2,7 +2,9 @@
 // files.
 #include <cmath>
 
+#include "core/buffer.h"
 #include "device_main.h"
+#include "formats/packed_weights.h"
 #include "program.h"
 #include "weights/safetensors.h"
 
@@ -98,6 +100,99 @@ TEST_F(PackedBase, ExportedInFp8BlocksAModelIsReadAgainAndKept) {
   expect_refused(run_hone({"export", model_, (folder_ / "fp4").string(), "--weights", "mxfp4"}), "gpt-oss");
   expect_refused(run_hone({"export", model_, (folder_ / "fp4").string(), "--weights", "fp4"}), "fp4");
   EXPECT_FALSE(fs::exists(folder_ / "fp4"));
+}
+
+/// A copy of a tiny model that computes the same, whose attention rounding hurts, and whose experts lose nothing if
+/// they are packed in `format`: they are as it rounds them. Every other element of a head's values is 64 times as
+/// large, and is divided by 64 again in the output projection, where it is rounded beside elements of the usual size.
+std::string copy_hurt_by_rounding(const std::string& model, const PackedFormat& format) {
+  constexpr int64_t kHeadDim = 8;
+  const fs::path copy = model + "_hurt";
+  fs::copy(model, copy, fs::copy_options::recursive);
+  const SafetensorsFile file(fs::path(model) / "model.safetensors");
+  std::vector<SafetensorsWriter::Announced> announced;
+  for (const SafetensorsEntry& entry : file.entries()) announced.push_back({entry.name, DType::kF32, entry.shape});
+  SafetensorsWriter writer(copy / "model.safetensors", announced);
+  for (const SafetensorsWriter::Announced& tensor : announced) {
+    std::vector<float> values = file.read_floats(tensor.name);
+    const int64_t columns = tensor.shape.back();
+    for (int64_t i = 0; i < tensor.numel(); ++i) {
+      if (contains(tensor.name, "v_proj") && i / columns % kHeadDim % 2 == 1) values[static_cast<size_t>(i)] *= 64;
+      if (contains(tensor.name, "o_proj") && i % columns % kHeadDim % 2 == 1) values[static_cast<size_t>(i)] /= 64;
+    }
+    if (contains(tensor.name, ".experts.")) {
+      const PackedLayout layout = format.layout(tensor.shape[0], columns);
+      Buffer chunk(Device{}, static_cast<size_t>(layout.bytes));
+      format.pack(layout, values.data(), chunk.data());
+      unpack(layout, chunk.data(), 0, layout.elements(), values.data());
+    }
+    writer.write(values.data(), values.size() * sizeof(float));
+  }
+  writer.finish();
+  return copy.string();
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(PackedBase, ARunSaysWhatPackingCostsAndADryRunWhichWeightsHurt) {
+  done(run_hone(
+      train_arguments(model_, data_, folder_ / "tuned", {"max_steps=150", "learning_rate=1e-2", "dtype=float32"})));
+  const std::string model = copy_hurt_by_rounding((folder_ / "tuned").string(), nf4_float_scales_format());
+  const std::vector<std::string> options = {"base_weight_dtype=nf4_float_scales", "dtype=float32", "max_steps=2",
+                                            "per_device_train_batch_size=40", "gradient_accumulation_steps=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), options.begin(), options.end());
+    return more;
+  };
+  done(train(model, "run", with({})));
+  const std::string log = read_file(folder_ / "run/run.log");
+  EXPECT_EQ(count_of(log, "first batch: loss "), 1) << log;
+  EXPECT_TRUE(contains(log, "more than 2 %: base_weight_dtype: int8 or fp8 loses little")) << log;
+  EXPECT_FALSE(contains(log, "first batch: with")) << "a run does not measure groups";
+  const Json cost = Json::parse(read_file(folder_ / "run/training_info.json"))["first_batch"];
+  EXPECT_EQ(cost["formats"], "nf4_float_scales");
+  EXPECT_NEAR(cost["loss_packed_base"].get<double>(), eval_loss(model, "nf4_float_scales"), 1e-5);
+  EXPECT_NEAR(cost["loss_dense_base"].get<double>(), eval_loss(model, ""), 1e-5);
+
+  done(train(model, "run", with({"max_steps=3", "resume=auto"})));
+  EXPECT_EQ(count_of(read_file(folder_ / "run/run.log"), "first batch:"), 1) << "a resumed run measures nothing";
+  EXPECT_TRUE(Json::parse(read_file(folder_ / "run/training_info.json"))["first_batch"].is_null());
+
+  const Outcome tried = train(model, "dry", with({"--dry-run"}));
+  EXPECT_EQ(tried.code, 0) << tried.err;
+  const std::string said = tried.out + tried.err;
+  const size_t attention = said.find(R"(first batch: with base_weight_keep: ['re:\.self_attn\.[^.]+$']   loss +0.0 %)");
+  EXPECT_NE(attention, std::string::npos) << said;
+  EXPECT_EQ(said.find("first batch: with"), attention) << "what hurts most comes first\n" << said;
+  EXPECT_FALSE(contains(said, R"(re:\.mlp)")) << "experts lose nothing\n" << said;
+  EXPECT_FALSE(fs::exists(folder_ / "dry"));
+
+  done(train(model, "kept", with({R"(base_weight_keep=['re:\.self_attn\.[^.]+$'])"})));
+  EXPECT_TRUE(contains(read_file(folder_ / "kept/run.log"), "the same on the dense one: packing it loses nothing"));
+  done(train(model, "stored", {"base_weight_dtype=auto", "max_steps=1"}));
+  EXPECT_FALSE(contains(read_file(folder_ / "stored/run.log"), "first batch")) << "no weight is packed";
+}
+
+TEST_F(PackedBase, RanksMeasureTheSameCost) {
+  if (test_run().device != "cpu") GTEST_SKIP() << "two ranks take two GPUs";
+  const auto cost = [&](const std::string& output, std::vector<std::string> words, const std::string& stage) {
+    const std::vector<std::string> arguments =
+        train_arguments(model_, data_, folder_ / output,
+                        {"finetuning_type=lora", "lora_r=4", "gradient_accumulation_steps=2", "base_weight_dtype=nf4",
+                         "dtype=float32", "max_steps=1", "zero_stage=" + stage});
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    done(run_hone(words));
+    return Json::parse(read_file(folder_ / output / "training_info.json"))["first_batch"]["loss_packed_base"]
+        .get<double>();
+  };
+  const double alone = cost("alone", {}, "0");
+  for (const char* stage : {"0", "3"}) {
+    EXPECT_NEAR(cost(std::string("ranks") + stage, {"launch", "-n", "2", "--"}, stage), alone, 1e-5) << stage;
+  }
 }
 
 }  // namespace

@@ -208,6 +208,7 @@ const std::map<std::string, std::string> kWriters = {
     {"train/saved_chat.cpp", "the same, of its chat settings"},
     {"train/rank_group.cpp", "a file of the ranks that tells whether they share the output folder"},
     {"train/trace_file.cpp", "a time line grows with its run, and is complete after each step"},
+    {"session/device_facts.cpp", "a file of the kernel that is none, by which it measures this process anew"},
     {"train/trainer.cpp", "a link from the folder of ranks' logs to run.log"},
     {"hub/repo_cache.cpp", "links and locks of the hub's cache, whose layout is that of other programs"},
     {"hub/part_file.cpp", "files of that cache that arrive in pieces and outlive their program"},

@@ -153,7 +153,8 @@ void add_train(CLI::App& app, const TrainCall& call) {
   verb->footer(verb->get_footer() + usual_keys_text());
   auto options = add_config(verb);
   auto dry_run = options_of<bool>();
-  verb->add_flag("--dry-run", *dry_run, "load, show a sample and the memory plan, run one step, estimate the time");
+  verb->add_flag("--dry-run", *dry_run,
+                 "load, show a sample, the memory plan and what a packed base costs, run one step, estimate the time");
   add_tier(verb);
   verb->callback([=] { call(request_of(*options, verb->remaining()), *dry_run); });
 }

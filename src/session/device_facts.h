@@ -18,6 +18,9 @@ uint64_t available_memory(Device device);
 /// In use now: the largest resident set of this process, or what a GPU's driver counts as used, by whomever.
 uint64_t used_memory(Device device);
 
+/// Has used_memory of a CPU count from now on; nothing where the kernel does not allow it, and for a GPU.
+void forget_peak_memory(Device device);
+
 /// What a device is chosen for: a plan does not need its memory to be free.
 enum class DeviceUse { kWork, kPlan };
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "train/base_cost.h"
 #include "train/planned_run.h"
 #include "train/training_state.h"
 
@@ -14,7 +15,8 @@ namespace hone {
 struct LoadedRun {
   PlannedRun& planned;
   RunState state;
-  bool resumed = false;  ///< from a checkpoint: state.step steps were done before
+  bool resumed = false;                    ///< from a checkpoint: state.step steps were done before
+  std::optional<BaseCost> base_cost = {};  ///< of packing the base; measured where a run begins
 
   DescribedRun& described() const { return planned.described; }
   const RunConfig& config() const { return planned.described.config; }

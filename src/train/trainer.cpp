@@ -71,7 +71,10 @@ ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
     CheckpointFolder(directory).require_free_names(run.schedule.total_steps);
   });
   PlannedRun planned = group.guarded([&] { return plan_run(run, group, checkpoint); });
+  std::optional<BaseCost> base_cost;
+  if (!checkpoint) base_cost = group.guarded([&] { return measure_base_cost(planned, false); });
   LoadedRun loaded = group.guarded([&] { return load_planned(planned, checkpoint); });
+  loaded.base_cost = std::move(base_cost);
   const StopSignal stop;  // before this line a signal ends the program without any change
   group.guarded([&] {
     if (folder && overwrites) folder->set_aside();
@@ -123,6 +126,7 @@ void dry_run(RunConfig config, RunContext& context) {
   RankGroup group(context);
   group.guarded([&] { group.check_agreement(run); });
   PlannedRun planned = group.guarded([&] { return plan_run(run, group); });
+  group.guarded([&] { measure_base_cost(planned, true); });
   LoadedRun loaded = group.guarded([&] { return load_planned(planned, {}); });
   group.guarded([&] { try_step(loaded); });
 }

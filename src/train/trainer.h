@@ -19,8 +19,8 @@ namespace hone {
 /// not finite and nan_policy is stop.
 ExitCode train(RunConfig config, RunContext& context);
 
-/// Loads the model, logs the mask of a sample and the memory plan, runs one step without updating, estimates the time;
-/// writes nothing.
+/// Loads the model, logs the mask of a sample, the memory plan and what packing the base costs, runs one step without
+/// updating, estimates the time; writes nothing.
 void dry_run(RunConfig config, RunContext& context);
 
 /// Checks the model's headers, the data and the output folder, and logs a sample's mask; reads no weights, writes

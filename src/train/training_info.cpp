@@ -151,8 +151,15 @@ Json metrics_of(const LoadedRun& run, const RunFacts& facts) {
           {"train_runtime", runtime}};
 }
 
+/// What packing the base cost on the first micro-batch; null if it was not measured.
+Json first_batch_of(const std::optional<BaseCost>& cost) {
+  if (!cost) return nullptr;
+  return {{"formats", cost->formats}, {"loss_packed_base", cost->packed}, {"loss_dense_base", cost->dense}};
+}
+
 /// Returns the sections metadata, model, lora (null without adapters), training, dataset, hardware, moe (null without
-/// experts), metrics and versions; keys are named as in the configuration and in metrics.jsonl.
+/// experts), first_batch (null without a packed base), metrics and versions; keys are named as in the configuration and
+/// in metrics.jsonl.
 Json info_of(const LoadedRun& run, const RunFacts& facts) {
   const RunConfig& config = run.config();
   RunContext& context = run.context();
@@ -166,6 +173,7 @@ Json info_of(const LoadedRun& run, const RunFacts& facts) {
             {"threads", context.pool.size()},
             {"peak_memory_bytes", used_memory(context.device())}}},
           {"moe", moe_of(config, run.model())},
+          {"first_batch", first_batch_of(run.base_cost)},
           {"metrics", metrics_of(run, facts)},
           {"versions", {{"hone", version()}}}};
 }
