@@ -186,7 +186,7 @@ TEST_F(ExpertsOnTheCpu, IsRefusedWhereItDoesNotGo) {
   expect_refused(train("a", {"experts_device=cpu", "cpu_expert_layers=99"}),
                  "the CPU is to compute the experts of 99 layers");
   expect_refused(train("a", {"experts_device=cpu", "cpu_expert_layers=1", "expert_weight_dtype=int8"}),
-                 "which does not multiply 8 bits");
+                 "or use expert_weight_dtype: fp8, nf4 or int4");
   expect_refused(run_hone({"bench", "step", "--model", "qwen3-8b", "--layers", "1", "--seq", "8", "--batch", "1",
                            "--device", test_run().device, "--experts-device", "cpu"}),
                  "the model has no routed experts");

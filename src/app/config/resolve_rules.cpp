@@ -101,7 +101,7 @@ void check_experts_device(const RunConfig& run, const std::string& where) {
   if (machine.cpu_expert_layers && run.model.expert_weight_dtype == "int8") {
     refuse(
         "cpu_expert_layers leaves some experts to the device, which does not multiply 8 bits (int8) with a scale a row",
-        "leave cpu_expert_layers out, or use expert_weight_dtype: int4, nf4, mxfp4 or fp8");
+        "leave cpu_expert_layers out, or use expert_weight_dtype: fp8, nf4 or int4");
   }
   if (machine.cuda_graphs == "true") {
     refuse("a CUDA graph has no work of the CPU", "leave cuda_graphs out, which then is false");

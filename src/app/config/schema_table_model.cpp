@@ -261,8 +261,9 @@ void add_precision(GroupBuilder group) {
   group
       .key("base_weight_dtype",
            "Frozen matrices of layers, experts included: in dtype, or packed while they are read and unpacked for each "
-           "use (docs/precision.md). nf4 as bitsandbytes has it, with double quantisation; int8 a scale for each row; "
-           "int4 for each 32 of a row, int4_128 for 128; fp8 for 128 x 128; mxfp4. auto: as the checkpoint has them. "
+           "use (docs/precision.md). int8 a scale for each row, which loses least; fp8 for 128 x 128; nf4 as "
+           "bitsandbytes has it, with double quantisation, mostly the best of 4 bits; int4 for each 32 of a row, "
+           "int4_128 for 128; mxfp4, for checkpoints that have it, loses more. auto: as the checkpoint has them. "
            "The router, norms, embedding and head stay in dtype.")
       .field(kModel, &Model::base_weight_dtype)
       .choices(base_format_names())
@@ -281,7 +282,7 @@ void add_precision(GroupBuilder group) {
   group
       .key("base_weight_keep",
            "Patterns of frozen weights that base_weight_dtype leaves in dtype: names, globs, or re: and a regular "
-           "expression.")
+           "expression. `hone train --dry-run` measures which are worth their memory.")
       .field(kModel, &Model::base_weight_keep)
       .alias({"llm_int8_skip_modules"});
   group
