@@ -91,7 +91,7 @@ TEST(RankThreads, ShareTheCoresThatTheProcessMayRunOn) {
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-TEST(HostMemory, WhatIsWrittenBecomesResidentAndThePeakStays) {
+TEST(HostMemory, WhatIsWrittenBecomesResidentAndThePeakStaysUntilItIsForgotten) {
   constexpr size_t kBytes = size_t{64} << 20;
   EXPECT_GT(available_host_memory(), 0u);
   const uint64_t before = resident_bytes();
@@ -103,6 +103,8 @@ TEST(HostMemory, WhatIsWrittenBecomesResidentAndThePeakStays) {
   }
   EXPECT_GE(peak_resident_bytes(), before + kBytes / 2);
   EXPECT_GE(peak_resident_bytes(), resident_bytes());
+  forget_peak_memory(Device{});
+  EXPECT_LT(used_memory(Device{}), before + kBytes / 2);
 }
 
 /// A machine of which /proc and /sys are in a folder.
