@@ -277,7 +277,8 @@ void resolve_base_weights(ResolvedConfig& config) {
     }
     return;
   }
-  if (model.finetuning_type == "full" && model.freeze_parameters.empty()) {
+  // Also where all that is packed is frozen: a model is saved whole, and packed weights are not those of the files.
+  if (model.finetuning_type == "full") {
     throw UserError(fmt::format("base_weight_dtype is {}, which is for frozen weights, but finetuning_type is full",
                                 model.base_weight_dtype),
                     where(config, "base_weight_dtype"),

@@ -25,6 +25,14 @@ Batch batch_of(const std::string& yaml) {
   return {s.per_device_train_batch_size, s.gradient_accumulation_steps, s.global_batch_size};
 }
 
+TEST(Rules, PackedWeightsAreForAdapters) {
+  for (const char* frozen : {"", "freeze_parameters: ['*.experts.*']\n"}) {
+    EXPECT_THAT(refusal(std::string("finetuning_type: full\nbase_weight_dtype: nf4\n") + frozen),
+                HasSubstr("which is for frozen weights, but finetuning_type is full"))
+        << frozen;
+  }
+}
+
 TEST(Defaults, AreTheOnesOfTheSpecification) {
   const ResolvedConfig config = resolved("");
   const RunConfig& run = config.run;
