@@ -11,10 +11,10 @@ namespace hone::cuda {
 ///   dtype `operands` if it differs; c [m, n] float32, or bfloat16 if the operands are. Float32 accumulation;
 ///   float32 operands multiply in float32, never tf32.
 /// A bfloat16 c is rounded once, except where it is added to itself: there cuBLASLt's Hopper kernels round the product
-/// and add in memory (bench/results/cublaslt-rounding-2026-11-28.txt: each algorithm offered for 12 shapes, on an H200).
-/// m, n and k may be 0. The algorithm is a function of shapes, dtypes, pitches and the alignment of pointers (up to 16
-/// bytes), and every algorithm adds in a fixed order, so equal calls give bitwise equal results. A row of C may depend
-/// on the number of rows, though.
+/// and add in memory (bench/results/cublaslt-rounding-2026-11-28.txt: each algorithm offered for 12 shapes, on an
+/// H200). m, n and k may be 0. The algorithm is a function of shapes, dtypes, pitches and the alignment of pointers (up
+/// to 16 bytes), and every algorithm adds in a fixed order, so equal calls give bitwise equal results. A row of C may
+/// depend on the number of rows, though.
 struct MatmulArgs {
   Tensor a;
   bool a_transposed = false;
