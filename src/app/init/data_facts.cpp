@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/dataset_report.h"
 #include "data/row_formats.h"
 #include "data/sample_encoder.h"

@@ -122,7 +122,8 @@ bool runs_on_amx(const GemmArgs& g) {
 double error_bound(const GemmArgs& g, double absolute_sum, double old) {
   const double scale = std::abs(g.alpha) * (active_isa() == Isa::kBaseline ? 2 : 1);
   const int64_t depth = runs_on_amx(g) ? 16 : kGemmDepth, block = runs_on_amx(g) ? 32 : kGemmDepth;
-  const double roundings = static_cast<double>(std::min(g.k, depth) + g.k / block + (runs_on_amx(g) ? 6 : 4));
+  const int64_t blocks = g.k / block;
+  const auto roundings = static_cast<double>(std::min(g.k, depth) + blocks + (runs_on_amx(g) ? 6 : 4));
   const double in_f32 = std::ldexp(roundings, -24) * (scale * absolute_sum + std::abs(g.beta * old));
   const double magnitude = std::abs(g.alpha) * absolute_sum + std::abs(g.beta * old);
   return in_f32 + (g.c_dtype == DType::kBF16 ? std::ldexp(magnitude, -8) : 0.0) + 1e-30;
