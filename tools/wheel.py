@@ -6,8 +6,8 @@
     tools/wheel.py --notice         the licences of the linked libraries
 
 The command is a small program that runs libhone, and no Python runs; `import hone` loads libhone, too. cuBLAS and NCCL,
-which only GPUs need, are packages of their own: the extras `cuda` and `multi`. Refuses a program that needs a newer C library than the tag
-says or any other library, and a wheel of more than 60 MB.
+which only GPUs need, are packages of their own: the extras `cuda` and `multi`. Refuses a program that needs a newer C
+library than the tag says or any other library, and a wheel of more than 60 MB.
 """
 import base64
 import hashlib

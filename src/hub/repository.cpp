@@ -169,6 +169,21 @@ std::optional<RepoName> parse_repo_name(RepoType type, std::string_view text, bo
   return name;
 }
 
+RepoName at_revision(RepoName name, const std::string& revision, const std::string& key, const std::string& place) {
+  if (revision.empty()) return name;
+  if (name.stated && name.revision != revision) {
+    throw UserError(fmt::format("the name says the revision {}, and {} {}", name.revision, key, revision), place,
+                    "leave one of them out");
+  }
+  if (!is_revision(revision)) {
+    throw UserError(fmt::format("'{}' is not a revision", revision), place,
+                    "a revision is a branch, a tag or a commit");
+  }
+  name.revision = revision;
+  name.stated = true;
+  return name;
+}
+
 const RepoFile* RepoListing::find(std::string_view path) const {
   const auto found = std::lower_bound(files.begin(), files.end(), path,
                                       [](const RepoFile& file, std::string_view name) { return file.path < name; });

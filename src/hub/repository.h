@@ -41,6 +41,10 @@ struct RepoName {
 /// without an ORG is one.
 std::optional<RepoName> parse_repo_name(RepoType type, std::string_view text, bool bare = false);
 
+/// `name` at the revision that `key` states beside it; "": as it is. UserError at `place` for a text that is not a
+/// revision, and for another one than the name's.
+RepoName at_revision(RepoName name, const std::string& revision, const std::string& key, const std::string& place);
+
 /// Whether a text is a commit: 40 hexadecimal digits, in lower case.
 bool is_commit(std::string_view text);
 /// Whether a text can be a branch or a tag: parts between '/' that are no way out of a folder.

@@ -18,7 +18,6 @@ class PassRunner {
   const TapeMemory& memory() const { return memory_; }
   /// Null if all nodes run on the device.
   HostSide* host() { return host_ ? &*host_ : nullptr; }
-  const HostSide* host() const { return host_ ? &*host_ : nullptr; }
 
   /// A tape of a pass. In a dry pass it records `plan` if that is empty; else it follows it.
   Tape tape(TapePlan& plan, const TapeOptions& options = {}) { return {context_, memory_, plan, options, host()}; }

@@ -142,29 +142,15 @@ class BaseMeasurement {
   const RunConfig& config_;
 };
 
-/// The place in a layer of the module that has a weight: "mlp.experts" of model.layers.3.mlp.experts.gate_up_proj, and
-/// of a weight that the layer itself has, its own name.
-struct PlaceInLayer {
-  int64_t layer = -1;  ///< -1: not of a layer
-  std::string place;
-};
-
-PlaceInLayer place_of(std::string_view name) {
-  constexpr std::string_view kLayers = "layers.", kWeight = ".weight";
-  const size_t begin = name.find(kLayers);
-  if (begin == std::string_view::npos) return {};
-  name.remove_prefix(begin + kLayers.size());
-  const size_t dot = name.find('.');
-  if (dot == std::string_view::npos || dot == 0 || dot > 6) return {};
-  int64_t layer = 0;
-  for (const char digit : name.substr(0, dot)) {
-    if (digit < '0' || digit > '9') return {};
-    layer = 10 * layer + (digit - '0');
-  }
-  name.remove_prefix(dot + 1);
-  if (name.ends_with(kWeight)) name.remove_suffix(kWeight.size());
-  const size_t last = name.rfind('.');
-  return {layer, std::string(last == std::string_view::npos ? name : name.substr(0, last))};
+/// The module of a layer that has a weight: "mlp.experts" of model.layers.3.mlp.experts.gate_up_proj, and of a weight
+/// that the layer itself has, its own name; "" outside the layers.
+std::string place_in_layer(const Parameter& p) {
+  const std::string layer = fmt::format("layers.{}.", p.layer());
+  const size_t begin = p.name().find(layer);
+  if (p.layer() < 0 || begin == std::string::npos) return "";
+  std::string_view name = std::string_view(p.name()).substr(begin + layer.size());
+  if (constexpr std::string_view kWeight = ".weight"; name.ends_with(kWeight)) name.remove_suffix(kWeight.size());
+  return std::string(name.substr(0, name.rfind('.')));
 }
 
 std::string escaped(const std::string& text) {
@@ -227,7 +213,7 @@ std::vector<KeptGroup> groups_of_base(const DescribedRun& run) {
   const RunConfig& config = run.config;
   const HeldBase held = held_by(run);
   std::map<std::string, KeptGroup> places;
-  std::map<int64_t, std::vector<std::string>> layers;
+  std::map<int, std::vector<std::string>> layers;
   std::set<std::string> whole;  // places that are modules with weights, not weights of the layer itself
   size_t all = held.packed.size();
   KeptGroup experts{.setting = "expert_weight_dtype: auto", .weights = {}};
@@ -238,11 +224,11 @@ std::vector<KeptGroup> groups_of_base(const DescribedRun& run) {
       continue;
     }
     if (!held.packed.contains(p.name())) continue;
-    const PlaceInLayer at = place_of(p.name());
-    if (at.layer < 0) continue;
-    places[at.place].weights.push_back(p.name());
-    layers[at.layer].push_back(p.name());
-    if (p.name().find("." + at.place + ".") != std::string::npos) whole.insert(at.place);
+    const std::string place = place_in_layer(p);
+    if (place.empty()) continue;
+    places[place].weights.push_back(p.name());
+    layers[p.layer()].push_back(p.name());
+    if (p.name().find("." + place + ".") != std::string::npos) whole.insert(place);
   }
   std::vector<KeptGroup> groups;
   const auto add = [&](KeptGroup group) {

@@ -20,7 +20,7 @@ struct BaseCost {
   double packed = 0, dense = 0;
   std::string formats;  ///< "nf4", "nf4, experts int8"
 
-  /// Of the loss on the dense base.
+  /// The difference as a share of the loss on the dense base.
   double share() const { return packed / dense - 1; }
   bool is_dear() const { return !(share() <= kDearBase); }
 };

@@ -15,10 +15,6 @@ namespace {
 std::string with_revision(RepoType type, const std::string& name, const std::string& revision, const std::string& key,
                           const std::string& place) {
   if (revision.empty()) return name;
-  if (!is_revision(revision)) {
-    throw UserError(fmt::format("{}: '{}' is not a revision", key, revision), place,
-                    "a revision is a branch, a tag or a commit");
-  }
   std::error_code error;
   const std::optional<RepoName> repository = parse_repo_name(type, name);
   if (std::filesystem::exists(name, error) || !repository) {
@@ -26,11 +22,7 @@ std::string with_revision(RepoType type, const std::string& name, const std::str
     throw UserError(fmt::format("{}: {} is of a repository of the hub, and {} is a path here", key, revision, name),
                     place, "leave it out, or name the repository: ORG/NAME");
   }
-  if (repository->stated && repository->revision != revision) {
-    throw UserError(fmt::format("the name says the revision {}, and {} {}", repository->revision, key, revision), place,
-                    "leave one of them out");
-  }
-  return repository->repo.id + "@" + revision;
+  return at_revision(*repository, revision, key, place).text();
 }
 
 }  // namespace

@@ -32,19 +32,7 @@ RepoName name_of_request(const DownloadOptions& options) {
     throw UserError(fmt::format("'{}' is not the name of a repository", options.id), "ID",
                     "a name is ORG/NAME, as Qwen/Qwen3-30B-A3B, and ORG/NAME@REVISION for another revision than main");
   }
-  if (!options.revision.empty()) {
-    if (name->stated && name->revision != options.revision) {
-      throw UserError(fmt::format("the name says the revision {}, and --revision {}", name->revision, options.revision),
-                      "--revision", "leave one of them out");
-    }
-    if (!is_revision(options.revision)) {
-      throw UserError(fmt::format("'{}' is not a revision", options.revision), "--revision",
-                      "a revision is a branch, a tag or a commit");
-    }
-    name->revision = options.revision;
-    name->stated = true;
-  }
-  return *name;
+  return at_revision(*name, options.revision, "--revision", "--revision");
 }
 
 /// UserError if a model is large and no setting makes it fit on this machine.
@@ -96,7 +84,7 @@ int run_download(const DownloadOptions& options) {
 }
 
 void download_for_run(const std::string& name_or_path) {
-  if (!is_hub_name(name_or_path) || is_cached_model(name_or_path, ModelParts::kAll)) return;
+  if (!is_hub_name(name_or_path)) return;
   (void)resolve_model_path(name_or_path, ModelParts::kAll, [&](const FetchPlan& plan) {
     require_use(hub_settings(), plan,
                 fmt::format("hone download {} --yes downloads it all the same", plan.name.text()));

@@ -177,11 +177,12 @@ std::string initial_yaml(const InitOptions& options, const DecoderConfig& model,
       {"", ""},
       {"model_name_or_path: " + yaml_path(options.model), options.needs_download ? "THE FOLDER OF ITS DOWNLOAD" : ""}};
   append(lines, method_lines(options, sparse));
-  append(lines,
-         {{"", ""},
-          {"datasets:", ""},
-          {"  - path: " + yaml_path(options.data.empty() ? kExampleData : options.data),
-           options.data.empty() ? "YOUR DATA: a file or a folder of JSONL, JSON, CSV, text" : "or a folder of files"}});
+  append(lines, {{"", ""},
+                 {"datasets:", ""},
+                 {"  - path: " + yaml_path(options.data.empty() ? kExampleData : options.data),
+                  options.data.empty()         ? "YOUR DATA: a file or a folder of JSONL, JSON, CSV, text"
+                  : options.data_split.empty() ? "or a folder of files"
+                                               : ""}});
   if (!options.data_name.empty()) lines.push_back({"    name: " + yaml_path(options.data_name), ""});
   if (!options.data_split.empty()) lines.push_back({"    split: " + yaml_path(options.data_split), ""});
   append(lines, {{"    type: auto", "by the columns; or messages, alpaca, prompt_response, text, … (docs/data.md)"},

@@ -13,13 +13,7 @@ constexpr int64_t kBytesPerTask = int64_t{1} << 18;
 }  // namespace
 
 void cast(const Context& context, const CastArgs& args) {
-  context.launch([args](ThreadPool& pool) {
-    const RowMath& math = row_math();
-    parallel_blocks(pool, args.dst.numel(), [&](int64_t begin, int64_t n) {
-      float buffer[kRowBlock];
-      store_block(math, load_block(math, args.src, begin, buffer, n), args.dst, begin, n);
-    });
-  });
+  context.launch([args](ThreadPool& pool) { convert_elements(pool, args.src, args.dst); });
 }
 
 void copy(const Context& context, const CastArgs& args) {

@@ -38,8 +38,8 @@ void linear(const Context& context, const LinearArgs& args);
 /// order.
 ///
 /// dx has its second term if lora_a is defined; dxa must then be wanted, with beta 0. A bfloat16 dx is rounded once,
-/// from the float32 sum of both terms and, with beta 1, of what is there; the second term as the adapter's in y. On a
-/// GPU, the sum of the terms is rounded before it is added to what is there.
+/// from the float32 sum of both terms and, with beta 1, of the earlier dx; the second term is first rounded by its own
+/// size, as in y. On a GPU, the sum of both terms is rounded before the earlier dx is added.
 struct LinearGradArgs {
   Tensor dy;
   Tensor x = {};      ///< for dw

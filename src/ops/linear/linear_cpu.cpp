@@ -7,12 +7,6 @@ namespace hone::cpu {
 
 namespace {
 
-/// What is added to a product where it is stored; both have the dtype of the result, and either may be undefined.
-struct Terms {
-  Tensor bias = {};    // [columns]
-  Tensor addend = {};  // the shape of the result
-};
-
 /// The products of a launch, whose activations (or their gradients) have one dtype.
 struct Products {
   ThreadPool& pool;
@@ -20,7 +14,7 @@ struct Products {
 
   /// c = alpha · a b + bias + beta · c + addend, the shape of c given by its tensor; rounded once.
   void operator()(const MatrixView& a, const MatrixView& b, int64_t k, const GradDest& c, float alpha = 1.0f,
-                  const Terms& terms = {}) const {
+                  const ProductTerms& terms = {}) const {
     gemm(pool, {.m = c.dst.shape[0],
                 .n = c.dst.shape[1],
                 .k = k,
@@ -48,14 +42,6 @@ struct Products {
   }
 };
 
-void convert(const Tensor& from, const Tensor& to) {
-  const RowMath& math = row_math();
-  for_row_blocks(to.numel(), [&](int64_t begin, int64_t n) {
-    float buffer[kRowBlock];
-    store_block(math, load_block(math, from, begin, buffer, n), to, begin, n);
-  });
-}
-
 }  // namespace
 
 void linear(const Context& context, const LinearArgs& args) {
@@ -63,7 +49,7 @@ void linear(const Context& context, const LinearArgs& args) {
   const bool converts = args.bias.defined() && args.bias.dtype != args.y.dtype;
   const Tensor bias = converts ? scratch.take(args.bias.shape, args.y.dtype) : args.bias;
   context.launch([args, bias, converts](ThreadPool& pool) {
-    if (converts) convert(args.bias, bias);
+    if (converts) convert_elements(pool, args.bias, bias);
     const Products product{pool, args.x.dtype};
     // The adapter's product goes first: in bfloat16 it is rounded by its own size, not by that of y.
     const bool adapted = args.xa.defined();

@@ -46,6 +46,15 @@ void parallel_blocks(ThreadPool& pool, int64_t numel, const Body& body) {
   });
 }
 
+/// to[i] = from[i] for float32 or bfloat16 tensors of equal sizes, rounded to nearest even.
+inline void convert_elements(ThreadPool& pool, const Tensor& from, const Tensor& to) {
+  const RowMath& math = row_math();
+  parallel_blocks(pool, to.numel(), [&](int64_t begin, int64_t n) {
+    float buffer[kRowBlock];
+    store_block(math, load_block(math, from, begin, buffer, n), to, begin, n);
+  });
+}
+
 /// sum[j] = Σ_t rows[t, j] + beta · sum for rows [T, J]; a task owns columns and adds the rows in order.
 inline void sum_over_rows(ThreadPool& pool, const Tensor& rows, const GradDest& sum) {
   constexpr int64_t kColumns = 128;

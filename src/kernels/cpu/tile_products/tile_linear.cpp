@@ -5,7 +5,7 @@
 
 namespace hone::cpu {
 
-void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const TileTerms& terms,
+void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const ProductTerms& terms,
                  const GradDest& c) {
   int64_t offsets[] = {0, a.shape[0]};
   const Tensor of_one{reinterpret_cast<std::byte*>(offsets), DType::kI64, {2}, a.device};

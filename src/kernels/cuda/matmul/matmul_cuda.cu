@@ -51,7 +51,7 @@ struct Product {
   DType operands = DType::kF32, c_dtype = DType::kF32;
   const void* bias = nullptr;
 
-  /// Of both, for which a plan has one layout.
+  /// The smaller one of c's and d's, since a plan has one layout for both.
   int64_t c_alignment() const { return std::min(alignment_of(c), alignment_of(d)); }
 
   using Key = std::array<int64_t, 12>;

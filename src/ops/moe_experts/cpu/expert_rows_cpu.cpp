@@ -40,14 +40,7 @@ ExpertBias::ExpertBias(ArenaScope& scratch, const Tensor& bias, DType dtype) : g
 
 Tensor ExpertBias::ready(ThreadPool& pool) const {
   if (!converted_.defined()) return given_;
-  const RowMath& math = row_math();
-  pool.parallel_ranges(given_.numel(), kRowBlock, [&](int64_t begin, int64_t end) {
-    float buffer[kRowBlock];
-    for (int64_t i = begin; i < end; i += kRowBlock) {
-      const int64_t n = std::min(kRowBlock, end - i);
-      store_block(math, load_block(math, given_, i, buffer, n), converted_, i, n);
-    }
-  });
+  convert_elements(pool, given_, converted_);
   return converted_;
 }
 

@@ -125,7 +125,7 @@ void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
 /// Biases of experts in the dtype of the product that adds them, [E, n].
 class ExpertBias {
  public:
-  /// Of no bias if that is undefined; takes scratch if its dtype differs.
+  /// `bias` may be undefined; takes scratch if its dtype differs.
   ExpertBias(ArenaScope& scratch, const Tensor& bias, DType dtype);
   /// Inside launched work: the biases, converted; undefined without any.
   Tensor ready(ThreadPool& pool) const;
