@@ -2,13 +2,16 @@
 """Writes docs/fits.md: which model fits which machine, by which method, with which keys.
 
     tools/fits.py build/hone > docs/fits.md
+    tools/fits.py --cpu build/hone     only its section on CPUs
     tools/fits.py --predictions        only its last section, which needs no program
 
 Every number is a plan of `hone estimate` for a GPU that need not be present; any build has the same. For each cell the
 settings are tried from the fastest to the most frugal, and the first that fits is shown. Measured tokens a second come from
 bench/results.
 """
+import itertools
 import json
+import re
 import subprocess
 import sys
 
@@ -48,16 +51,12 @@ METHODS = [("LoRA r16 on attention", ATTENTION, LORA, MACHINES),
 
 HEAD = """# Which model fits where
 
-Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=cuda --ranks N` with the keys of its letter, for
-documents of 4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU,
-and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version.
-A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are of each GPU, measured on one, two or four H200 of 141 GB, with the settings in
-[measurements.md](../bench/results/measurements.md), [memory.md](memory.md#host-memory-as-room) and [distributed.md](distributed.md#how-weights-travel);
-where a cell has none, nothing was measured. Plans include what CUDA and NCCL take on an H200; on H100 and H200, the only GPUs that Hone
-has run on so far, they have been within 1 % of what the driver shows.
-
-Names are those that `hone estimate` and `hone bench step` know; a model of your own: `hone estimate ./FOLDER device=cuda --memory
-80GB`, with the keys below.
+Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=cuda --ranks N` with the keys of its letter, for documents of
+4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU, and after a plus
+sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version. A base of 4 bits is
+`base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are of each GPU, measured on one, two or
+four H200 of 141 GB with the settings in [measurements.md](../bench/results/measurements.md). What plans consist of, and `hone estimate` for
+your own model: [memory.md](memory.md).
 
 | letter | keys |
 |---|---|
@@ -122,18 +121,23 @@ STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
 KERNELS = [("experts: gate and up", 270, 270, 270), ("experts: dx", 307, 307, 308), ("experts: dw", 223, 223, 224),
            ("attention forward, heads of 128", 359, 347, 303), ("attention backward, heads of 128", 290, 292, 237)]
 
+ON_A_CPU = """
+## LoRA r16 on attention and every expert, on a CPU
+
+GB, every block recomputed (`hone estimate NAME device=cpu gradient_checkpointing=true`, with `expert_weight_dtype: int8` in the second
+column). No step of a model this large has been measured on a CPU; beside a GPU it can compute the experts
+([memory.md](memory.md#experts-on-the-cpu)).
+"""
+
 PREDICTED = """
 ## Predicted speed on other GPUs
 
-**Predicted, not measured**: Hone has run on no GPUs but H100 and H200. Kernels of tier sm80 and steps with them have been measured on an
-H200, attention on an H100 ([kernels](../bench/results/sm80-kernels-2026-11-23.txt),
-[attention](../bench/results/h100-attention-sm80-2026-11-26.txt), steps of
-[2026-11-24](../bench/results/h200-tiers-2026-11-24.jsonl) and [2026-11-26](../bench/results/h200-tiers-2026-11-26.jsonl)). A
-kernel is scaled by the peak of mma.sync with float32 sums, so its prediction holds if it reaches the same share of that peak. A
-step is a mix of kernels that scale by that peak (613 TFLOP/s on an H200), by that of cuBLASLt's products (989), or by the rate of
-memory (4,800 GB/s): it lies between the least and the greatest of the three ratios. "–": the step's plan does not fit without
-offloading. Peaks are those of data sheets. NVIDIA publishes no rate of mma.sync for a B200; assumed is the H200's by
-multiprocessor.
+**Predicted, not measured**: Hone has run on no GPUs but H100 and H200. Kernels of tier sm80 and steps with them have been measured there
+([kernels](../bench/results/sm80-kernels-2026-11-23.txt), [attention](../bench/results/h100-attention-sm80-2026-11-26.txt), steps of
+[2026-11-24](../bench/results/h200-tiers-2026-11-24.jsonl) and [2026-11-26](../bench/results/h200-tiers-2026-11-26.jsonl)). A kernel is scaled
+by the peak of mma.sync with float32 sums. A step is a mix of kernels that scale by that peak, by that of cuBLASLt's products, or by the rate
+of memory: it lies between the least and the greatest of the three ratios. "–": the plan does not fit without offloading. Peaks are those of
+data sheets; of mma.sync on a B200, the H200's by multiprocessor.
 """
 
 
@@ -167,18 +171,34 @@ def predictions():
         print(f"| {what} | {measured:,.0f} | " + " | ".join(cells) + " |")
 
 
-def plan(hone, model, keys, ranks):
-    """Bytes a GPU and of host memory, for each rank."""
-    command = [hone, "estimate", model, "device=cuda", "--memory", "1000000GB", "--ranks", str(ranks), "--json", *keys]
+def plan(hone, model, keys, ranks, device="cuda"):
+    """Bytes of the device and of host memory, for each rank."""
+    command = [hone, "estimate", model, f"device={device}", "--memory", "1000000GB", "--ranks", str(ranks), "--json", *keys]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{run.stderr}")
     return json.loads(run.stdout)["configured"]
 
 
+def on_a_cpu(hone):
+    """A section: LoRA on a CPU, whose memory is the host's."""
+    print(ON_A_CPU)
+    print("| model | bfloat16 | experts of 8 bits | model | bfloat16 | experts of 8 bits |\n" + "|---" * 6 + "|")
+    rows = []
+    for model in [name for name in MODELS if name not in DENSE]:
+        keys = ["gradient_checkpointing=true", "lora_target_modules=[attention,all-experts]", *ALL]
+        plans = [plan(hone, model, keys + more, 1, "cpu") for more in ([], ["expert_weight_dtype=int8"])]
+        rows.append(" | ".join([model] + [f"{entry['total'] / 1e9:.0f}" for entry in plans]))
+    half = (len(rows) + 1) // 2
+    for left, right in itertools.zip_longest(rows[:half], rows[half:], fillvalue=" | | "):
+        print(f"| {left} | {right} |")
+
+
 def main():
     if sys.argv[1] == "--predictions":
         return predictions()
+    if sys.argv[1] == "--cpu":
+        return on_a_cpu(sys.argv[2])
     hone = sys.argv[1]
     plans = {}
 
@@ -196,7 +216,7 @@ def main():
                 plans[key] = plan(hone, model, keys + targets + base + setting, ranks)
             entry = plans[key]
             if entry["total"] <= memory * 1e9 and entry["host"] <= HOST_GB_PER_GPU * 1e9:
-                host = f" + {entry['host'] / 1e9:.0f}" if entry["host"] > 0 else ""
+                host = f"+{entry['host'] / 1e9:.0f}" if entry["host"] > 0 else ""
                 speed = MEASURED.get((model, method, name))
                 return f"{letter} {entry['total'] / 1e9:.0f}{host}" + (f"; {speed}" if speed else "")
         return "–"
@@ -206,8 +226,16 @@ def main():
         print(f"\n## {method[0].upper()}{method[1:]}\n")
         print("| model | " + " | ".join(name for name, _, _ in machines) + " |")
         print("|---" * (len(machines) + 1) + "|")
+        everywhere = []
         for model in MODELS:
-            print(f"| {model} | " + " | ".join(cell(model, method, keys, ladder, machine) for machine in machines) + " |")
+            cells = [cell(model, method, keys, ladder, machine) for machine in machines]
+            if all(re.fullmatch(r"a \d+", text) for text in cells):  # the fastest setting fits on all of them
+                everywhere.append(f"{model} ({cells[0][2:]} to {max(int(text[2:]) for text in cells)} GB)")
+                continue
+            print(f"| {model} | " + " | ".join(cells) + " |")
+        if everywhere:
+            print(f"\nWith setting a everywhere: {', '.join(everywhere)}.")
+    on_a_cpu(hone)
     predictions()
 
 

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "app/config/schema.h"
 #include "app/init/presets.h"
@@ -18,29 +22,25 @@ A run is described by one file, in YAML or JSON. Keys may stand at the top or in
 `training:` or `lora:` only groups keys, and `lora: {r: 8}` says the same as `lora_r: 8`.
 
 - **Overrides** follow the file on the command line: `key=value`, `--key value`, `--key=value`; dashes are read as
-  underscores, `--packing` alone says true, `section.key=value` works, lists are written `[a, b]` or `a,b`. A key that
-  takes text takes the next word, whatever it is; a switch takes `true` and `false` alone, and neither it nor a key
-  without effect takes a following `key=value`. An override replaces what the file says about its key, under whatever
-  names, and about keys that decide the same (`save_steps` and `saves_per_epoch`), which the start says; `key=null` takes
-  back what the file says. Of one name that is written twice the last counts; two names that differ are an error.
-- **Environment**: `${NAME}` is replaced by the variable, which must be set; `${NAME:-default}` need not be; `$${` writes `${`.
-  Variables such as `ACCELERATE_KT_BACKEND` or `KT_SFT_PROFILE` are keys here: set in the environment they are not read,
-  and the start names them.
-- **Names of other tools** are understood (column "also called"); each use prints the name it has here.
-- **Unknown keys** are errors: all of them in one message, with line and nearest known names. Where a file is one of
-  another tool the message names the command that [translates](migration.md) it; its empty keys say nothing. Two names of
-  one key in a file that say different things are an error that names both lines. A value of the wrong type or out of range is an error that says what was
-  expected.
+  underscores, `--packing` says true, `section.key=value` works, lists are written `[a, b]` or `a,b`. A key that takes
+  text takes the next word, whatever it is; a switch takes only `true` and `false`, and neither it nor a key without
+  effect takes a following `key=value`. An override replaces what the file says about its key, under whatever names, and
+  about keys that decide the same (`save_steps` and `saves_per_epoch`); `key=null` takes back what the file says.
+- **Environment**: `${NAME}` is replaced by the variable, which must be set; `${NAME:-default}` need not be; `$${` writes
+  `${`. Variables such as `ACCELERATE_KT_BACKEND` or `KT_SFT_PROFILE` are keys here: set in the environment they are not
+  read, and the start names them.
+- **Names of other tools** are understood (column "also called"; not listed are KTransformers' with `accelerate_` before
+  them or inside `kt_config`); `hone convert-config` [translates](migration.md) whole files. Two names of one key that say different things are an error; of one name that is written twice the last counts.
+- **Unknown keys** and values of the wrong type or out of range are errors: all in one message, with line and nearest
+  known names.
 - **Known, not in this version**: such a key ends the program with exit code 2, unless its value only says that the
-  feature is off (`fp16: false`, `zero_stage: 0`).
+  feature is off (`fp16: false`).
 - **No effect**: keys that cannot change the mathematics are accepted with a line that says why they do nothing.
-- `null` leaves a key at its default.
+- `null` leaves a key at its default. Each default that was not stated is printed at start.
 - The whole configuration, defaults included, is written to `output_dir/config.resolved.yaml`, which runs again as it is.
 
 `per_device_train_batch_size` × `gradient_accumulation_steps` = `global_batch_size`: any two fix the third, and
 `tokens_per_step` may stand for `global_batch_size`. A bare `batch_size` is refused: tools mean different things by it.
-
-Where training tools disagree, the defaults are those below, and each that was not stated is printed at start.
 )";
 
 std::string cell(std::string text) {
@@ -61,7 +61,14 @@ std::string type_cell(const KeySpec& key) {
     return join_code(key.choices) +
            (key.numbered_choice.empty() ? "" : ", " + code(fmt::format("{}:N", key.numbered_choice)));
   }
-  return expectation(key);
+  // Shorter than in a message: "integer ≥ 1" for "an integer of at least 1".
+  std::string text = expectation(key);
+  for (const std::string_view article : {"an ", "a "}) {
+    if (text.starts_with(article)) text.erase(0, article.size());
+  }
+  const std::string bound = " of at least ";
+  if (const size_t at = text.find(bound); at != std::string::npos) text.replace(at, bound.size(), " ≥ ");
+  return text;
 }
 
 std::string default_cell(const KeySpec& key) {
@@ -72,10 +79,25 @@ std::string default_cell(const KeySpec& key) {
   return code(key.default_value.dump());
 }
 
+/// The names of a key's aliases, but other forms of KTransformers' names.
 std::vector<std::string> alias_names(const KeySpec& key) {
   std::vector<std::string> names;
-  for (const Alias& alias : key.aliases) names.push_back(alias.name);
+  for (const Alias& alias : key.aliases) {
+    const bool form = alias.name.starts_with("accelerate_kt_") || alias.name.starts_with("kt_config.");
+    if (!form) names.push_back(alias.name);
+  }
   return names;
+}
+
+/// A sentence on the other spellings of choices, those of one choice together.
+std::string spellings(const KeySpec& key) {
+  std::map<std::string, std::vector<std::string>> others;
+  for (const auto& [other, choice] : key.choice_aliases) others[choice].push_back(other);
+  std::string text;
+  for (const auto& [choice, words] : others) {
+    text += (text.empty() ? " Also spelled: " : "; ") + join_code(words) + (choice.empty() ? "" : " = " + code(choice));
+  }
+  return text.empty() ? "" : text + ".";
 }
 
 std::string help_cell(const KeySpec& key) {
@@ -84,13 +106,7 @@ std::string help_cell(const KeySpec& key) {
     text += key.instead.empty() ? fmt::format(" Not in this version: {}.", join_code(key.later_choices))
                                 : fmt::format(" Refused: {}; {}.", join_code(key.later_choices), key.instead);
   }
-  if (key.choice_aliases.empty()) return text;
-  text += " Also spelled:";
-  for (const auto& [other, choice] : key.choice_aliases) {
-    text += fmt::format(" {}{}", code(other), choice.empty() ? "" : " = " + code(choice));
-    text += other == key.choice_aliases.rbegin()->first ? "." : ",";
-  }
-  return text;
+  return text + spellings(key);
 }
 
 std::string supported_tables(const std::vector<KeySpec>& table) {

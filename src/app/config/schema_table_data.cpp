@@ -31,13 +31,11 @@ void add_sets(GroupBuilder group) {
       .alias({"dataset_shuffle", "shuffle_dataset"});
   group.key("interleave_probs", "Shares of the data sets in the mixture, one for each: the weight of its entry.")
       .field(kData, &Data::interleave_probs);
-  group.key("column_mapping", "Names in the data by ours, for the data sets that state no mapping of their own.")
+  group.key("column_mapping", "Names in the data by ours, for the data sets that state none.")
       .field(kData, &Data::column_mapping)
       .alias({"columns"})
       .alias("dataset_text_field", member_of("text"));
-  group
-      .key("ignore_columns",
-           "Columns of the data that are left alone, for the data sets that state none: rejected, label, images, …")
+  group.key("ignore_columns", "Columns of the data that are left alone, for the data sets that state none.")
       .field(kData, &Data::ignore_columns);
 }
 
@@ -64,7 +62,7 @@ void add_sample_length(GroupBuilder group) {
       .field(kData, &Data::packing)
       .alias({"sample_packing", "neat_packing", "use_packing"})
       .alias("padding_free", mapped({{"huggingface", "true"}}));
-  group.later("packing_strategy", KeyType::kString, "Packing is best fit, decreasing.").neutral("bfd");
+  group.later("packing_strategy", KeyType::kString, "Packing other than best fit, decreasing.").neutral("bfd");
 }
 
 void add_template(GroupBuilder group) {
@@ -80,8 +78,8 @@ void add_template(GroupBuilder group) {
       .alias("loss_scale", mapped({{"default", "assistant"}, {"last_round", "last"}}));
   group
       .key("history_rewrites",
-           "Answers that the template shows otherwise once more follows (dropped thoughts): learnt in samples of "
-           "their own, not learnt, or refused.")
+           "Answers that the template shows otherwise once more follows: learnt in samples of their own, not learnt, "
+           "or refused.")
       .field(kData, &Data::history_rewrites)
       .choices({"expand", "mask", "error"});
   group
@@ -99,20 +97,15 @@ void add_template(GroupBuilder group) {
       .field(kData, &Data::chat_template_file)
       .type(KeyType::kPath)
       .alias({"chat_template_path"});
-  group
-      .key("special_tokens",
-           "Tokens in other roles than the tokenizer's files say: bos_token, eos_token, pad_token, unk_token; saved "
-           "with "
-           "the result.")
+  group.key("special_tokens", "Tokens in other roles than the tokenizer's files say: bos_token, eos_token, …")
       .field(kData, &Data::special_tokens);
-  group
-      .key("eot_tokens", "Further tokens that end a turn: after an answer they are learnt, and generation stops there.")
+  group.key("eot_tokens", "Further tokens that end a turn: learnt after an answer, and generation stops there.")
       .field(kData, &Data::eot_tokens);
-  group.key("add_bos_token", "Whether text that is not a chat begins with bos; a chat follows its template.")
+  group.key("add_bos_token", "Whether text that is not a chat begins with bos.")
       .field(kData, &Data::add_bos_token)
       .default_note("as the tokenizer has it")
       .alias({"add_bos"});
-  group.key("add_eos_token", "Whether text that is not a chat ends with eos; a chat follows its template.")
+  group.key("add_eos_token", "Whether text that is not a chat ends with eos.")
       .field(kData, &Data::add_eos_token)
       .alias({"add_eos"});
   group.key("chat_template_kwargs", "Variables for the chat template, such as enable_thinking.")
@@ -122,11 +115,7 @@ void add_template(GroupBuilder group) {
       .key("learn_empty_thinking",
            "Learn the empty think block that the template puts in front of an answer without thoughts.")
       .field(kData, &Data::learn_empty_thinking);
-  group
-      .key("split_special_tokens",
-           "Encode special tokens that stand in the text of messages as text, not as these tokens; those of the "
-           "template "
-           "stay.")
+  group.key("split_special_tokens", "Encode special tokens in the text of messages as text.")
       .field(kData, &Data::split_special_tokens);
 }
 
@@ -166,8 +155,7 @@ void add_code_keys(GroupBuilder& group) {
 void add_preparation(GroupBuilder group) {
   group
       .key("code_samples",
-           "What data sets of type code say where they state nothing themselves: max_tokens, overlap, min_tokens, "
-           "include_tests, exclude_patterns, … (see An entry of datasets).")
+           "Keys of data sets of type code, for those that do not state them: max_tokens, overlap, min_tokens, …")
       .field(kData, &Data::code_samples)
       .alias("dataset.max_tokens", entry_member("max_tokens"))
       .alias("dataset.overlap", entry_member("overlap"))

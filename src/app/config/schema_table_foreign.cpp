@@ -11,12 +11,14 @@ void add_later(GroupBuilder group) {
       .alias({"accelerate_kt_use_lora_experts"});
   group.later("num_experts_per_token", KeyType::kInteger,
               "Another number of experts than config.json of the model says.");
-  group.later("max_eval_samples", KeyType::kInteger, "Fewer samples to evaluate on: state samples in eval_datasets.")
+  group.later("max_eval_samples", KeyType::kInteger, "Fewer samples to evaluate on.")
       .neutral(0)
-      .unset({"-1"});
+      .unset({"-1"})
+      .instead("state samples in the entries of eval_datasets");
   group.later("quantize_after_training", KeyType::kBool, "A quantised copy of the result.").neutral(false);
-  group.later("text_field", KeyType::kString, "Another column: state column_mapping in the entry of datasets.")
-      .neutral("text");
+  group.later("text_field", KeyType::kString, "Another column of texts.")
+      .neutral("text")
+      .instead("state column_mapping in the entry of datasets");
 }
 
 void add_placement(GroupBuilder group) {

@@ -66,9 +66,8 @@ void add_model(GroupBuilder group) {
       .alias("freeze_parameters_regex", prefixed("re:"));
   group
       .key("trainable_parameters",
-           "Patterns of parameters that are trained even if freeze_parameters matches them. "
-           "Axolotl's unfrozen_parameters also says freeze_parameters: *, and its expressions match at the beginning "
-           "of a name.")
+           "Patterns of parameters that are trained even if freeze_parameters matches them. Axolotl's "
+           "unfrozen_parameters also says freeze_parameters: *.")
       .field(kModel, &Model::trainable_parameters)
       .alias("unfrozen_parameters", patterns_of_axolotl(), {{"freeze_parameters", any_means("*")}});
   group.key("tokenizer_name_or_path", "Folder of the tokenizer, where it is not the model's.")
@@ -78,15 +77,11 @@ void add_model(GroupBuilder group) {
       .alias({"tokenizer_path", "tokenizer_name"});
   group
       .key("add_tokens",
-           "Tokens that the tokenizer gets. Embedding and head get rows for them, if they have none: the mean of the "
-           "others. With adapters, both are trained whole.")
+           "Tokens that the tokenizer gets; their rows of embedding and head, if missing, are the mean of the others. "
+           "With adapters, both are trained whole.")
       .field(kModel, &Model::add_tokens);
-  group.key("add_special_tokens", "As add_tokens, of special tokens: generated text leaves them out.")
-      .field(kModel, &Model::add_special_tokens);
-  group
-      .key("resize_vocab",
-           "Embedding and head get rows for every token of the tokenizer, as with add_tokens: where "
-           "tokenizer_name_or_path has more tokens than the model.")
+  group.key("add_special_tokens", "As add_tokens, of special tokens.").field(kModel, &Model::add_special_tokens);
+  group.key("resize_vocab", "Embedding and head get rows for every token of tokenizer_name_or_path.")
       .field(kModel, &Model::resize_vocab);
 }
 
@@ -119,15 +114,12 @@ void add_lora(GroupBuilder group) {
       .alias("target_regex", prefixed("re:"));
   group
       .key("lora_exclude_modules",
-           "Modules without adapters among those that lora_target_modules names, written as there. Each must match. "
-           "PEFT's name exclude_modules also says lora_exclude_unmatched: warn, and under it a text may be a regular "
-           "expression for whole names.")
+           "Modules without adapters among lora_target_modules, written as there. Each must match. PEFT's name "
+           "exclude_modules also says lora_exclude_unmatched: warn.")
       .field(kLora, &Lora::exclude_modules)
       .alias("exclude_modules", modules_of_peft(), {{"lora_exclude_unmatched", any_means("warn")}})
       .alias("exclude", modules_of_peft(), {{"lora_exclude_unmatched", any_means("warn")}});
-  group
-      .key("lora_exclude_unmatched",
-           "An entry of lora_exclude_modules that matches nothing: refuse the run, or warn and go on without it.")
+  group.key("lora_exclude_unmatched", "An entry of lora_exclude_modules that matches nothing: refuse the run, or warn.")
       .field(kLora, &Lora::exclude_unmatched)
       .choices({"refuse", "warn"});
   group
@@ -160,20 +152,17 @@ void add_lora(GroupBuilder group) {
       .field(kLora, &Lora::adapter_layout)
       .choices({"split", "target_parameters", "kt", "sglang"})
       .default_note("as trained");
-  group
-      .key("use_dora",
-           "Weight-decomposed LoRA: beside A and B a magnitude for each output is trained. Of linear layers, not of "
-           "routed experts. lora_dropout acts on the adapter's branch alone.")
+  group.key("use_dora", "Weight-decomposed LoRA: a magnitude for each output is trained, too. Not of routed experts.")
       .field(kLora, &Lora::use_dora)
       .alias({"peft_use_dora", "lora_use_dora"});
-  group.key("loraplus_lr_ratio", "LoRA+: B of the adapters learns at this times learning_rate, A at learning_rate.")
+  group.key("loraplus_lr_ratio", "LoRA+: B of the adapters learns at this times learning_rate.")
       .field(kLora, &Lora::loraplus_lr_ratio)
       .above(0)
       .alias({"lorap_lr_ratio"});
   group
       .key("lora_rank_pattern",
-           "Ranks other than lora_r, by pattern of modules as in PEFT: the end of a name, a regular expression, or "
-           "attention, all-linear, all-experts. The first that matches counts; each must match.")
+           "Ranks other than lora_r, by pattern of modules as in PEFT, or attention, all-linear, all-experts. The "
+           "first that matches counts; each must match.")
       .field(kLora, &Lora::rank_pattern)
       .alias({"rank_pattern"});
   group.key("lora_alpha_pattern", "Alphas other than lora_alpha, as lora_rank_pattern.")
@@ -217,19 +206,17 @@ void add_router(GroupBuilder group) {
       .choices({"mean", "hf_sum"});
   group
       .key("moe_log_expert_load",
-           "Draw the load of all experts at evaluations, write it to expert_load.jsonl, and balance and entropy of "
-           "every layer "
+           "Draw the load of all experts at evaluations, write it to expert_load.jsonl, and the balance of every layer "
            "to the metrics.")
       .field(kModel, &Model::moe_log_expert_load)
       .alias({"monitor_expert_usage", "log_expert_metrics"});
   group
       .key("router_z_loss_coef",
-           "Weight of the mean over tokens and routers of (log Σ exp(logits))², which keeps logits small; measured in "
-           "any case.")
+           "Weight of the mean over tokens and routers of (log Σ exp(logits))²; measured in any case.")
       .field(kModel, &Model::router_z_loss_coef)
       .at_least(0)
       .alias({"moe_z_loss_coef", "moe_z_loss_coeff"});
-  group.later("router_bias_update_rate", KeyType::kNumber, "Sign update of selection biases.").neutral(0);
+  group.later("router_bias_update_rate", KeyType::kNumber, "Updates of selection biases.").neutral(0);
   group
       .key("router_jitter_noise",
            "Training multiplies the input of routers and experts by uniform numbers in 1 ± this; 0 is off.")
@@ -237,7 +224,7 @@ void add_router(GroupBuilder group) {
       .at_least(0)
       .below(1)
       .default_note("the model's");
-  group.later("router_dtype", KeyType::kString, "Routers compute in float32.")
+  group.later("router_dtype", KeyType::kString, "Routers in another dtype than float32.")
       .neutral("float32")
       .unset({"fp32"})
       .alias({"moe_router_dtype"});
@@ -260,11 +247,8 @@ void add_precision(GroupBuilder group) {
                              {"no", "float32"}}));
   group
       .key("base_weight_dtype",
-           "Frozen matrices of layers, experts included: in dtype, or packed while they are read and unpacked for each "
-           "use (docs/precision.md). int8 a scale for each row, which loses least; fp8 for 128 x 128; nf4 as "
-           "bitsandbytes has it, with double quantisation, mostly the best of 4 bits; int4 for each 32 of a row, "
-           "int4_128 for 128; mxfp4, for checkpoints that have it, loses more. auto: as the checkpoint has them. "
-           "The router, norms, embedding and head stay in dtype.")
+           "Frozen matrices of layers, experts included: in dtype, or packed while they are read (docs/precision.md). "
+           "auto: as the checkpoint has them.")
       .field(kModel, &Model::base_weight_dtype)
       .choices(base_format_names())
       .later({"fp4", "hqq", "eetq", "aqlm", "gptq", "awq"})
@@ -274,24 +258,20 @@ void add_precision(GroupBuilder group) {
       .alias("qlora_bnb", when_true("nf4"))
       .alias("quantization_bit", mapped({{"4", "nf4"}, {"8", "int8"}, {"0", ""}, {"none", ""}}))
       .alias("quant_bits", mapped({{"4", "nf4"}, {"8", "int8"}, {"0", ""}, {"none", ""}}));
-  group
-      .key("bnb_4bit_use_double_quant",
-           "Whether the scales of nf4 have 8 bits, too. false means nf4_float_scales, which is bitsandbytes' default.")
+  group.key("bnb_4bit_use_double_quant", "Whether the scales of nf4 have 8 bits, too; false means nf4_float_scales.")
       .field(kModel, &Model::nested_scales)
       .alias({"double_quantization", "use_bnb_nested_quant"});
   group
       .key("base_weight_keep",
-           "Patterns of frozen weights that base_weight_dtype leaves in dtype: names, globs, or re: and a regular "
-           "expression. `hone train --dry-run` measures which are worth their memory.")
+           "Patterns of frozen weights that base_weight_dtype leaves in dtype. `hone train --dry-run` measures which "
+           "are worth their memory.")
       .field(kModel, &Model::base_weight_keep)
       .alias({"llm_int8_skip_modules"});
   group
-      .key(
-          "expert_weight_dtype",
-          "Weights of routed experts: auto as dtype, or as base_weight_dtype packs them; int8, with adapters and where "
-          "a CPU computes them (experts_device), 8 bits and a scale for each row, which are half of bfloat16's memory; "
-          "with adapters also base_weight_dtype's formats, for the experts alone (docs/precision.md). KTransformers' "
-          "*_SkipLoRA also says lora_exclude_modules: all-experts.")
+      .key("expert_weight_dtype",
+           "Frozen weights of routed experts (docs/precision.md): auto as dtype, or as base_weight_dtype packs them; "
+           "int8 where a CPU computes them; or a format of base_weight_dtype, for the experts only. KTransformers' "
+           "*_SkipLoRA also says lora_exclude_modules: all-experts.")
       .field(kModel, &Model::expert_weight_dtype)
       .choices(expert_format_names())
       .later({"int4_rows"})
@@ -314,25 +294,19 @@ void add_precision(GroupBuilder group) {
       .alias("kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}})
       .alias("kt_config.backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}})
       .alias("accelerate_kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}});
-  group
-      .key("grad_dtype",
-           "Gradients of trained weights; those of norms, biases and adapters stay float32. What further micro-batches "
-           "add in bfloat16 is rounded stochastically.")
+  group.key("grad_dtype", "Gradients of trained weights; those of norms, biases and adapters stay float32.")
       .field(kModel, &Model::grad_dtype)
       .choices({"float32", "bfloat16"})
       .spelled(kFloatSpellings);
   group
       .key("master_dtype",
            "The optimizer's copy of the trained weights. bfloat16: there is none, the bfloat16 weights themselves are "
-           "stepped and rounded stochastically.")
+           "stepped.")
       .field(kModel, &Model::master_dtype)
       .choices({"float32", "bfloat16"})
       .spelled(kFloatSpellings)
       .alias("pure_bf16", when_true("bfloat16"));
-  group
-      .key("opt_m_dtype",
-           "First moments of the optimizer. bfloat16 and int8 (block-wise codes with a scale for each 256) are rounded "
-           "stochastically; in int8, tensors of fewer than 4096 elements stay float32.")
+  group.key("opt_m_dtype", "First moments of the optimizer (docs/precision.md).")
       .field(kModel, &Model::opt_m_dtype)
       .choices({"float32", "bfloat16", "int8"})
       .spelled(kFloatSpellings);
@@ -342,9 +316,8 @@ void add_precision(GroupBuilder group) {
       .spelled(kFloatSpellings);
   group
       .key("gradient_checkpointing",
-           "Recompute activations in backward instead of keeping them: all (true), or norms and rotations; with "
-           "activations also those of dense MLPs; with experts also gate and up of experts. auto takes the first that "
-           "the memory plan allows.")
+           "What backward recomputes: all (true), or norms and rotations; with activations also those of dense MLPs; "
+           "with experts also gate and up of experts. auto takes the first that the memory plan allows.")
       .field(kModel, &Model::gradient_checkpointing)
       .choices({"auto", "true", "false", "norms", "activations", "experts"})
       .later({"selective"})
@@ -362,7 +335,7 @@ void add_precision(GroupBuilder group) {
       .instead("use bf16: true, which has the range of float32; float16 would need loss scaling");
   group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
   group.no_effect("quantize_moe_experts", "Frozen experts are packed as other frozen weights are.");
-  group.later("bnb_4bit_quant_type", KeyType::kString, "The code of load_in_4bit; nf4 is the one that is used.")
+  group.later("bnb_4bit_quant_type", KeyType::kString, "Another code of load_in_4bit than nf4.")
       .neutral("nf4")
       .instead("leave it out, or write nf4");
 }
@@ -370,8 +343,8 @@ void add_precision(GroupBuilder group) {
 void add_parallel(GroupBuilder group) {
   group
       .key("zero_stage",
-           "What ranks share (docs/distributed.md): 0 nothing, every rank keeps all; 1 the optimizer's state, of which "
-           "each keeps a part; 2 gradients, too; 3 the weights, too, frozen ones as well.")
+           "What ranks share (docs/distributed.md): 0 nothing; 1 the optimizer's state; 2 gradients, too; 3 the "
+           "weights, too, frozen ones as well.")
       .field(kMachine, &Machine::zero_stage)
       .choices({"0", "1", "2", "3"})
       .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
@@ -386,17 +359,15 @@ void add_parallel(GroupBuilder group) {
               {"dp_shard_size", fsdp_config_shard_size()},
               {"gradient_checkpointing", fsdp_config_checkpointing()}});
   group
-      .key(
-          "dp_shard_size",
-          "How many consecutive ranks share what zero_stage says: all; host, those of a host; or a number that divides "
-          "the ranks. The groups of so many ranks are replicas of each other (HSDP, docs/distributed.md).")
+      .key("dp_shard_size",
+           "How many consecutive ranks share what zero_stage says: all; host, those of a host; or a number that "
+           "divides the ranks. Such groups are replicas of each other (HSDP).")
       .field(kMachine, &Machine::dp_shard_size)
       .unset({"auto", "-1"})
       .alias({"data_parallel_shard_degree"});
   group
       .key("dp_replicate_size",
-           "How many groups of ranks are replicas of each other: the number of ranks over dp_shard_size. Either says "
-           "the other; stated both, they must agree.")
+           "How many groups of ranks are replicas of each other. Stated both, it must agree with dp_shard_size.")
       .field(kMachine, &Machine::dp_replicate_size)
       .at_least(1)
       .unset({"auto"})
@@ -405,35 +376,31 @@ void add_parallel(GroupBuilder group) {
   group.no_effect("fsdp_version", "zero_stage says what ranks share, for either version.");
   group
       .key("stage3_param_persistence_threshold",
-           "With zero_stage 2 or 3, tensors of fewer elements, and all outside the layers, stay whole on every rank; "
-           "with cpu_offload they stay on the device.")
+           "With zero_stage 2 or 3, or cpu_offload, tensors of fewer elements stay whole on the device of every rank.")
       .field(kMachine, &Machine::least_sharded_elements)
       .at_least(0)
       .alias({"param_persistence_threshold"});
   group
-      .key(
-          "weight_fetch",
-          "How a rank gets the weights that other ranks keep (zero_stage 3), and how tokens travel to spread experts: "
-          "peer, by copies between the GPUs of a host; collective, by NCCL; auto, peer where that is possible. Weights "
-          "are the same bits; sums of tokens are added in another order.")
+      .key("weight_fetch",
+           "How weights of other ranks (zero_stage 3) and tokens for their experts travel: peer, by copies between the "
+           "GPUs of a host; collective, by NCCL; auto, peer where that is possible.")
       .field(kMachine, &Machine::weight_fetch)
       .choices({"auto", "peer", "collective"});
-  group.key("num_gpus", "How many ranks train together, to be checked: the launcher (hone launch, mpirun) starts them.")
+  group.key("num_gpus", "How many ranks train together, to be checked: the launcher starts them.")
       .field(kMachine, &Machine::num_gpus)
       .at_least(1)
       .unset({"auto"})
       .default_note("as many as were started");
   group
       .key("ddp_timeout",
-           "Seconds that ranks wait for one that does not come to a collective, before the run ends with "
-           "its name. A rank that dies is noticed at once.")
+           "Seconds that ranks wait for one that does not come to a collective, before the run ends with its name.")
       .field(kMachine, &Machine::ddp_timeout)
       .at_least(1);
   group
       .key("cpu_offload",
            "What is in host memory between uses (docs/memory.md): optimizer, its moments and master weights; params, "
-           "the weights of layers; experts, of these the routed experts' alone; activations, what forward keeps for "
-           "backward; auto, what is large in the memory plan. Results do not change by a bit.")
+           "the weights of layers; experts, of these the routed experts' only; activations, what forward keeps for "
+           "backward; auto, what is large in the memory plan.")
       .field(kMachine, &Machine::cpu_offload)
       .choices({"auto", "optimizer", "params", "experts", "activations"})
       .rewrite(words_as_list())
@@ -448,44 +415,45 @@ void add_parallel(GroupBuilder group) {
       .alias("offload_experts", true_means("experts"));
   group
       .key("expert_parallel_size",
-           "How many consecutive ranks spread the routed experts over them, each with a block of them, to which tokens "
-           "travel (docs/distributed.md): a divisor of the ranks and of the experts. 1: every rank has all experts, or "
-           "its shard of them with zero_stage 3.")
+           "How many consecutive ranks spread the routed experts over them (docs/distributed.md): a divisor of the "
+           "ranks and of the experts. 1: every rank has all experts.")
       .field(kMachine, &Machine::expert_parallel_size)
       .at_least(1)
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})
       .alias("fast_moe", mapped({{"true", ""}, {"false", ""}}));
   group
       .key("experts_device",
-           "What computes the routed experts: gpu, the run's device, as all else; cpu, the CPU beside it, in whose "
-           "memory they then are with their adapters, gradients and optimizer's state (docs/memory.md); "
-           "auto, what is fastest of the device, cpu_offload: experts and the CPU, or some layers on the CPU and the "
-           "others there (cpu_expert_layers), among those that fit. The ranks of a host hold frozen experts once.")
+           "What computes the routed experts (docs/memory.md): gpu, the run's device; cpu, the CPU beside it, in whose "
+           "memory they then are; auto, the fastest that fits of the device, streaming, the CPU, and some layers on "
+           "the CPU.")
       .field(kMachine, &Machine::experts_device)
       .choices({"gpu", "cpu", "auto"})
       .alias("use_kt", when_true("cpu"))
       .alias("kt_config.enabled", when_true("cpu"));
   group
-      .key(
-          "cpu_expert_layers",
-          "With experts_device: cpu, of how many layers the CPU computes the routed experts, evenly spread over those "
-          "that have experts. The experts of the others are on the device, or with cpu_offload: experts in host memory "
-          "until it uses them: copies for these layers go beside the CPU's work. Default: all; auto chooses.")
+      .key("cpu_expert_layers",
+           "With experts_device: cpu, of how many layers the CPU computes the routed experts; those of the others are "
+           "on the device, or streamed with cpu_offload: experts. Default: all; auto chooses.")
       .field(kMachine, &Machine::cpu_expert_layers)
       .at_least(1)
       .alias({"n_cpu_moe"});
   group
       .key("offload_expert_layers",
-           "With cpu_offload: experts or params, of how many layers the routed experts are in host memory until the "
-           "device uses them, evenly spread over those whose experts the CPU does not compute; those of the rest stay "
-           "on the device. Default: all; experts_device: auto chooses.")
+           "With cpu_offload: experts or params, of how many layers the routed experts are streamed; those of the rest "
+           "stay on the device. Default: all; auto chooses.")
       .field(kMachine, &Machine::offload_expert_layers)
       .at_least(1);
+  group.later("tensor_parallel_size", KeyType::kInteger, "Tensor parallelism.").neutral(1);
+  group.later("pipeline_parallel_size", KeyType::kInteger, "Pipeline parallelism.").neutral(1);
+  group
+      .later("context_parallel_size", KeyType::kInteger,
+             "Context parallelism: the tokens of one document on several ranks.")
+      .neutral(1);
   group.later("kt_num_gpu_experts", KeyType::kInteger, "Some experts of each layer on the GPU, the others on the CPU.")
       .neutral(0)
       .instead("write 0; cpu_expert_layers leaves the experts of whole layers on the GPU")
       .alias({"accelerate_kt_num_gpu_experts", "kt_config.num_gpu_experts"});
-  group.later("kt_optimize_rule", KeyType::kString, "A file of rules that place modules.")
+  group.later("kt_optimize_rule", KeyType::kString, "Rules that place modules.")
       .instead("write experts_device: cpu, which is what the rules for experts do")
       .alias({"kt_config"});
 }

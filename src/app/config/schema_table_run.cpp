@@ -24,8 +24,7 @@ std::function<std::string(const ConfigNode&)> share_of(const char* key) {
 void add_report(GroupBuilder group) {
   group
       .key("output_dir",
-           "Where checkpoints, metrics and logs are written. {KEY} in it is the resolved value of that key: "
-           "out/{learning_rate}-{weight_decay}; {{ and }} are braces.")
+           "Where checkpoints, metrics and logs are written. {KEY} in it is the resolved value of that key.")
       .field(kReport, &Report::output_dir)
       .type(KeyType::kPath);
   group.key("run_name", "Name of the run in logs and trackers.")
@@ -42,10 +41,7 @@ void add_report(GroupBuilder group) {
       .below(1);
   group.key("logging_first_step", "Log the first step whatever logging_steps says.")
       .field(kReport, &Report::logging_first_step);
-  group
-      .key("report_to",
-           "Where metrics go: jsonl (metrics.jsonl), tensorboard, mlflow, wandb and trackio (by their Python "
-           "packages, in a process beside the run), prometheus, or none.")
+  group.key("report_to", "Where metrics go (docs/monitoring.md), or none.")
       .field(kReport, &Report::report_to)
       .choices({"jsonl", "tensorboard", "mlflow", "wandb", "trackio", "prometheus"})
       .later({"all"})
@@ -61,19 +57,16 @@ void add_report(GroupBuilder group) {
       .field(kReport, &Report::logging_dir)
       .type(KeyType::kPath)
       .default_note("output_dir/runs");
-  group
-      .key("mlflow_tracking_uri",
-           "MLflow's server (http://HOST:5000) or a folder; MLFLOW_TRACKING_USERNAME, _PASSWORD and _TOKEN are read.")
+  group.key("mlflow_tracking_uri", "MLflow's server (http://HOST:5000) or a folder.")
       .field(kReport, &Report::mlflow_tracking_uri)
       .default_note("MLFLOW_TRACKING_URI, else the folder mlruns");
   group.key("mlflow_experiment_name", "Experiment of MLflow that the run is in.")
       .field(kReport, &Report::mlflow_experiment_name)
       .default_note("MLFLOW_EXPERIMENT_NAME, else Default");
-  group.key("mlflow_run_id", "Continue this run of MLflow; a resumed run goes on with its own.")
+  group.key("mlflow_run_id", "Continue this run of MLflow.")
       .field(kReport, &Report::mlflow_run_id)
       .default_note("MLFLOW_RUN_ID, else a new one");
-  group.key("mlflow_tags", "Tags of the run in MLflow, a mapping; MLFLOW_TAGS adds to them.")
-      .field(kReport, &Report::mlflow_tags);
+  group.key("mlflow_tags", "Tags of the run in MLflow; MLFLOW_TAGS adds to them.").field(kReport, &Report::mlflow_tags);
   group.key("wandb_project", "Project of Weights & Biases that the run is in.")
       .field(kReport, &Report::wandb_project)
       .default_note("WANDB_PROJECT, else the package's")
@@ -86,7 +79,7 @@ void add_report(GroupBuilder group) {
       .field(kReport, &Report::wandb_name)
       .default_note("run_name")
       .alias({"wandb.name"});
-  group.key("wandb_run_id", "Continue this run of Weights & Biases; a resumed run goes on with its own.")
+  group.key("wandb_run_id", "Continue this run of Weights & Biases.")
       .field(kReport, &Report::wandb_run_id)
       .default_note("a new one");
   group.key("wandb_mode", "online, offline (files in output_dir/wandb, for wandb sync), or disabled.")
@@ -99,7 +92,7 @@ void add_report(GroupBuilder group) {
   group.key("trackio_project", "Project of Trackio that the run is in.")
       .field(kReport, &Report::trackio_project)
       .default_note("hone");
-  group.key("trackio_space_id", "Space of the hub that shows the run, as Trackio takes it.")
+  group.key("trackio_space_id", "Space of the hub that shows the run.")
       .field(kReport, &Report::trackio_space_id)
       .default_note("none: on this machine alone");
   group.key("metrics_port", "Port of GET /metrics (Prometheus), /status and /health; 0 is none.")
@@ -109,7 +102,7 @@ void add_report(GroupBuilder group) {
       .default_note("8000 with report_to prometheus, else 0")
       .alias({"otel_metrics_port"})
       .alias("use_otel_metrics", weakly(when_true("8000")));
-  group.key("metrics_host", "Address that metrics_port listens on; 0.0.0.0 is every one of the machine.")
+  group.key("metrics_host", "Address that metrics_port listens on.")
       .field(kReport, &Report::metrics_host)
       .alias({"otel_metrics_host"});
 }
@@ -148,9 +141,8 @@ void add_checkpoint(GroupBuilder group) {
       .type(KeyType::kSize)
       .at_least(1);
   group
-      .key(
-          "resume_from_checkpoint",
-          "Continue a run: false, auto (the newest checkpoint of output_dir), best (its best one), or the path of one.")
+      .key("resume_from_checkpoint",
+           "Continue a run: false, auto (the newest checkpoint of output_dir), best, or the path of one.")
       .field(kCheckpoint, &Checkpoint::resume_from_checkpoint)
       .type(KeyType::kPath)
       .rewrite(mapped({{"true", "auto"},
@@ -165,9 +157,7 @@ void add_checkpoint(GroupBuilder group) {
       .alias("load_best", decisive("best"));
   group
       .key("overwrite_output_dir",
-           "Start anew in an output_dir that holds an earlier run. Files that Hone writes, and no others, wait beside "
-           "until the first checkpoint or the final model of the new run stands, and come back if it fails before; "
-           "run.log goes on.")
+           "Start anew in an output_dir that holds an earlier run, whose files are kept until the new run has saved.")
       .field(kCheckpoint, &Checkpoint::overwrite_output_dir);
   group
       .key("resume_only_model",
@@ -222,7 +212,7 @@ void add_eval(GroupBuilder group) {
       .field(kEval, &Eval::early_stopping_patience)
       .at_least(0)
       .alias({"early_stopping_steps", "early_stop_interval"});
-  group.key("early_stopping_threshold", "Improvement is to be better than the best so far by more than this.")
+  group.key("early_stopping_threshold", "What an improvement must exceed.")
       .field(kEval, &Eval::early_stopping_threshold)
       .at_least(0);
 }
@@ -260,7 +250,7 @@ void add_generation(GroupBuilder group) {
   group.later("generation.num_beams", KeyType::kInteger, "Beam search.").neutral(1).alias({"num_beams"});
   group
       .key("generate_samples",
-           "At each evaluation answer a few prompts of its data: in the log, and in output_dir/generations.jsonl.")
+           "At each evaluation answer a few prompts of its data, to the log and output_dir/generations.jsonl.")
       .field(kGeneration, &Generation::generate_samples)
       .alias({"predict_with_generate"});
   group.key("num_generation_samples", "How many prompts generate_samples answers.")
@@ -277,11 +267,12 @@ void add_afterwards(GroupBuilder group) {
       .type(KeyType::kPath)
       .default_note("output_dir/merged")
       .alias({"merged_output_dir"});
-  group.later("export_format", KeyType::kString, "Format of the export.")
+  group.later("export_format", KeyType::kString, "Exports other than safetensors.")
       .neutral("safetensors")
       .alias("save_gguf", when_true("gguf"));
-  group.later("push_to_hub", KeyType::kBool, "Upload the model.").neutral(false);
-  group.later("stage", KeyType::kString, "Training other than supervised fine-tuning.").neutral("sft");
+  group.later("push_to_hub", KeyType::kBool, "Uploads to the hub.").neutral(false);
+  group.later("stage", KeyType::kString, "Training other than supervised fine-tuning: preferences (DPO, …), rewards.")
+      .neutral("sft");
 }
 
 }  // namespace

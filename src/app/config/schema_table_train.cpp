@@ -65,8 +65,7 @@ void add_rate(GroupBuilder group) {
       .alias({"lr"});
   group
       .key("lr_scheduler_type",
-           "Shape after warm-up. constant has no warm-up; it and inverse_sqrt have no floor, the others end at min_lr. "
-           "1-sqrt is warmup_stable_decay with that decay_type.")
+           "Shape after warm-up. constant has no warm-up; it and inverse_sqrt have no floor, the others end at min_lr.")
       .field(kSchedule, &Schedule::lr_scheduler_type)
       .choices({"cosine", "cosine_with_min_lr", "cosine_with_restarts", "linear", "constant", "constant_with_warmup",
                 "warmup_stable_decay", "polynomial", "inverse_sqrt", "1-sqrt"})
@@ -123,12 +122,9 @@ void add_shape(GroupBuilder group) {
 
 void add_optimizer(GroupBuilder group) {
   group
-      .key(
-          "optim",
-          "The optimizer (docs/precision.md). adamw_8bit is adamw with opt_m_dtype and opt_v_dtype int8; adafactor has "
-          "neither relative_step nor scale_parameter unless optim_args say so; muon steps hidden matrices, and adamw "
-          "the "
-          "rest at the same learning_rate: on a CPU in this version.")
+      .key("optim",
+           "The optimizer (docs/precision.md). adamw_8bit has moments of int8; muon steps hidden matrices, and adamw "
+           "the rest: on a CPU in this version.")
       .field(kOptim, &Optim::name)
       .choices({"adamw", "adamw_8bit", "adafactor", "lion", "sgd", "muon"})
       .later({"normuon", "lion_8bit"})
@@ -147,8 +143,7 @@ void add_optimizer(GroupBuilder group) {
       .alias({"optimizer"});
   group
       .key("optimizer_in_backward",
-           "Step each layer as soon as backward has its gradients, whose memory the next layer takes. Needs one "
-           "micro-batch a step and max_grad_norm 0.")
+           "Step each layer as soon as backward has its gradients. Needs one micro-batch a step and max_grad_norm 0.")
       .field(kOptim, &Optim::optimizer_in_backward);
   group.key("adam_beta1", "Decay of the first moments; of Lion the share of the momentum in a step.")
       .field(kOptim, &Optim::adam_beta1)
@@ -179,26 +174,19 @@ void add_optimizer(GroupBuilder group) {
            "A loss or gradient that is not finite: stop the run (exit code 3), or skip the step and say so.")
       .field(kOptim, &Optim::nan_policy)
       .choices({"stop", "skip"});
-  group
-      .key("optim_args",
-           "Further arguments, as a mapping or as a=1,b=2. sgd: momentum, nesterov; adafactor: scale_parameter, "
-           "relative_step, warmup_init, clip_threshold, decay_rate, beta1, eps1, eps2; lion: beta1, beta2; muon: "
-           "momentum, "
-           "nesterov, ns_steps, eps, adjust_lr_fn (original or match_rms_adamw).")
+  group.key("optim_args", "Further arguments of the optimizer, as a mapping or as a=1,b=2 (docs/precision.md).")
       .field(kOptim, &Optim::args)
       .rewrite(pairs_as_mapping());
   group
       .key("label_smoothing_factor",
-           "Training's loss is (1 - ε) · cross-entropy + ε · the mean over the vocabulary of -log p; 0 is off. "
-           "Evaluation reports cross-entropy.")
+           "Training's loss is (1 - ε) · cross-entropy + ε · the mean over the vocabulary of -log p.")
       .field(kOptim, &Optim::label_smoothing_factor)
       .at_least(0)
       .below(1)
       .alias({"label_smoothing"});
   group
       .key("neftune_noise_alpha",
-           "NEFTune: training adds uniform noise of ± α / √(L · hidden size) to the embeddings of a document of L "
-           "tokens; 0 is off.")
+           "NEFTune: uniform noise of ± α / √(L · hidden size) on the embeddings of a document of L tokens.")
       .field(kOptim, &Optim::neftune_noise_alpha)
       .at_least(0);
 }
@@ -232,21 +220,16 @@ void add_machine(GroupBuilder group) {
       .field(kRunMachine, &Machine::auto_find_batch_size);
   group
       .key("cuda_graphs",
-           "Queue a step whose sizes were seen before in one call, which saves the time that small models leave a GPU "
-           "waiting for the host; auto: where that can be done, true: or stop with an error.")
+           "Queue a step whose sizes were seen before in one call; auto: where that can be done, true: or stop with an "
+           "error.")
       .field(kRunMachine, &Machine::cuda_graphs)
       .choices({"auto", "true", "false"})
       .spelled({{"yes", "true"}, {"no", "false"}});
   group
       .key("profile",
-           "Log where the time of some steps goes, stage by stage (output_dir/profile-stages.json), and write their "
-           "time line, with a lane for each thread on a CPU, to output_dir/profile.json; those of experts on the CPU "
-           "beside a GPU to profile-host.json and profile-host-stages.json.")
+           "Log where the time of some steps goes, stage by stage, and write their time line (docs/tuning.md).")
       .field(kRunMachine, &Machine::profile);
-  group
-      .key("profile_steps",
-           "Steps that profile: true records, after the first three; 0: all, evaluations included. The time line is "
-           "written step by step, so a run that a signal ends has it too.")
+  group.key("profile_steps", "Steps that profile: true records, after the first three; 0: all, evaluations included.")
       .field(kRunMachine, &Machine::profile_steps)
       .at_least(0);
 }

@@ -120,15 +120,15 @@ void apply_preset(ResolvedConfig& config) {
 std::string presets_markdown() {
   std::string text =
       "\n## Presets\n\n`preset: NAME` (or `hone init --preset NAME`) sets the defaults below. Whatever the "
-      "configuration "
-      "states itself wins, also in other\nunits (`warmup_steps` over `warmup_ratio`), and the start of a run says what "
-      "was set.\n";
+      "configuration states itself wins, also in\nother units (`warmup_steps` over `warmup_ratio`), and the start of a "
+      "run "
+      "says what was set.\n";
   for (const Preset& preset : presets()) {
-    text += fmt::format("\n### {}\n\nTo {}.\n\n| key | full | LoRA | why |\n|---|---|---|---|\n", preset.name,
-                        preset.purpose);
+    text += fmt::format("\n### {}\n\nTo {}.\n\n| key | value | why |\n|---|---|---|\n", preset.name, preset.purpose);
     for (const PresetValue& value : preset.values) {
-      text += fmt::format("| `{}` | `{}` | `{}` | {} |\n", value.key, shown_value(value.full), shown_value(value.lora),
-                          value.why);
+      const std::string full = shown_value(value.full), lora = shown_value(value.lora);
+      const std::string both = full == lora ? "`" + full + "`" : fmt::format("`{}`; LoRA `{}`", full, lora);
+      text += fmt::format("| `{}` | {} | {} |\n", value.key, both, value.why);
     }
   }
   return text;
