@@ -1,10 +1,11 @@
-// Runs the examples of the documentation. On a page, a fence "```LANGUAGE FILE" writes FILE and a fence "```bash" is
-// run, in the order of the page, in a folder with the `quickstart/` of `hone quickstart` (after a few steps). Other
-// fences are ignored.
+// Runs the examples of the documentation, and holds it against the program and itself. On a page, a fence "```LANGUAGE
+// FILE" writes FILE and a fence "```bash" is run, in the order of the page, in a folder with the `quickstart/` of `hone
+// quickstart` (after a few steps). Other fences are ignored.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -105,6 +106,74 @@ INSTANTIATE_TEST_SUITE_P(Pages, Docs, testing::ValuesIn(pages()), [](const auto&
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+TEST(Readme, HasTheRowsOfTheSchema) {
+  const std::string readme = read_file(fs::path(HONE_SOURCE_DIR) / "README.md");
+  std::istringstream rows(run_hone({"schema", "--summary"}).out);
+  size_t count = 0;
+  for (std::string row; std::getline(rows, row); ++count) {
+    EXPECT_NE(readme.find(row + "\n"), std::string::npos) << "README.md lacks this row of hone schema --summary:\n"
+                                                          << row;
+  }
+  EXPECT_EQ(count, 5u);
+}
+
+/// The anchor that a heading gets: small letters, digits, hyphens and underscores; spaces become hyphens.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const char c : heading) {
+    if (c == ' ') anchor += '-';
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_')
+      anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return anchor;
+}
+
+/// The lines of a page outside of its fences.
+std::vector<std::string> prose_of(const fs::path& page) {
+  std::ifstream file(page);
+  std::vector<std::string> lines;
+  bool fence = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("```", 0) == 0) {
+      fence = !fence;
+    } else if (!fence) {
+      lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
+/// Whether a page has a heading with this anchor.
+bool has_anchor(const fs::path& page, const std::string& anchor) {
+  const std::vector<std::string> lines = prose_of(page);
+  return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+    const size_t text = line.find_first_not_of('#');
+    return text != 0 && text != std::string::npos && line[text] == ' ' && anchor_of(line.substr(text + 1)) == anchor;
+  });
+}
+
+TEST(Links, LeadToFilesAndHeadings) {
+  const fs::path root = HONE_SOURCE_DIR;
+  std::vector<fs::path> texts = {root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md",
+                                 root / "SECURITY.md", root / "bench/results/measurements.md"};
+  for (const auto& entry : fs::directory_iterator(root / "docs")) texts.push_back(entry.path());
+  size_t links = 0;
+  for (const fs::path& page : texts) {
+    for (const std::string& line : prose_of(page)) {
+      for (size_t at = 0; (at = line.find("](", at)) != std::string::npos; ++at) {
+        const std::string link = line.substr(at + 2, line.find(')', at) - at - 2);
+        if (link.find("://") != std::string::npos) continue;
+        const size_t hash = std::min(link.find('#'), link.size());
+        const fs::path target = hash == 0 ? page : page.parent_path() / link.substr(0, hash);
+        EXPECT_TRUE(fs::exists(target)) << page << ": " << link;
+        EXPECT_TRUE(hash == link.size() || has_anchor(target, link.substr(hash + 1))) << page << ": " << link;
+        ++links;
+      }
+    }
+  }
+  EXPECT_GT(links, 200u);
+}
 
 /// The commands in a text: indented lines that begin with the program's name, without the explanation after two spaces.
 std::vector<std::string> commands_in(const std::string& text, const std::string& program) {

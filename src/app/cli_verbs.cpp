@@ -12,6 +12,7 @@
 #include "app/chat/chat.h"
 #include "app/config/resolve.h"
 #include "app/config/schema_docs.h"
+#include "app/config/schema_summary.h"
 #include "app/convert/convert.h"
 #include "app/convert_config/convert_config.h"
 #include "app/download/download.h"
@@ -424,7 +425,7 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_option("--model", options->model, "folder of the base model")->required();
   verb->add_option("--adapter", options->adapter, "folder of the adapter")->required();
   add_output(verb, "--output", options->output, "folder to write")->required();
-  verb->add_option("--dtype", options->dtype, "of the written weights: float32 or bfloat16; default: the base's");
+  verb->add_option("--dtype", options->dtype, "dtype of the written weights: float32 or bfloat16; default: the base's");
   add_base_rounding(verb, options->base_weight_dtype, options->base_weight_keep);
   verb->add_flag("--compare-logits", options->compare_logits,
                  "also compare the logits of base + adapter and of the result on a few prompts: takes memory for the "
@@ -446,11 +447,11 @@ void add_export(CLI::App& app, Action& action) {
   add_output(verb, "OUTPUT", options->output, "folder to write")->required();
   verb->add_option("--model", options->model, "base of an adapter; default: the one that it names");
   verb->add_option("--format", options->format, "safetensors")->capture_default_str();
-  verb->add_option("--dtype", options->dtype, "of the weights: float32 or bfloat16; default: each as it is");
+  verb->add_option("--dtype", options->dtype, "dtype of the weights: float32 or bfloat16; default: each as it is");
   verb->add_option("--weights", options->weights,
                    "fp8 or mxfp4: round matrices of layers to FP8 blocks, or experts of gpt-oss to MXFP4");
   add_base_rounding(verb, options->base_weight_dtype, options->base_weight_keep);
-  verb->add_option("--max-shard-size", options->max_shard_size, "of the files, such as 5GB")
+  verb->add_option("--max-shard-size", options->max_shard_size, "largest file, such as 5GB")
       ->transform(CLI::AsSizeValue(true));
   add_threads(verb, options->threads);
   add_force(verb, options->force, "replace the model in the output folder");
@@ -471,9 +472,10 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option("--model", options->model,
                    "the base model: its names and layout are written; default: what the adapter names");
   verb->add_option("--to", options->to, "layout of an adapter: split, target_parameters, kt or sglang");
-  verb->add_option("--dtype", options->dtype, "of a model's weights: float32 or bfloat16; default: the checkpoint's");
-  verb->add_option("--lora-alpha", options->lora_alpha, "of an adapter whose adapter_config.json is lost");
-  verb->add_option("--max-shard-size", options->max_shard_size, "of the files of a model, such as 5GB")
+  verb->add_option("--dtype", options->dtype,
+                   "dtype of a model's weights: float32 or bfloat16; default: the checkpoint's");
+  verb->add_option("--lora-alpha", options->lora_alpha, "alpha of an adapter whose adapter_config.json is lost");
+  verb->add_option("--max-shard-size", options->max_shard_size, "largest file of a model, such as 5GB")
       ->transform(CLI::AsSizeValue(true));
   add_force(verb, options->force, "replace the model in the output folder");
   verb->callback([=, &action] { action = [=] { return run_convert(*options); }; });
@@ -502,14 +504,14 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
       ->capture_default_str();
   verb->add_option("--dtype", options.dtype, "float32 or bfloat16; default: what the model's config says");
   verb->add_option("--base-weight-dtype", options.base_weight_dtype,
-                   fmt::format("of weights of layers: {}", fmt::join(base_format_names(), ", ")))
+                   fmt::format("format of the weights of layers: {}", fmt::join(base_format_names(), ", ")))
       ->capture_default_str();
-  verb->add_option(
-          "--expert-weight-dtype", options.expert_weight_dtype,
-          fmt::format("of routed experts: {}; int8 where a CPU computes them", fmt::join(expert_format_names(), ", ")))
+  verb->add_option("--expert-weight-dtype", options.expert_weight_dtype,
+                   fmt::format("format of routed experts: {}; int8 where a CPU computes them",
+                               fmt::join(expert_format_names(), ", ")))
       ->capture_default_str();
   verb->add_option("--experts-device", options.experts_device,
-                   "what has and computes routed experts: gpu, as all else; cpu, the CPU beside the GPU; auto, the "
+                   "where routed experts are stored and computed: gpu, as all else; cpu, beside the GPU; auto, the "
                    "fastest of the GPU, --cpu-offload experts and the CPU that fits")
       ->check(CLI::IsMember({"gpu", "cpu", "auto"}))
       ->capture_default_str();
@@ -580,17 +582,16 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
   verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
   verb->add_option("--batch-size", options->batch_size, "sequences that run at once, on each rank")
       ->capture_default_str();
-  verb->add_option("--ranks", *ranks, "GPUs (or CPU ranks) that deal the prompts; as hone launch -n")
+  verb->add_option("--ranks", *ranks, "number of ranks that share the prompts; as hone launch -n")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   verb->add_option("--zero-stage", options->zero_stage,
-                   "of ranks: 3 shards the weights; 0 keeps all on each, faster where they fit")
+                   "3: ranks shard the weights; 0: each keeps all, faster where they fit")
       ->capture_default_str()
       ->check(CLI::IsMember({0, 3}));
-  verb->add_option(
-          "--expert-parallel-size", options->expert_ranks,
-          "of ranks: over so many the experts are spread, and tokens travel to them; 1: every rank has all, or "
-          "its shard of them with --zero-stage 3")
+  verb->add_option("--expert-parallel-size", options->expert_ranks,
+                   "number of ranks that share each layer's experts, to which tokens travel; 1: every rank has all, or "
+                   "its shard of them with --zero-stage 3")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   add_force(verb, options->force, "replace the output file");
@@ -628,7 +629,7 @@ void add_verify(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   verb->add_option("--zero-stage", options->zero_stage,
-                   "of ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")
+                   "what ranks shard: 1 the optimizer's state, 2 gradients, too, 3 weights, too")
       ->capture_default_str()
       ->check(CLI::Range(0, 3));
   verb->add_option("--cpu-offload", options->cpu_offload,
@@ -641,13 +642,13 @@ void add_verify(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"gpu", "cpu"}))
       ->capture_default_str();
   verb->add_option("--cpu-expert-layers", options->cpu_expert_layers,
-                   "of how many layers, evenly spread; default: all with experts")
+                   "number of layers, evenly spread; default: all with experts")
       ->check(CLI::PositiveNumber);
   verb->add_option("--shard-size", options->shard_size,
-                   "of ranks: so many shard together, the groups are replicas of each other; 0: all")
+                   "number of ranks that shard together, in groups that are replicas of each other; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0, 64));
-  verb->add_option("--expert-parallel-size", options->expert_ranks, "of ranks: over so many the experts are spread")
+  verb->add_option("--expert-parallel-size", options->expert_ranks, "number of ranks that share each layer's experts")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   add_tier(verb);
@@ -661,10 +662,13 @@ void add_about(CLI::App& app, Action& action) {
                               "  hone schema > hone.schema.json\n"
                               "  hone schema --markdown");
   auto markdown = options_of<bool>();
+  auto summary = options_of<bool>();
   schema->add_flag("--markdown", *markdown, "as a document instead");
+  schema->add_flag("--summary", *summary, "methods, machines and what is not in this version, as rows of a table")
+      ->excludes("--markdown");
   schema->callback([=, &action] {
     action = [=] {
-      print_text(*markdown ? schema_markdown() : schema_json().dump(2) + "\n");
+      print_text(*summary ? schema_summary() : *markdown ? schema_markdown() : schema_json().dump(2) + "\n");
       return 0;
     };
   });
@@ -686,7 +690,7 @@ void add_about(CLI::App& app, Action& action) {
   add_output(show, "--output", quickstart->output, "folder for data, model and runs")->capture_default_str();
   add_force(show, quickstart->force, "replace files of an earlier quickstart that were changed; others stay");
   show->add_option("--device", quickstart->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-  show->add_option("--seed", quickstart->seed, "of data, model and training")->capture_default_str();
+  show->add_option("--seed", quickstart->seed, "seed of data, model and training")->capture_default_str();
   show->add_option("--english-steps", quickstart->budget.english_steps, "optimizer steps of act 1")
       ->capture_default_str();
   show->add_option("--german-steps", quickstart->budget.german_steps, "optimizer steps of act 2")
