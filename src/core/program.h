@@ -5,7 +5,7 @@
 
 namespace hone {
 
-/// The version of the build, e.g. "0.1.0".
+/// The version of the build, e.g. "0.2.0".
 const char* version();
 
 /// The running program's file.

@@ -10,7 +10,7 @@ namespace hone {
 /// Prints version, CPU, instruction sets, the kernels in use, cores, memory, build and devices. Returns 0.
 int run_env(bool json);
 
-/// Prints "hone 0.1.0". Returns 0.
+/// Prints "hone 0.2.0". Returns 0.
 int run_version();
 
 /// The support table in Markdown, as in README.md.
