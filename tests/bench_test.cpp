@@ -118,7 +118,7 @@ TEST(BenchStep, RanksOfAHostHoldExpertsOnTheCpuOnce) {
     EXPECT_NEAR(json["loss"].get<double>(), std::log(32000.0), 0.5);
     return json["memory"]["host_shared"].get<double>();
   };
-  // Of each rank the half. An int8 row has a scale, and NF4 a scale for 64 values.
+  // Each rank has half. An int8 row has a scale, and NF4 a scale for 64 values.
   EXPECT_NEAR(run("bfloat16", {"--zero-stage", "3"}), kExperts, 1e4);
   EXPECT_NEAR(run("int8", {"--expert-weight-dtype", "int8"}), 0.5 * kExperts, 0.01 * kExperts);
   EXPECT_NEAR(run("nf4", {"--base-weight-dtype", "nf4"}), 0.25 * kExperts, 0.03 * kExperts);

@@ -170,7 +170,7 @@ TEST_F(SharedAnswers, AreTheSameWithSpreadExperts) {
     const std::string one = answers(how);
     for (const Words& ranks : std::vector<Words>{{"--ranks", "2"},
                                                  {"--ranks", "2", "--zero-stage", "0"},
-                                                 {"--ranks", "4"},  // of five prompts, two groups
+                                                 {"--ranks", "4"},  // five prompts, two groups
                                                  {"--ranks", "6", "--zero-stage", "0"}}) {
       EXPECT_EQ(answers(how + ranks + Words{"--expert-parallel-size", "2"}), one)
           << ::testing::PrintToString(how + ranks);

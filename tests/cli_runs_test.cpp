@@ -390,7 +390,7 @@ TEST(Runs, StepsQueuedFromRecordedGraphsHaveTheSameBits) {
     const std::string replaying = run(name + "-graphs", with("cuda_graphs=true")), report = "cuda_graphs: ";
     const size_t reported = replaying.find(report);
     if (on_gpu()) {
-      // Of 36 micro-batches and updates. The updates alone give ten replays, and most packs are full.
+      // There are 36 micro-batches and updates. The updates alone give ten replays, and most packs are full.
       ASSERT_NE(reported, std::string::npos) << replaying;
       EXPECT_GE(std::stoi(replaying.substr(reported + report.size())), 18) << replaying;
       EXPECT_NE(replaying.find(" of 36 micro-batches and updates were replayed"), std::string::npos) << replaying;

@@ -149,7 +149,7 @@ TEST(Monitoring, ARunWritesEveryNameThatUsersPlot) {
   EXPECT_NEAR(number("step_tokens_per_second"), number("tokens_per_second"), 1e-6 * number("tokens_per_second"));
   EXPECT_GT(number("step_peak_memory_allocated_MB"), 0);
   EXPECT_GT(number("mfu"), 0);
-  EXPECT_LT(number("mfu"), 2);  // of a rate measured on a machine with other work
+  EXPECT_LT(number("mfu"), 2);  // the rate was measured on a machine with other work
   const Json state = Json::parse(read_file(folder / "out/trainer_state.json"));
   ASSERT_EQ(state["log_history"].size(), 5u);
   EXPECT_EQ(state["log_history"][3], lines[3]);

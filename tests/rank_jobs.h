@@ -62,7 +62,7 @@ struct Job {
   bool recompute = false;          ///< at level kEverything
   bool recompute_on_host = false;  ///< the same of experts on the host
   bool optimizer_in_backward = false;
-  std::vector<KernelTier> tiers = {};  ///< of each rank's GPU kernels at most; empty: the GPU's
+  std::vector<KernelTier> tiers = {};  ///< the highest tier of each rank's GPU kernels; empty: the GPU's
   uint64_t jitter = 0;                 ///< seed of a jitter of the weights that it begins with; 0: none. For one rank
   std::function<void(ParameterStore&)> before_update = {};  ///< what is done to the gradients of each step
 };
@@ -73,7 +73,7 @@ struct Outcome {
   LossResult evaluation;                      ///< on the last step's data, after training
   std::vector<std::string> kernels;           ///< that each rank has used (KernelNotes::text())
   HostTensors values;                         ///< for f32 models
-  std::vector<std::vector<std::byte>> bytes;  ///< of all trained values
+  std::vector<std::vector<std::byte>> bytes;  ///< all trained values
 };
 
 /// Steps with `counts[i]` documents of the case in step i, one micro-batch per document.

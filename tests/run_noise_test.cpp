@@ -81,7 +81,7 @@ TEST(RunNoise, JitterMovesHalfOfTheValuesToANeighbour) {
   }
 }
 
-/// Of the second rank what it adds to a sum of gradients counts twice.
+/// What the second rank adds to a sum of gradients counts twice.
 class TwiceCommunicator : public HostedCommunicator {
  public:
   using HostedCommunicator::HostedCommunicator;

@@ -222,10 +222,10 @@ TEST(SpreadExperts, RefuseModelsThatDoNotDivide) {
 
 struct Sizes {
   int64_t hidden = 8, intermediate = 6, experts = 4, k = 2;
-  float dropout = 0;  ///< of adapters, which there are only with it
+  float dropout = 0;  ///< in adapters, which there are only with it
   DType dtype = DType::kF32;
   int64_t round_tokens = 6;
-  FetchWay way = FetchWay::kCollectives;  // of tokens
+  FetchWay way = FetchWay::kCollectives;  // how tokens travel
 };
 
 /// The results of a pass: out [T, H], gradients of x and router weights, and of each weight's experts in turn.
@@ -291,7 +291,7 @@ class Tokens {
  public:
   Tokens(int64_t begin, int64_t count) : begin_(begin), count_(count) {}
 
-  /// Of values [all tokens, width].
+  /// A tensor of values [all tokens, width].
   template <class T>
   Tensor of(const std::vector<T>& all, int64_t width) {
     const Tensor made = memory_.tensor(width > 0 ? Shape{count_, width} : Shape{count_}, DTypeOf<T>::value, top_);

@@ -131,7 +131,7 @@ class TrainerRanksTest : public ::testing::Test {
     return {{"adapter", 0, largest, 2e-3, 3e-3}};
   }
 
-  /// Of two runs' metrics, those that do not depend on time.
+  /// The metrics of two runs that do not depend on time.
   Differences metric_differences(const std::string& a, const std::string& b) const {
     const std::vector<Json> ours = metrics(a), theirs = metrics(b);
     Differences all;

@@ -9,7 +9,9 @@ files=('src/*.cpp' 'src/*.h' 'src/*.cu')
 says '"[^"]*\b(is|are) no [a-z]' "'is not a …'" 'there (is|are) no|is no longer|src/session/run_config.h|src/core/numa.h'
 says '"[^"]*\bbehind (the|it|a|an)\b' "'after'" '_test.cpp'
 says '"[^"]*\b(mend|whoever|wherever)\b' "'fix', and who or where it is"
-files+=('docs/*.md' README.md CONTRIBUTING.md)
+files+=('tests/*.cpp' 'tests/*.h' 'include/*.h')
+says '(///? Of |///< of |[^ /] +// of )' "what it is, not whose: '///< rows in the file', not '///< of the file'"
+files=('src/*.cpp' 'src/*.h' 'src/*.cu' 'docs/*.md' README.md CONTRIBUTING.md)
 says '\bone behind (the|an)other\b' "'one after another'"
 says '\b(first|second|left|right) factor\b' "'operand' for what a product multiplies"
 says '\bdo(es)? not mind\b' "what happens instead"

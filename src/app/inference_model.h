@@ -44,11 +44,11 @@ struct InferenceOptions {
   SamplingOverrides sampling;
   std::string device = "auto";
   std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
-  std::string base_weight_dtype = "dtype";   ///< of frozen weights of layers: base_format_names()
-  std::string expert_weight_dtype = "auto";  ///< of expert_format_names(); int8 on a CPU
+  std::string base_weight_dtype = "dtype";   ///< the format of frozen weights of layers: base_format_names()
+  std::string expert_weight_dtype = "auto";  ///< one of expert_format_names(); int8 on a CPU
   std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
   std::string experts_device = "gpu";        ///< as the configuration's key of that name
-  int zero_stage = 3;                        ///< of several ranks: 3 shards the weights, 0 keeps them whole on each
+  int zero_stage = 3;                        ///< for several ranks: 3 shards the weights, 0 keeps them whole on each
   int expert_ranks = 1;                      ///< over so many ranks the experts are spread
   int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device
   int threads = 0;                                                      ///< 0: all cores
@@ -122,7 +122,7 @@ class InferenceModel {
   ThreadPool pool_;
   Stream stream_;
   LoadedModel model_;
-  std::unique_ptr<Communicator> communicator_;  // of several ranks
+  std::unique_ptr<Communicator> communicator_;  // set if there are several ranks
   std::optional<RankMesh> mesh_;                // if experts are spread over them
   std::optional<ExpertExchange> exchange_;      // the same
   std::optional<WeightFeed> feed_;              // if weights come for their use

@@ -11,7 +11,7 @@
 
 namespace hone::amx {
 
-inline constexpr int kTileRows = 16;      ///< of 64 bytes
+inline constexpr int kTileRows = 16;      ///< rows of 64 bytes
 inline constexpr int kTileRegisters = 8;  ///< tmm0 to tmm7
 
 /// The registers of a thread, and whether configure_tiles() has run: before it, their use is an illegal instruction.

@@ -104,7 +104,7 @@ Loop loop_for(DType) { return baseline_loop; }
 
 double measured_peak_flops(DType dtype, ThreadPool& pool) {
   using Clock = std::chrono::steady_clock;
-  constexpr double kSeconds = 1.5e-3;  // of a repetition: long compared to the wake-up time of the threads
+  constexpr double kSeconds = 1.5e-3;  // for a repetition: long compared to the wake-up time of the threads
   const Loop loop = loop_for(dtype);
   const auto seconds_since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();

@@ -10,7 +10,7 @@ namespace hone::cuda {
 /// Pointers to the functions of the library. Those that end in `init` take the size of the structure that they fill,
 /// which belongs to the major version that the program was compiled with: no other is loaded.
 struct CublasLtLibrary {
-  std::string path;  ///< of its file
+  std::string path;  ///< where its file is
   decltype(&cublasLtGetVersion) get_version = nullptr;
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;

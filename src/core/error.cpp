@@ -39,7 +39,7 @@ Error::Error(ExitCode code, std::string what, std::string where, std::string fix
       fix_(std::move(fix)) {}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  constexpr size_t kLongest = 256;  // of a mistyped name: the work is quadratic
+  constexpr size_t kLongest = 256;  // the longest name compared: the work is quadratic
   if (std::max(a.size(), b.size()) > kLongest) return std::max(a.size(), b.size());
   std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -20,8 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostAtOnce = size_t{1} << 30;           // of one call
-constexpr auto kWaitForWriter = std::chrono::seconds(5);  // of a pipe that no process has opened for writing
+constexpr size_t kMostAtOnce = size_t{1} << 30;           // the bytes of one call
+constexpr auto kWaitForWriter = std::chrono::seconds(5);  // for a pipe that no process has opened for writing
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";

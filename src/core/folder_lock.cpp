@@ -152,7 +152,7 @@ HeartbeatLock::HeartbeatLock(const fs::path& folder, const LockTimes& times)
     }
     const fs::path away = temporary_beside(path_, "stale");
     if (rename(path_.c_str(), away.c_str()) != 0) continue;
-    const bool fresh = changed_at(away) != last;  // of a process that took it over a moment before
+    const bool fresh = changed_at(away) != last;  // a process took it over a moment before
     const bool back = fresh && link(away.c_str(), path_.c_str()) == 0;
     unlink(away.c_str());
     if (back) held(path_);

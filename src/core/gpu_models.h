@@ -11,7 +11,7 @@ namespace hone {
 
 /// A model of GPU with one size of memory.
 struct GpuModel {
-  std::string name;  ///< of the model, without maker, brand, socket and memory: "A100", "RTX 4090"
+  std::string name;                        ///< the model, without maker, brand, socket and memory: "A100", "RTX 4090"
   double bf16_tflops = 0, f32_tflops = 0;  ///< dense; float32 without tensor cores
   int compute_capability = 0;              ///< 10 · major + minor
   int64_t memory = 0;                      ///< bytes, as the driver counts them

@@ -48,8 +48,8 @@ class MappableMemory {
 
   struct Piece {
     size_t begin = 0, bytes = 0;
-    unsigned long long handle = 0;  // of a GPU's memory
-    Descriptor file = {};           // of a CPU's
+    unsigned long long handle = 0;  // a GPU's memory
+    Descriptor file = {};           // a CPU's memory
     bool imported = false;          // the process that made it says on which NUMA nodes its pages are
   };
   Device device_;

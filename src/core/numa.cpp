@@ -36,7 +36,7 @@ cpu_set_t allowed_cores() {
 /// Sets the policy of whole pages for the nodes of these numbers; false if the system refuses.
 bool place_pages(void* memory, size_t bytes, int policy, const std::vector<int>& numbers) {
   constexpr size_t kWordBits = 8 * sizeof(unsigned long);
-  std::array<unsigned long, 16> mask{};  // of 1024 nodes, which are more than Linux has
+  std::array<unsigned long, 16> mask{};  // bits for 1024 nodes, which are more than Linux has
   for (const int number : numbers) {
     const auto bit = static_cast<size_t>(number);
     if (bit < kWordBits * mask.size()) mask[bit / kWordBits] |= 1ul << bit % kWordBits;

@@ -10,7 +10,7 @@ namespace hone {
 
 namespace {
 
-constexpr uint32_t kMostHeapKib = 256 * 1024;  // of one match
+constexpr uint32_t kMostHeapKib = 256 * 1024;  // for one match
 
 std::string message_of(int code) {
   PCRE2_UCHAR buffer[256];

@@ -28,11 +28,11 @@ struct ProfileSpan {
   std::string_view name;      ///< "step", "block", or the op's: Node::kind() of a node
   std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside both; for collectives and waits
                               ///< their object: "layer 3"
-  int64_t index = 0;          ///< of a step or block
+  int64_t index = 0;          ///< the number of a step or block
   double begin = 0, end = 0;  ///< seconds since the first span began
   double bytes = 0;           ///< read and written by an op, if known: values and gradients, not weights; for
                               ///< a collective: of its tensor
-  OpGroup group = OpGroup::kMemoryBound;  ///< of an op or a collective
+  OpGroup group = OpGroup::kMemoryBound;  ///< the group of an op or a collective
   double flops = 0;                       ///< Node::flops() of a node's forward; 0 in backward
 };
 
@@ -46,7 +46,7 @@ struct ThreadSpan {
 
 struct Profile {
   std::vector<ProfileSpan> spans;                    ///< in the order of opening
-  int threads = 0;                                   ///< of the pool; 0 on a GPU
+  int threads = 0;                                   ///< in the pool; 0 on a GPU
   std::vector<ThreadSpan> loops;                     ///< by thread, each by time
   int64_t unrecorded_loops = 0;                      ///< thread spans that did not fit
   std::chrono::steady_clock::time_point start = {};  ///< when the host opened the first span

@@ -66,7 +66,7 @@ StreamLink::StreamLink(Stream& device, Stream& host) : device_(device), host_(ho
 StreamLink::~StreamLink() = default;
 
 int64_t StreamLink::mark(Side side) {
-  constexpr size_t kMost = 8;  // of a GPU's marks that are kept: a wait for an older one waits for a newer one
+  constexpr size_t kMost = 8;  // marks of a GPU that are kept: a wait for an older one waits for a newer one
   End& of = end(side);
   const int64_t number = ++of.marks;
   if (of.progress) {

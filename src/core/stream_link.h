@@ -53,8 +53,8 @@ class StreamLink {
   class Progress;
   class Promise;
   struct End {
-    std::shared_ptr<Progress> progress;                // of a CPU stream
-    std::map<int64_t, std::function<void()>> on_host;  // of a GPU: waits for its last marks
+    std::shared_ptr<Progress> progress;                // set for a CPU stream
+    std::map<int64_t, std::function<void()>> on_host;  // a GPU's waits for its last marks
     int64_t marks = 0, awaited = 0;
   };
 

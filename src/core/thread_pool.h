@@ -66,14 +66,14 @@ class ThreadPool {
   int64_t take_tasks(int thread);
 
   std::vector<NumaNode> nodes_;      ///< empty unless there are several
-  std::vector<int> node_of_thread_;  ///< of each of size() threads, if there are
+  std::vector<int> node_of_thread_;  ///< the node of each of size() threads, if there are nodes
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   const std::function<void(int64_t, int)>* body_ = nullptr;
   std::atomic<int64_t> next_{0};
   int64_t count_ = 0;
-  std::atomic<uint64_t> generation_{0};  ///< of loops: number, whether workers may enter, workers inside
+  std::atomic<uint64_t> generation_{0};  ///< the state of loops: number, whether workers may enter, workers inside
   std::atomic<int> active_{0};           ///< workers that do not sleep
   std::exception_ptr error_;
   LoopObserver* observer_ = nullptr;

@@ -279,7 +279,7 @@ void ChatEncoder::compare_prompts(const Conversation& conversation, const Render
       if (span == chat.spans.end()) continue;
       message = span->message_index;
     }
-    // Of an answer in several parts only the first follows a prompt.
+    // Only the first part of an answer in several follows a prompt.
     if (message == last || weights[static_cast<size_t>(message)] == 0) continue;
     last = message;
     ++checks.answers;
@@ -320,7 +320,7 @@ std::vector<size_t> ChatEncoder::take_late(std::vector<size_t>& learnt, const Re
                                            const Encoding& encoding) const {
   if (!longest_sample_ || encoding.ids.size() <= *longest_sample_) return {};
   const size_t end = encoding.offsets[*longest_sample_].begin;
-  std::vector<size_t> begins(chat.messages.size(), 0);  // of what a message says; 0: nothing
+  std::vector<size_t> begins(chat.messages.size(), 0);  // where a message's content begins; 0: it has none
   for (const Span& span : chat.spans) {
     const bool says =
         span.kind == SpanKind::kContent || span.kind == SpanKind::kReasoning || span.kind == SpanKind::kToolCall;

@@ -86,7 +86,7 @@ class ChatEncoder {
   struct Rewritten {
     std::vector<size_t> messages = {};
     std::vector<Sample> samples = {};  ///< that end with them, if they are expanded
-    PromptChecks checks = {};          ///< of these samples
+    PromptChecks checks = {};          ///< what was counted in these samples
     int64_t left_out = 0;              ///< answers without one: ChatEncoderOptions::longest_sample
   };
 

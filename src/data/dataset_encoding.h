@@ -55,8 +55,8 @@ TrainOn train_on_of(std::string_view name);
 /// The progress of reading.
 struct DataProgress {
   std::string_view dataset;
-  int64_t rows = 0, tokens = 0;             ///< of this data set so far
-  int64_t bytes_read = 0, bytes_total = 0;  ///< of its files
+  int64_t rows = 0, tokens = 0;             ///< read from this data set so far
+  int64_t bytes_read = 0, bytes_total = 0;  ///< in its files
   bool waiting = false;                     ///< another process builds the cache of this data set
 };
 
@@ -75,7 +75,7 @@ struct EncodingContext {
   ThreadPool& pool;
   const DataProgressCallback& progress;
   TokenCounter count_tokens = {};   ///< empty: there is no tokenizer
-  ContentHashes* hashes = nullptr;  ///< of the cache; null: no cache
+  ContentHashes* hashes = nullptr;  ///< the cache's hashes; null: no cache
 };
 
 /// Returns blocks and a report of the rows. The result depends neither on the number of threads nor on the cache.

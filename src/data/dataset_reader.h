@@ -29,7 +29,7 @@ struct DatasetEntry {
   /// (data/split_slice.h).
   std::string split = {};
   ColumnMapping mapping = {};
-  std::optional<char> delimiter = {};                  ///< of CSV files; unset: detected
+  std::optional<char> delimiter = {};                  ///< separates the fields of CSV files; unset: detected
   std::optional<PromptTemplate> prompt_template = {};  ///< rows of alpaca become text instead of a chat
   bool drop_system_message = false;                    ///< that of a chat is left out
   std::optional<CodeOptions> code = {};                ///< set: the path is a repository of source code
@@ -99,10 +99,10 @@ class DatasetReader {
   size_t next_file_ = 0;
   std::unique_ptr<RowReader> open_;
   std::deque<RawRow> peeked_;
-  SampleFormat format_ = SampleFormat::kAuto;  // of the open file
+  SampleFormat format_ = SampleFormat::kAuto;  // the format of the open file
   std::vector<Decision> decisions_;
-  std::vector<int64_t> sizes_;  // of files_, in bytes
-  RowRange slice_;              // of all rows of files_
+  std::vector<int64_t> sizes_;  // bytes of each of files_
+  RowRange slice_;              // the part of all rows of files_ that is read
   int64_t most_ = 0;            // rows that next() returns at most
   int64_t skipped_ = 0;         // rows before the slice that were read
   int64_t rows_ = 0, bytes_before_ = 0, bytes_total_ = 0;

@@ -12,7 +12,7 @@ namespace hone {
 
 struct LoaderOptions {
   int64_t per_device_batch_size = 1;
-  int64_t micro_batches_per_step = 1;  ///< of all ranks together
+  int64_t micro_batches_per_step = 1;  ///< counted over all ranks
   bool packing = true;
   bool shuffle = true;
   uint64_t seed = 42;
@@ -64,7 +64,7 @@ class Loader {
     Packs packs;
   };
   std::optional<Epoch> current_;
-  std::vector<int64_t> first_step_ = {0};  // of each epoch seen so far, and of the next one
+  std::vector<int64_t> first_step_ = {0};  // for each epoch seen so far, and the next one
 };
 
 }  // namespace hone

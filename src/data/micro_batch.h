@@ -45,8 +45,8 @@ struct BatchCapacity {
 // Packing: which samples share a micro-batch.
 
 struct PackLimits {
-  int64_t max_tokens = 0;     ///< of a pack
-  int64_t max_documents = 0;  ///< of a pack
+  int64_t max_tokens = 0;     ///< the capacity of a pack
+  int64_t max_documents = 0;  ///< the most documents in a pack
 };
 
 /// Best fit over consecutive windows of `window` samples: within a window, longest first, each sample goes to the

@@ -99,7 +99,7 @@ class ParquetReader : public RowReader {
   parquet::Footer footer_;
   parquet::RowPlan plan_;
   std::vector<bool> needed_;
-  std::vector<std::unique_ptr<ColumnReader>> columns_;  // of the row group; must go before memory_
+  std::vector<std::unique_ptr<ColumnReader>> columns_;  // the columns of the row group; must go before memory_
   size_t group_ = 0;                                    // the next one
   int64_t left_ = 0;                                    // rows of this one
   int64_t rows_ = 0;

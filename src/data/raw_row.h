@@ -16,7 +16,7 @@ inline constexpr size_t kMaxRowBytes = size_t{256} << 20;
 
 /// The first record of a CSV file.
 struct CsvHeader {
-  std::vector<std::string> names;  ///< of the columns; a column without a name has "" and is not read
+  std::vector<std::string> names;  ///< the columns' names; a column without one has "" and is not read
   char delimiter = ',';
 };
 
@@ -31,7 +31,7 @@ enum class RowSyntax {
 struct RawRow {
   std::string text;
   std::string file;
-  int64_t line = 0;  ///< of its first character, from 1; for Parquet the number of the row, from 1
+  int64_t line = 0;  ///< where its first character is, from 1; for Parquet the number of the row, from 1
   RowSyntax syntax = RowSyntax::kJson;
   std::shared_ptr<const CsvHeader> header = {};  ///< for kCsv
 

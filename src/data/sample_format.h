@@ -64,7 +64,7 @@ struct PromptCompletion {
 /// A tokenized row. labels are aligned with input_ids; kIgnoredLabel: no loss.
 struct TokenizedRow {
   std::vector<int32_t> input_ids, labels;
-  std::vector<float> weights;  ///< of each label; empty: all 1
+  std::vector<float> weights;  ///< one for each label; empty: all 1
 };
 
 using FormattedRow = std::variant<Conversation, PromptCompletion, TokenizedRow>;

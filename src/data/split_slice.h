@@ -14,7 +14,7 @@ struct RowRange {
 };
 
 struct SplitSlice {
-  std::string name;                           ///< of the split; may be ""
+  std::string name;                           ///< the split's; may be ""
   bool sliced = false;                        ///< false: all rows
   std::optional<int64_t> from = {}, to = {};  ///< rows, or percent; below 0 from the end; unset: the first, or the last
   bool percent = false;

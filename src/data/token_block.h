@@ -28,7 +28,7 @@ struct SampleOrigin {
 struct Sample {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
-  std::vector<float> weights;  ///< of each label in the loss; empty: all 1
+  std::vector<float> weights;  ///< one for each label, in the loss; empty: all 1
 
   /// Number of supervised positions, without the first one.
   int64_t supervised() const;
@@ -109,8 +109,8 @@ static_assert(sizeof(SampleRecord) == 48 && std::has_unique_object_representatio
 /// Consecutive rows of a data set: immutable, shared by copies. The arrays are in memory or in a mapped file.
 struct TokenBlock {
   std::span<const SampleRecord> samples;
-  std::span<const int32_t> input_ids, labels;  ///< of all samples
-  std::span<const float> weights;              ///< of each label; empty: all 1
+  std::span<const int32_t> input_ids, labels;  ///< those of all samples, one after another
+  std::span<const float> weights;              ///< one for each label; empty: all 1
   std::span<const int32_t> lengths;  ///< length of each offered sample in tokens, before truncation and dropping
   RowsReport report;
   /// Hash of tokens, labels, weights and boundaries: blocks with equal digests train alike.
@@ -127,7 +127,7 @@ struct EncodedRow {
   /// Further ones, which would be too long to learn from and were not made.
   int64_t expanded_left_out = 0;
   SampleOrigin origin = {};
-  uint64_t text_key = 0;                         ///< of its text (data/text_key.h)
+  uint64_t text_key = 0;                         ///< a hash of its text (data/text_key.h)
   std::vector<std::string> unused_columns = {};  ///< columns of the data that are not read
   /// Why no token is supervised; empty otherwise.
   std::string nothing_learnt = {};
@@ -143,7 +143,7 @@ struct EncodedRow {
   std::string control_tokens = {};
   bool history_rewritten = false;  ///< the template renders a supervised answer differently once more messages follow
   int64_t answers = 0;             ///< supervised answers, compared with the prompt at inference
-  std::vector<PromptDifference> prompt_differences = {};  ///< of the answers whose prompt at inference differs
+  std::vector<PromptDifference> prompt_differences = {};  ///< those answers whose prompt at inference differs
   bool other_roles_ask = false;  ///< another role than assistant has a loss weight, which is ignored
 };
 

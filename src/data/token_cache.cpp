@@ -29,7 +29,7 @@ constexpr size_t kAlignment = 64;
 
 struct Prefix {
   std::array<char, 8> magic = kMagic;
-  uint64_t checksum = 0;  ///< of all bytes after it
+  uint64_t checksum = 0;  ///< covers all bytes after it
   uint64_t header_bytes = 0;
 };
 

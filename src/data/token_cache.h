@@ -27,8 +27,8 @@ namespace hone {
 /// The identity of a block.
 struct BlockPlace {
   std::string key;        ///< in its data set
-  int64_t index = 0;      ///< of the block, in its data set
-  int64_t first_row = 0;  ///< of its data set
+  int64_t index = 0;      ///< the block's number in its data set
+  int64_t first_row = 0;  ///< its first row in its data set
 };
 
 /// Writes `block` durably (core/durable_file.h): a header in JSON, then its records, tokens, labels, weights and row
@@ -113,7 +113,7 @@ class TokenCache {
   std::filesystem::path root_, folder_;
   JsonValue inputs_;
   std::string key_, problem_;
-  std::vector<int64_t> first_rows_;  // of the blocks written so far
+  std::vector<int64_t> first_rows_;  // where each block written so far begins
   int64_t rows_ = 0;                 // in these blocks
   int lock_ = -1;
 };

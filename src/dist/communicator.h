@@ -52,7 +52,7 @@ inline Tensor elements_of(const Tensor& tensor, const Part& part) {
   return {element_at(tensor, part.offset), tensor.dtype, {part.count}, tensor.device};
 }
 
-/// Of all ranks, those that pass the same colour, in ascending order. All ranks call it.
+/// The ranks that pass the same colour, in ascending order. All ranks call it.
 std::vector<int> ranks_of_colour(Control& control, int colour);
 
 class Communicator {

@@ -270,7 +270,7 @@ TEST(ControlChannel, CollectivesThatHaveEndedKeepNobodyWaiting) {
   rank.say(ControlMessage::kHeartbeat, kAtStep17);
   for (int i = 0; i < 4; ++i) rank.channel->begin_collective("all-reduce");
   rank.channel->end_collectives(4);
-  rank.channel->end_collectives(2);  // of a lane that is behind
+  rank.channel->end_collectives(2);  // ends those of a lane that is late
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   EXPECT_NO_THROW(rank.channel->check());
 }

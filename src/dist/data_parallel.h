@@ -100,7 +100,7 @@ class DataParallel {
   Started reduce_scatter(const Context& context, const Bucket& bucket, const Tensor& own);
   /// This rank's part of the gradients as backward writes them.
   Tensor own_part(const Bucket& bucket) const;
-  /// Of the work on a bucket.
+  /// The context in which the work on a bucket runs.
   const Context& context_of(const Bucket& bucket, const Context& device) const;
   /// Starts the sums of whole gradients.
   Started reduce(const Context& context, const Bucket& bucket);
@@ -117,7 +117,7 @@ class DataParallel {
   Communicator* on_host_ = nullptr;  // sums gradients there; null if there are none
   size_t passes_left_ = 0;
   std::vector<const Bucket*> whole_;  // buckets whose gradients are whole on every rank
-  std::vector<Started> sums_;         // of these, in this step
+  std::vector<Started> sums_;         // the sums that were started, in this step
   std::deque<Pending> pending_;
   std::set<const Bucket*> begun_;                // buckets whose own_gradients belong to this step
   Tensor to_sum_;                                // adjacent own_gradients that wait to be summed over groups

@@ -53,7 +53,7 @@ class ExpertExchange : public TokenExchange {
   Communicator* group_;
   int64_t round_tokens_;
   std::vector<int64_t> tokens_;
-  PeerExchange::Sizes largest_;  // of the calls of dry passes
+  PeerExchange::Sizes largest_;  // what the calls of dry passes need at most
   std::unique_ptr<PeerExchange> peers_;
 };
 

@@ -24,7 +24,7 @@ RankMesh::RankMesh(Communicator& world, const RankShare& share) : world_(world),
 Communicator& RankMesh::on_host() const {
   if (!on_host_) {
     const std::shared_ptr<Control> control(std::shared_ptr<void>(),
-                                           &world_.control());  // of the world, which outlives it
+                                           &world_.control());  // the world's, which outlives it
     on_host_ = std::make_unique<CpuCommunicator>(control, control->connect_memory());
   }
   return *on_host_;

@@ -423,7 +423,7 @@ class NcclCommunicator : public Communicator {
   /// The event after the first `calls` collectives, or after a later one.
   cudaEvent_t done(int64_t calls) const { return done_[static_cast<size_t>((calls - 1) % kEvents)]; }
 
-  /// Of this rank's part: `own`, or in `full`.
+  /// Where this rank's part is: `own`, or in `full`.
   std::byte* place_of(const Tensor& own, const Tensor& full, std::span<const Part> parts) const {
     return own.defined() ? own.data : element_at(full, parts[static_cast<size_t>(rank())].offset);
   }

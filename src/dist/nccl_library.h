@@ -11,7 +11,7 @@ namespace hone {
 
 /// Pointers to the functions of libnccl.so.2.
 struct NcclLibrary {
-  std::string path;  ///< of its file
+  std::string path;  ///< where its file is
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) init = nullptr;

@@ -28,7 +28,7 @@ namespace {
 /// Places of the stage, and of the inbox of each rank: calls that are under way at a time. Backward has two gathers and
 /// two sums of each of two rounds under way.
 constexpr uint32_t kStages = 4, kPlaces = 4;
-constexpr size_t kKinds = 4;  // of flags
+constexpr size_t kKinds = 4;  // kinds of flags
 
 /// Tensors lie one after another, each on a line.
 size_t on_lines(size_t bytes) { return aligned(bytes, 256); }

@@ -34,7 +34,7 @@ class PeerExchange {
 
     size_t stage() const;
     size_t inbox() const;
-    /// Of a window, for so many ranks.
+    /// Bytes of a window, for so many ranks.
     size_t window(int ranks, size_t granularity) const;
   };
 
@@ -61,8 +61,8 @@ class PeerExchange {
   struct Pending {
     int64_t call = 0, copies = 0;
     bool sums = false;
-    uint32_t number = 0;            ///< of the sums
-    Tensor own = {}, partial = {};  ///< of this rank's rows
+    uint32_t number = 0;            ///< counts the sums
+    Tensor own = {}, partial = {};  ///< this rank's rows
   };
 
   PeerExchange(Communicator& group, Stream& stream, const Sizes& sizes, std::shared_ptr<Window> window,

@@ -37,8 +37,8 @@ class PeerMemory {
 
  private:
   Device device_;
-  std::vector<AddressRange> ranges_;          // of each rank of the group
-  std::vector<std::vector<size_t>> offsets_;  // of each rank of the group
+  std::vector<AddressRange> ranges_;          // one for each rank of the group
+  std::vector<std::vector<size_t>> offsets_;  // one list for each rank of the group
 };
 
 }  // namespace hone

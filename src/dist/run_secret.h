@@ -69,7 +69,7 @@ std::optional<std::string> read_secret_file(const SecretPlaces& places, const st
 
 /// What a caller claims to be. The MAC covers all fields.
 struct Claims {
-  std::string version;  ///< of the program
+  std::string version;  ///< the program's
   std::string purpose;  ///< "control" or "data": a proof for one is invalid for the other
   std::string run;      ///< run_digest
   int port = 0;         ///< the listener's port

@@ -127,7 +127,7 @@ class SharedMemoryTransport : public Transport {
   }
 
   ControlChannel& control_;
-  std::vector<Inbox> inboxes_;                           // of all ranks
+  std::vector<Inbox> inboxes_;                           // one for each rank
   std::vector<std::deque<Piece<const std::byte>>> out_;  // by rank; this rank's entry is unused
   std::vector<std::deque<Piece<std::byte>>> in_;
 };

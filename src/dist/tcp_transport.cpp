@@ -179,7 +179,7 @@ class Meeting {
   ControlChannel& control_;
   const Deadline deadline_;
   Callers callers_;
-  const std::vector<int> ports_;  // of all ranks
+  const std::vector<int> ports_;  // one for each rank
   std::vector<Socket> sockets_;
 };
 

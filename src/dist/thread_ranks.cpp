@@ -52,7 +52,7 @@ struct Group {
   std::string failure;
   int lost = 0;  // the rank that failed
   std::vector<std::function<void()>> callbacks;
-  std::vector<std::string> texts, gathered;  // of exchange()
+  std::vector<std::string> texts, gathered;  // what exchange() passes on
   int arrived = 0;
   int64_t exchanges = 0;
   std::deque<Mail> mails;  // the addresses of elements stay valid

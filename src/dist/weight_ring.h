@@ -48,7 +48,7 @@ class WeightRing {
     bool stale = false;  ///< the stored values have changed since
   };
   bool brings(const ParameterGroup& group) const { return !buckets_[group.index()].empty(); }
-  /// Of a group that brings values.
+  /// The slot of a group that brings values.
   Slot& slot_of(const ParameterGroup& group) { return slots_[buckets_[group.index()].front()->slot]; }
   /// Starts the copies and gathers of the group's values, unless its slot has them. The slot must not be in use.
   void bring(const Context& context, const ParameterGroup& group);
@@ -61,7 +61,7 @@ class WeightRing {
   std::unique_ptr<WeightFetcher> fetcher_;
   CopyLane lane_;  // from host memory
   const Placement& placement_;
-  std::vector<std::vector<const Bucket*>> buckets_;  // of each group
+  std::vector<std::vector<const Bucket*>> buckets_;  // one list for each group
   std::map<int, Slot> slots_;
 };
 

@@ -91,7 +91,7 @@ void read_scales(const PackedLayout& layout, const std::byte* chunk, int64_t row
 
 /// Codes of half a byte.
 struct HalfCodes {
-  const float* values = nullptr;  ///< of codes 0 to 15; null if codes have 8 bits
+  const float* values = nullptr;  ///< the values of codes 0 to 15; null if codes have 8 bits
   bool upper_first = false;       ///< the upper half of a byte is the first of its two codes
 };
 HalfCodes half_codes(PackedCode code);

@@ -59,7 +59,7 @@ TEST_P(PackedWeights, ComeBackWithinTheStepOfTheirBlock) {
   constexpr int64_t kRows = 130, kColumns = 256;
   const std::vector<float> values = normal(kRows * kColumns);
   const Packed packed(format, kRows, kColumns, values);
-  std::vector<float> largest(static_cast<size_t>(kRows * kColumns));  // of each block, at its number
+  std::vector<float> largest(static_cast<size_t>(kRows * kColumns));  // the largest of each block, at its number
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
     float& most = largest[static_cast<size_t>(packed.layout.block_of(i))];
     most = std::max(most, std::fabs(values[static_cast<size_t>(i)]));

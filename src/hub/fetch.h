@@ -20,9 +20,9 @@ struct FetchPlan {
   RepoName name;
   std::string commit;
   std::vector<RepoFile> files;         ///< that are wanted
-  std::vector<RepoFile> missing = {};  ///< of these, without a blob
+  std::vector<RepoFile> missing = {};  ///< those without a blob
   uint64_t bytes = 0, missing_bytes = 0;
-  uint64_t free_bytes = 0;  ///< of the cache's disk
+  uint64_t free_bytes = 0;  ///< free on the cache's disk
 };
 
 struct FetchOptions {

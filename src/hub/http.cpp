@@ -23,7 +23,7 @@ using Kind = HubError::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostRedirects = 8;
-constexpr int64_t kHeadBytes = 1 << 20;        // of an answer, beside its body
+constexpr int64_t kHeadBytes = 1 << 20;        // the most bytes of an answer beside its body
 constexpr double kSlowest = 4096;              // bytes in a second, below which a server counts as hanging
 constexpr std::chrono::seconds kPatience{60};  // for an answer's head, and between measurements of that rate
 constexpr double kLongestPause = 300;
@@ -335,7 +335,7 @@ uint64_t first_of_body(const Url& url, int status, const HttpHeaders& headers, u
 bool HubHttp::get_range(const Url& url, uint64_t first, uint64_t count, uint64_t size,
                         const std::function<void(const FileHead&)>& seen,
                         const std::function<void(std::string_view)>& sink, Url& location) {
-  uint64_t position = 0;  // of the next byte of the body, in the file
+  uint64_t position = 0;  // where the next byte of the body belongs in the file
   bool whole = false;
   Request request{.url = url, .most_bytes = size};
   if (count != size) request.range = fmt::format("bytes={}-{}", first, first + count - 1);

@@ -29,7 +29,7 @@ class HubError : public std::runtime_error {
   HubError(Kind of, const std::string& what, int answered = 0) : std::runtime_error(what), kind(of), status(answered) {}
 
   Kind kind;
-  int status;                ///< of the answer; 0: none
+  int status;                ///< what the server answered; 0: nothing
   bool of_store = false;     ///< the answer is of the store that the hub redirects to, not of the hub
   double after = 0;          ///< seconds that the server asks to wait (Retry-After)
   std::string code = {};     ///< X-Error-Code: RepoNotFound, RevisionNotFound, EntryNotFound, GatedRepo

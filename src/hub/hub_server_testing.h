@@ -73,11 +73,11 @@ class HubServer {
     std::atomic<int> limited = 0;            ///< the same, 429 with Retry-After: 1
     std::atomic<int> cut = 0;                ///< so many bodies of the store end in their middle
     std::atomic<bool> no_ranges = false;     ///< the store sends the whole file
-    std::atomic<bool> endless_body = false;  ///< of the store
+    std::atomic<bool> endless_body = false;  ///< the store's bodies do not end
     std::atomic<bool> endless_list = false;
     std::atomic<bool> to_plain = false;  ///< redirects to an address that is neither TLS nor this machine
     std::atomic<int> expired = 0;        ///< so many signed addresses that the store refuses
-    std::atomic<int> pause_us = 0;       ///< of the store, between blocks of 64 KiB
+    std::atomic<int> pause_us = 0;       ///< a pause of the store between blocks of 64 KiB
     std::optional<std::string> other_etag, other_size, other_commit;  ///< headers of the hub
   };
 
@@ -128,7 +128,7 @@ class HubServer {
 
   Faults faults;
   int page = 1000;           ///< entries of a page of the list
-  uint64_t listed_size = 0;  ///< of large files in the list; 0: their own
+  uint64_t listed_size = 0;  ///< the size of large files in the list; 0: their own
   std::string token;         ///< that calls of the hub must have; "": none
 
   int requests(const std::string& part) const {

@@ -57,7 +57,7 @@ struct RepoFile {
   std::string path;         ///< is_safe_file_name
   uint64_t size = 0;        ///< bytes
   std::string blob;         ///< its git hash (SHA-1 of "blob SIZE\0" and the bytes), which a large file's pointer has
-  std::string sha256 = "";  ///< of the bytes of a large file (Git LFS); "": not one
+  std::string sha256 = "";  ///< the hash of the bytes of a large file (Git LFS); "": not one
   std::string xet = "";     ///< how Xet storage names it; only kept for the cache
 
   /// The name of its bytes in the cache, which is the ETag that the hub sends.

@@ -15,13 +15,13 @@ namespace hone {
 /// What arrives, for a progress line; bytes of all files.
 struct TransferProgress {
   uint64_t done = 0, total = 0;
-  uint64_t received = 0;  ///< of `done`, by this call
+  uint64_t received = 0;  ///< bytes of `done` that this call received
   size_t files_done = 0, files = 0;
 };
 
 struct TransferOptions {
   int connections = 8;
-  int tries = 8;  ///< of a piece without any new byte between them
+  int tries = 8;  ///< attempts at a piece without any new byte between them
   /// Called about five times a second, on the calling thread; may throw, which ends the transfer.
   std::function<void(const TransferProgress&)> progress = {};
   std::function<void(const std::string&)> notice =

@@ -25,7 +25,7 @@ struct GeneratedSequence {
 
 struct ScheduleLimits {
   int64_t max_sequences = 1;
-  int64_t max_length = 0;  ///< of prompt and answer
+  int64_t max_length = 0;  ///< the most tokens of prompt and answer together
   int64_t max_prefill_tokens = 1;
   int64_t max_new_tokens = 1;
   std::vector<int32_t> stop_ids;

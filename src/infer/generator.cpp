@@ -257,7 +257,7 @@ void Generator::idle_pass() {
 
 bool Generator::goes_on(int64_t tokens) const {
   const auto& [values, ranks, experts] = options_.together;
-  if (ranks != nullptr) ranks->check();  // of a lost rank's prompts there would be no answers
+  if (ranks != nullptr) ranks->check();  // a lost rank would leave its prompts without answers
   if (experts == nullptr) return values != nullptr && ranks != nullptr ? ranks->any(tokens > 0) : tokens > 0;
   bool on_any = false;
   std::vector<int64_t> all;

@@ -121,10 +121,10 @@ class Generator {
   GeneratorOptions options_;
   PassRunner passes_;
   TapePlan plan_;
-  const Context& context_;  // of passes_
+  const Context& context_;  // that of passes_
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
-  std::vector<GroupUse> uses_;               // of a pass, in order, if values come for their use
+  std::vector<GroupUse> uses_;               // the uses of a pass, in order, if values come for their use
   std::vector<std::vector<float>> scratch_;  // a row of logits for each thread
   std::vector<int32_t> kept_;                // tokens in the first slot of the cache
   int64_t reused_ = 0;

@@ -45,7 +45,7 @@ SamplingDefaults read_sampling_defaults(const std::filesystem::path& model_direc
 /// Identifies the random number of one token, independent of all other sequences.
 struct SamplePoint {
   uint64_t sequence = 0;  ///< index of the prompt
-  uint64_t position = 0;  ///< of the new token, from the start of the prompt
+  uint64_t position = 0;  ///< where the new token is, from the start of the prompt
 };
 
 /// The error for logits that are not finite.
@@ -57,7 +57,7 @@ Error logits_not_finite();
 ///   2. greedy: the largest logit
 ///   3. else temperature; the top_k largest; of these, by their softmax, the fewest whose sum reaches top_p (Holtzman
 ///     et al., arXiv:1904.09751), at least one; then one at random by Philox of seed, sequence and position.
-/// Of equal logits the one with the lowest index is preferred. (transformers keeps all tokens that equal the k-th.)
+/// If logits are equal, the one with the lowest index is preferred. (transformers keeps all that equal the k-th.)
 /// Throws Error(kNumbersLost) if a logit is NaN or +infinity, or all are -infinity.
 int32_t sample_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
                      SamplePoint point);

@@ -118,7 +118,7 @@ TEST(Sampling, TopPKeepsAtLeastOneToken) {
 }
 
 TEST(Sampling, TopPCountsProbabilitiesAmongTheTopK) {
-  // Of the top 2 each has 1/2, so one reaches 0.5; of all four it would need two.
+  // Each of the top 2 has 1/2, so one reaches 0.5; of all four it would need two.
   SamplingOptions options = drawing();
   options.top_k = 2;
   options.top_p = 0.5;

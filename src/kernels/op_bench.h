@@ -45,7 +45,7 @@ struct BenchSizes {
   DeviceKind device = DeviceKind::kCpu;
   int64_t hidden = 0, vocab = 0;
   int64_t heads = 0, kv_heads = 0;
-  int64_t head_dim = 0, v_head_dim = 0;  ///< of queries and keys; of values
+  int64_t head_dim = 0, v_head_dim = 0;  ///< elements of queries and keys; of values
   int64_t rotary_dim = 0;
   bool qk_norm = false;
   int64_t intermediate = 0;  ///< width of the first layer's dense MLP

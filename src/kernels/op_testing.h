@@ -131,7 +131,7 @@ struct OpCase {
 };
 
 struct RunOptions {
-  DType dtype = DType::kF32;  ///< of inputs, outputs and weights
+  DType dtype = DType::kF32;  ///< the dtype of inputs, outputs and weights
   bool recompute = false;     ///< recompute everything in backward
   int threads = 2;
   bool recorded = false;  ///< on a GPU: run from a recorded graph

@@ -112,7 +112,7 @@ class ExpertLayer {
   std::unique_ptr<LayerWeight> gate_up_, down_;
   std::map<std::string, std::unique_ptr<LayerWeight>> factors_;  // "gate.lora_a", …
   ExpertAdapters adapters_;
-  std::unique_ptr<Pass> pending_;  // of the last forward in training
+  std::unique_ptr<Pass> pending_;  // the last forward in training
 };
 
 }  // namespace hone

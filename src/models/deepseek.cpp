@@ -18,7 +18,7 @@ void read_latent(const HfConfig& config, DecoderConfig& decoder) {
     if (value == 0) config.refuse(fmt::format("{}: 0 is out of range", key));
     return value;
   };
-  constexpr int64_t kDefaultRank = 1536;  // of both classes; null: queries are projected in one step
+  constexpr int64_t kDefaultRank = 1536;  // the default of both classes; null: queries are projected in one step
   latent.q_lora_rank = config.is_null("q_lora_rank") ? 0 : config.integer_or("q_lora_rank", kDefaultRank);
   latent.kv_lora_rank = size("kv_lora_rank");
   latent.qk_nope_head_dim = size("qk_nope_head_dim");

@@ -78,7 +78,7 @@ TEST(Mistral, HasOneWindowForAllLayersOrNone) {
 
 TEST(Mistral, HasNoBiases) {
   Json json = dense("MistralForCausalLM");
-  json["head_dim"] = 6;  // of Mistral-Nemo: not hidden_size / num_attention_heads
+  json["head_dim"] = 6;  // as in Mistral-Nemo: not hidden_size / num_attention_heads
   const DecoderConfig config = dense_decoder(json);
   EXPECT_EQ(config.head_dim, 6);
   EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias || config.qk_norm);

@@ -27,7 +27,7 @@ enum class MixerKind {
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
   int64_t sliding_window = 0;     ///< 0: full attention
-  int64_t intermediate_size = 0;  ///< of the dense MLP; 0 in a MoE layer
+  int64_t intermediate_size = 0;  ///< the dense MLP's; 0 in a MoE layer
   bool moe = false;
 
   bool operator==(const LayerConfig&) const = default;
@@ -41,7 +41,7 @@ struct MoeConfig {
   bool router_bias = false;        ///< the router's linear weight has a bias
   bool selection_bias = false;     ///< the router has e_score_correction_bias, a buffer
   double router_jitter_noise = 0;  ///< training multiplies the layer's input by random numbers in 1 ± this
-  int64_t shared_expert_intermediate_size = 0;  ///< of the expert that all tokens use; 0: none
+  int64_t shared_expert_intermediate_size = 0;  ///< the width of the expert that all tokens use; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by sigmoid(x · gateᵀ), gate [1, H]
   bool expert_bias = false;                     ///< both products of an expert have a bias
   ExpertActivation expert_activation;
@@ -79,10 +79,11 @@ struct LatentConfig {
 
 /// Names of an architecture's tensors in memory and in files.
 struct DecoderNames {
-  std::string prefix = "model.";  ///< of all tensors but the head; longer for a text model inside a larger model
-  std::string moe = "mlp";        ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
-  std::string file_moe = "mlp";   ///< the same in files
-  std::string router = "gate";    ///< below moe
+  std::string prefix =
+      "model.";  ///< begins the names of all tensors but the head; longer for a text model inside a larger model
+  std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
+  std::string file_moe = "mlp";  ///< the same in files
+  std::string router = "gate";   ///< below moe
   std::string file_router = "gate";
   ExpertFiles experts = ExpertFiles::kSeparate;
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< per-expert tensors in files
@@ -98,8 +99,8 @@ struct DecoderConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t num_attention_heads = 0, num_key_value_heads = 0;
-  int64_t head_dim = 0;        ///< of queries and keys
-  int64_t v_head_dim = 0;      ///< of values
+  int64_t head_dim = 0;        ///< elements of queries and keys
+  int64_t v_head_dim = 0;      ///< elements of values
   double attention_scale = 0;  ///< multiplies attention scores; 0: 1 / sqrt(head_dim)
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool attention_sinks = false;        ///< a learned logit for each head in the denominator of attention's softmax

@@ -21,7 +21,7 @@ struct DecoderCache {
 struct TrainingMethods {
   float label_smoothing = 0;                      ///< ε of ops/linear_cross_entropy
   float neftune_noise_alpha = 0;                  ///< α of ops/embedding_noise
-  float router_z_loss_coef = 0;                   ///< of ops/router
+  float router_z_loss_coef = 0;                   ///< for ops/router
   std::optional<float> router_jitter_noise = {};  ///< ε of ops/router_jitter; unset: the value of the model's config
 };
 
@@ -33,7 +33,7 @@ struct Forward {
   const RoutingBuffers* routing = nullptr;  ///< null: routers measure nothing and have no auxiliary loss
   DecoderCache* cache = nullptr;            ///< generation: attention reads and extends it
   LoraDropoutContext on_host = {};          ///< dropout_context() in host memory, for experts that are computed there
-  TokenExchange* exchange = nullptr;        ///< of ranks over which experts are spread; null: all experts are here
+  TokenExchange* exchange = nullptr;        ///< connects the ranks that share the experts; null: all experts are here
   /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> forced_expert_ids;
   /// Receives the chosen experts: i32 [T, k] for each MoE layer (verification), or empty.

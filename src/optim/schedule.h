@@ -29,7 +29,7 @@ struct Schedule {
   double power = 1;                        ///< for kPolynomial
   int64_t stable_steps = 0;                ///< for kWarmupStableDecay: steps at the peak after warm-up
   int64_t decay_steps = 0;                 ///< for kWarmupStableDecay: steps from the peak to the floor
-  DecayShape decay = DecayShape::kCosine;  ///< of kWarmupStableDecay
+  DecayShape decay = DecayShape::kCosine;  ///< the decay of kWarmupStableDecay
   int64_t timescale = 10000;               ///< for kInverseSqrt
 
   /// The rate of step s in [0, total_steps): peak · (s + 1) / warmup_steps while s < warmup_steps (so the rate of the

@@ -54,7 +54,7 @@ struct AdapterPart {
 
   Parameter* parameter = nullptr;
   Role role = Role::kOther;
-  const char* suffix = "";  ///< of its key, after the module: ".lora_A.weight"
+  const char* suffix = "";  ///< ends its key, after the module: ".lora_A.weight"
 };
 
 /// A and B of an adapter that adds scaling · B A: as ops multiply with them, and as parameters.

@@ -40,10 +40,10 @@ struct Bucket {
   bool packed = false;    ///< its values are chunks (formats/packed_weights.h)
   bool mapped = false;    ///< its values are in MappedValues
   bool in_place = false;  ///< `values` contains own_values: they are mapped to their place
-  /// Of experts that are spread over ranks: elements are those of this rank's experts, and gradients are summed over
-  /// the ranks that keep the same experts.
+  /// Whether it has experts that are spread over ranks: elements are those of this rank's experts, and gradients are
+  /// summed over the ranks that keep the same experts.
   bool spread = false;
-  /// Of values that are brought: their slot of memory, which the group shares with every second one of the same half
+  /// The slot of memory of values that are brought, which the group shares with every second one of the same half
   /// whose values are brought.
   int slot = 0;
   bool on_host = false;  ///< its parameters are (Parameter::on_host): all of it is in host memory and whole
@@ -63,7 +63,7 @@ struct Bucket {
   Tensor values, gradients;
   /// The elements of such values that this rank keeps: its part if they are sharded, else all.
   Tensor own_values;
-  Tensor own_gradients;  ///< of this rank's part, if they are sharded
+  Tensor own_gradients;  ///< this rank's part, if they are sharded
 
   /// The arrival of the values; readers of the parameters wait for it.
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
@@ -118,8 +118,8 @@ struct RankShare {
   int host_ranks = 1;
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
-  /// Of the device (core/mapped_memory.h), if values that ranks shard are mapped (params/mapped_values.h); 0: they are
-  /// in ordinary memory.
+  /// The device's granularity (core/mapped_memory.h), if values that ranks shard are mapped (params/mapped_values.h);
+  /// 0: they are in ordinary memory.
   size_t mapping_granularity = 0;
   /// Gradients of fewer bytes wait for the next group's: a collective begins by waiting for the slowest rank, and
   /// occupies multiprocessors that backward could use. Measured on 2 H200, LoRA on attention of 48 layers: 48

@@ -24,7 +24,7 @@ struct Scale {
   bool operator==(const Scale&) const = default;
 };
 
-/// Of each adapter, by its target and the layer's kind of weight.
+/// The scale of each adapter, by its target and the layer's kind of weight.
 std::map<std::string, Scale> scales(LoraOptions options) {
   ParameterStore store;
   testing::add_model(store, {});

@@ -31,7 +31,7 @@ size_t mapping_granularity_of(const RankShare& share, Device device) {
 }
 
 MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granularity) : granularity_(granularity) {
-  std::map<int, std::map<size_t, size_t>> tops;  // of each group in a slot
+  std::map<int, std::map<size_t, size_t>> tops;  // one for each group in a slot
   for (Bucket& bucket : buckets) {
     if (!bucket.shards_values() || bucket.in_host) continue;
     const std::vector<int64_t>& cuts = bucket.packed ? bucket.chunk_cuts : bucket.cuts;

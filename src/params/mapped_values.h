@@ -36,7 +36,7 @@ class MappedValues {
  private:
   struct Place {
     int64_t element_bytes = 0;
-    size_t bytes = 0, own_begin = 0, own_bytes = 0;  ///< of all parts; of this rank's part, in the bucket
+    size_t bytes = 0, own_begin = 0, own_bytes = 0;  ///< all parts; this rank's part, in the bucket
     size_t own_offset = 0;                           ///< in own_
     int slot = 0;
     size_t slot_offset = 0;
@@ -46,14 +46,14 @@ class MappedValues {
   std::vector<Bucket*> buckets_;
   std::map<const Bucket*, Place> places_;
   size_t own_bytes_ = 0;
-  std::vector<size_t> own_pieces_;  // of each bucket
+  std::vector<size_t> own_pieces_;  // one number for each bucket
   /// Positions in each slot where what a bucket maps begins or ends. Memory is mapped in whole pieces, so a slot has a
   /// piece between each two: the layers of a model share them, and a driver does not map 100,000 pieces.
   std::map<int, std::set<size_t>> slot_cuts_;
   MappableMemory own_;
   std::map<int, MappableMemory> slots_;
   AddressRange own_addresses_;
-  std::vector<AddressRange> addresses_;  // of buckets
+  std::vector<AddressRange> addresses_;  // one range for each bucket
 };
 
 }  // namespace hone

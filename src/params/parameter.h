@@ -68,9 +68,9 @@ struct ParameterSpec {
   ParameterKind kind = ParameterKind::kAttention;
   int layer = -1;                      ///< -1: outside the layers
   std::vector<FileLayout> layouts;     ///< the canonical name itself is always one; others that files may use
-  FileOrder order = FileOrder::kSame;  ///< of the tensor with the canonical name
+  FileOrder order = FileOrder::kSame;  ///< the order of the tensor with the canonical name
   InitialValues initial = InitialValues::kOfKind;
-  bool of_experts = false;  ///< of routed experts: [E, ...]
+  bool of_experts = false;  ///< whether it belongs to routed experts: [E, ...]
 };
 
 /// The second moments that an optimizer keeps.
@@ -149,7 +149,7 @@ class Parameter : public NarrowGradWeight {
   /// The same of this rank's experts.
   Shape local_stack() const { return {local_shape_.numel() / matrix().numel(), matrix().rows, matrix().columns}; }
   bool packed() const { return format_->packed(); }
-  /// Of each of its matrices, if it is packed.
+  /// The layout of each of its matrices, if it is packed.
   PackedLayout packed_layout() const;
   /// Reorders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), in place, where they are
   /// filled_here(). The format is that on every rank.
@@ -273,7 +273,7 @@ class Parameter : public NarrowGradWeight {
   uint32_t index_ = 0;
   uint32_t uses_ = 0;  ///< gradients handed out in this step
   bool written_in_pass_ = false;
-  const StepScalars* scalars_ = nullptr;  ///< of this step, in the memory of its gradient
+  const StepScalars* scalars_ = nullptr;  ///< this step's, in the memory of its gradient
   const ParameterGroup* group_ = nullptr;
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;
@@ -282,8 +282,8 @@ class Parameter : public NarrowGradWeight {
   int64_t bucket_offset_ = 0;           ///< if it is sharded
   int rank_ = 0;                        ///< in the shard group
   int expert_rank_ = 0;                 ///< in the expert group
-  int expert_ranks_ = 1;                ///< of the expert group; 1 for what is not of experts
-  std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket
+  int expert_ranks_ = 1;                ///< ranks of the expert group; 1 for what is not of experts
+  std::shared_ptr<Arrivals> arrivals_;  ///< its bucket's; null: no bucket
   Adapters adapters_;
 };
 

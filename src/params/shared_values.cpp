@@ -25,7 +25,7 @@ FormatTensor payload_of(const Parameter& p) {
 
 size_t aligned_bytes_of(const FormatTensor& tensor) { return aligned(bytes_of(tensor), Arena::kAlignment); }
 
-/// Of payload and scales.
+/// Bytes of payload and scales.
 size_t bytes_of(const Parameter& p) {
   const std::optional<FormatTensor> scales = p.format().scales(p.shape());
   return aligned_bytes_of(payload_of(p)) + (scales ? aligned_bytes_of(*scales) : 0);

@@ -29,14 +29,14 @@ class SharedValues {
   bool owns(const Parameter& parameter) const { return spans_.at(&parameter).place == place_; }
   int place() const { return place_; }
   int ranks() const { return static_cast<int>(parts_.size()); }
-  /// Of all parts: what a host has once.
+  /// Bytes of all parts: what a host has once.
   int64_t all_bytes() const { return parts_.back().end(); }
   /// What a rank adds to that, evenly divided.
   int64_t bytes() const { return (all_bytes() + ranks() - 1) / ranks(); }
 
   /// Allocates this rank's part, in its place, each parameter's experts spread over NUMA nodes (spread_items).
   void allocate();
-  /// Of all parts, from allocation on; where those of other ranks are, there is no memory until map().
+  /// Where all parts are, from allocation on; where those of other ranks are, there is no memory until map().
   std::byte* data() const { return addresses_.data(); }
   /// This rank's part, for other ranks.
   const MappableMemory& own() const { return own_; }
@@ -47,7 +47,7 @@ class SharedValues {
 
  private:
   struct Span {
-    int place = 0;  ///< of the rank that owns it
+    int place = 0;  ///< the place of the rank that owns it
     size_t payload = 0, scales = 0;
   };
 

@@ -18,7 +18,7 @@ namespace hone::testing {
 struct StoreSizes {
   int64_t experts = 3, hidden = 4, intermediate = 5, vocab = 7;
   DType dtype = DType::kF32;
-  bool separate_files = true;  ///< of experts; false: one tensor of a layer's
+  bool separate_files = true;  ///< whether each expert has its own; false: one tensor of a layer's
   bool router_bias = false;
 };
 

@@ -127,7 +127,7 @@ struct Logger::Sinks {
   const ConsoleSink console;
   std::optional<FileSink> file;  // empty until open_file
   std::vector<LogLine> early;
-  std::mutex mutex;  // of file and early; the console has its own
+  std::mutex mutex;  // guards file and early; the console has its own
 
   void to_file(LogLine line) {
     if (file) {
@@ -140,7 +140,7 @@ struct Logger::Sinks {
  private:
   void warn(const std::string& problem) const {
     if (console.seen()) return console.write(LogLevel::kWarning, problem);
-    fmt::print(stderr, "{}{}\n", warning_label(), problem);  // of a rank whose console is not shown
+    fmt::print(stderr, "{}{}\n", warning_label(), problem);  // the console of this rank is not shown otherwise
   }
 };
 

@@ -46,8 +46,8 @@ struct StepMetrics {
   double learning_rate = 0;           ///< used by this step
   int64_t num_tokens = 0;             ///< since the start of the run, over all ranks
   int64_t num_supervised_tokens = 0;  ///< those of num_tokens with loss
-  double tokens_per_second = 0;       ///< of this step, over all ranks
-  double samples_per_second = 0;      ///< of this step, over all ranks
+  double tokens_per_second = 0;       ///< in this step, over all ranks
+  double samples_per_second = 0;      ///< in this step, over all ranks
   double step_time = 0;               ///< seconds
   std::optional<double> mean_token_accuracy = {};  ///< fraction of supervised tokens whose argmax is the target
   std::optional<double> entropy = {};              ///< mean entropy of the next-token distribution, nats

@@ -56,7 +56,7 @@ std::string folder_name(std::string name) {
 class LossEnds {
  public:
   void add(double loss) {
-    if (!std::isfinite(loss)) return;  // of a skipped step: summarise() says how many
+    if (!std::isfinite(loss)) return;  // a skipped step: summarise() says how many
     ++steps_;
     if (first_.size() < kMost) first_.push_back(loss);
     if (last_.size() == kMost) last_.erase(last_.begin());

@@ -22,14 +22,14 @@ struct LineLayout;
 struct ReportOptions {
   std::string output_dir;
   std::vector<std::string> report_to = {"jsonl", "tensorboard"};  ///< jsonl, tensorboard, mlflow, …, or "none"
-  std::string logging_dir = {};                                   ///< of the event files; empty: output_dir/runs
+  std::string logging_dir = {};                                   ///< where the event files are; empty: output_dir/runs
   std::string run_name = {};                                      ///< a subfolder of logging_dir; empty: none
   std::string title = {};                                         ///< the run's name for trackers
   int64_t logging_steps = 1;  ///< number of steps per reported line (see StepWindow)
   bool logging_first_step = false;
   MlflowOptions mlflow = {};                  ///< used if report_to contains mlflow
   std::vector<PackageOptions> packages = {};  ///< each used if report_to contains its package
-  int64_t metrics_port = 0;                   ///< of a MetricsServer; 0: none
+  int64_t metrics_port = 0;                   ///< a MetricsServer's; 0: none
   std::string metrics_host = "127.0.0.1";
   std::function<void(const JsonValue& row)> on_row = {};  ///< told of each row of metrics.jsonl
   bool writes_state = true;  ///< whether to write trainer_state.json; false: another process writes it

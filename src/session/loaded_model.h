@@ -42,7 +42,7 @@ struct TrainableOptions {
   bool train_head = false;            ///< a head that is tied to the embedding is the embedding
   std::vector<std::string> freeze;    ///< patterns of parameters that are not trained
   std::vector<std::string> unfreeze;  ///< patterns that win over `freeze`
-  TrainingFormats formats;            ///< of gradients, masters and moments
+  TrainingFormats formats;            ///< the formats of gradients, masters and moments
   /// What the optimizer keeps of a parameter in these formats; empty: both moments.
   std::function<TrainingFormats(const Parameter&, const TrainingFormats&)> state_of = {};
   bool optimizer_in_backward = false;

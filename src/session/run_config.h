@@ -20,15 +20,15 @@ struct DatasetConfig {
   std::string type = "auto";          ///< auto, or a format: messages | sharegpt | alpaca | … (data/sample_format.h)
   std::optional<int64_t> samples;     ///< use only the first N samples (also written path#N)
   std::string name;                   ///< its name in logs and metrics; "" = from the path
-  std::string revision = {};          ///< of a repository; resolved: a part of path
-  std::string split = {};             ///< of a folder with several; "" = none
+  std::string revision = {};          ///< a repository's; resolved: a part of path
+  std::string split = {};             ///< the part of a folder with several; "" = none
   std::optional<double> weight = {};  ///< share in the mixture, in relation to the others'
   JsonObject column_mapping = {};     ///< ours → the data's (data/column_mapping.h)
   std::vector<std::string> ignore_columns = {};  ///< columns of the data that are as good as absent
   std::string delimiter = {};                    ///< between fields of CSV: a character or "tab"; "" = recognised
-  JsonObject code = {};                          ///< of type code: which samples (data/code/code_repository.h)
+  JsonObject code = {};                          ///< with type code: which samples (data/code/code_repository.h)
   JsonValue prompt_template = {};    ///< a name or a mapping (data/prompt_template.h); null: the chat template
-  bool drop_system_message = false;  ///< of the rows, which are chats
+  bool drop_system_message = false;  ///< leaves it out of the rows, which are chats
 
   bool operator==(const DatasetConfig&) const = default;
 };
@@ -36,7 +36,7 @@ struct DatasetConfig {
 struct RunConfig {
   struct Model {
     std::string model_name_or_path;
-    std::string model_revision;                     ///< of a repository; resolved: a part of model_name_or_path
+    std::string model_revision;                     ///< a repository's; resolved: a part of model_name_or_path
     std::string adapter_name_or_path;               ///< adapter to continue; "" = none
     std::string tokenizer_name_or_path;             ///< folder of the tokenizer; "" = the model's
     std::vector<std::string> add_tokens;            ///< plain tokens for the tokenizer, with rows of their own
@@ -45,8 +45,8 @@ struct RunConfig {
     int64_t vocab_rows = 0;                         ///< that the embedding needs, from describe_vocabulary; 0: its own
     std::string finetuning_type = "full";           ///< full | lora
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
-    std::string expert_weight_dtype = "auto";       ///< of frozen experts: auto (as dtype), bfloat16, int8, packed
-    std::string base_weight_dtype = "dtype";        ///< of frozen weights: dtype | auto | a packed format
+    std::string expert_weight_dtype = "auto";       ///< frozen experts': auto (as dtype), bfloat16, int8, packed
+    std::string base_weight_dtype = "dtype";        ///< frozen weights': dtype | auto | a packed format
     bool nested_scales = true;                      ///< nf4 has scales of 8 bits; false: float32 (nf4_float_scales)
     std::vector<std::string> base_weight_keep;      ///< patterns of frozen weights that stay in dtype
     std::string grad_dtype = "float32";             ///< float32 | bfloat16
@@ -110,8 +110,8 @@ struct RunConfig {
     bool split_special_tokens = false;     ///< special tokens in the text of messages are text
     JsonObject special_tokens = {};        ///< bos_token, eos_token, pad_token, unk_token in other roles
     std::vector<std::string> eot_tokens;   ///< further tokens that end a turn
-    std::optional<bool> add_bos_token;     ///< of text that is no chat; unset: as the tokenizer has it
-    bool add_eos_token = true;             ///< of text that is no chat
+    std::optional<bool> add_bos_token;     ///< for text that is no chat; unset: as the tokenizer has it
+    bool add_eos_token = true;             ///< for text that is no chat
     JsonObject code_samples = {};          ///< resolved: moved into the data sets of type code
     std::string tokenized_cache;           ///< folder in which tokenized data sets are kept; "" = none
     std::string data_checks = "stop";      ///< stop | warn: at data that is no ground to train on
@@ -197,14 +197,14 @@ struct RunConfig {
     std::string output_dir = "out";
     std::string run_name;  ///< resolved: the last part of output_dir unless stated
     int64_t logging_steps = 1;
-    std::optional<double> logging_steps_ratio;  ///< of all steps; logging_steps is that, rounded up
+    std::optional<double> logging_steps_ratio;  ///< a share of all steps; logging_steps is that, rounded up
     bool logging_first_step = true;
     std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard, mlflow, wandb, …
     std::string logging_dir;                                     ///< resolved: output_dir/runs unless stated
     std::string mlflow_tracking_uri;     ///< http(s)://…, file:… or a folder; "" = the environment's, else mlruns
     std::string mlflow_experiment_name;  ///< "" = the environment's, else MLflow's Default
     std::string mlflow_run_id;           ///< a run to continue; "" = the environment's, else a new one
-    JsonObject mlflow_tags = {};         ///< of the run
+    JsonObject mlflow_tags = {};         ///< set on the run
     std::string wandb_project;           ///< "" = the environment's, else the package's
     std::string wandb_entity;            ///< the same
     std::string wandb_name;              ///< "" = run_name
@@ -212,7 +212,7 @@ struct RunConfig {
     std::string wandb_mode;              ///< online, offline or disabled; "" = the environment's, else online
     std::vector<std::string> wandb_tags;
     std::string trackio_project, trackio_space_id;  ///< "" = hone; "" = on this machine alone
-    int64_t metrics_port = 0;                ///< of /metrics, /status and /health; 0 = none. Resolved with prometheus
+    int64_t metrics_port = 0;                ///< for /metrics, /status and /health; 0 = none. Resolved with prometheus
     std::string metrics_host = "127.0.0.1";  ///< what that listens on
 
     bool operator==(const Report&) const = default;
@@ -256,7 +256,7 @@ struct RunConfig {
   /// Sampling; unset: the model's generation_config.json, else the value named here.
   struct Generation {
     bool generate_samples = false;       ///< at each evaluation
-    int64_t num_generation_samples = 3;  ///< of the evaluation data
+    int64_t num_generation_samples = 3;  ///< drawn from the evaluation data
     int64_t max_new_tokens = 256;
     std::optional<double> temperature;         ///< 1
     std::optional<double> top_p;               ///< 1

@@ -64,7 +64,7 @@ class KeptMemory {
   std::array<Arena, kSlots> slots_;
   HostBuffer host_;
   size_t host_top_ = 0, host_high_water_ = 0;
-  std::vector<Values> values_;          // of each block of the pass
+  std::vector<Values> values_;          // one for each block of the pass
   int32_t block_ = 0;                   // the block that runs forward
   std::array<int64_t, kSlots> left_{};  // the copy after which a slot's values are in host memory
   std::optional<Lanes> lanes_;

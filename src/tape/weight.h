@@ -17,7 +17,7 @@ namespace hone {
 struct PackedWeight {
   PackedLayout layout;
   Tensor chunks;  ///< u8 [matrices, layout.bytes]
-  DType dtype;    ///< of its unpacked values
+  DType dtype;    ///< the dtype of its unpacked values
   const WeightFormat* format;
 };
 
@@ -26,8 +26,8 @@ struct WeightView {
   Tensor payload;
   const WeightFormat* format = &dense_format();
   Tensor scales = {};  ///< undefined if the format has none
-  /// Of a packed weight whose product reads the codes (WeightFormat::read_in_place); the payload then has the shape and
-  /// the dtype of the values, but no memory.
+  /// Set for a packed weight whose product reads the codes (WeightFormat::read_in_place); the payload then has the
+  /// shape and the dtype of the values, but no memory.
   std::optional<PackedWeight> packed = {};
 
   bool is_dense() const { return format->dense(); }

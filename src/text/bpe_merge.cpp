@@ -72,7 +72,7 @@ class RankQueues {
   /// Positions, the least first.
   struct Queue {
     std::vector<uint32_t> ascending, others;  // others: a heap
-    size_t taken = 0;                         // of `ascending`
+    size_t taken = 0;                         // how many of `ascending` are taken
     bool listed = false;                      // in ranks_
 
     void push(uint32_t position) {
@@ -172,7 +172,7 @@ void MergeTable::set(int32_t left, int32_t right, Merge merge) {
 }
 
 void merge_symbols_scanning(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch) {
-  std::vector<Merge>& merges = scratch.merges;  // of symbol i with symbol i + 1
+  std::vector<Merge>& merges = scratch.merges;  // merges symbol i with symbol i + 1
   merges.clear();
   for (size_t i = 0; i + 1 < symbols.size(); ++i) merges.push_back(merge_of(table, symbols[i], symbols[i + 1]));
   while (!merges.empty()) {

@@ -68,7 +68,7 @@ struct RenderedChat {
   std::string text;
   std::vector<Span> spans;
   std::vector<RenderedMessage> messages;
-  Coverage tools;  ///< of the names of the tools
+  Coverage tools;  ///< covers the names of the tools
   AnswerEnds ends;
   /// The text that the template writes before an answer, without leading white space: the generation prompt, or, for a
   /// template without one, the text before an assistant's content (often empty). Absent if the template rejects a plain

@@ -242,7 +242,7 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 constexpr size_t kLongestToken = 512;                 // bytes; SentencePiece's default limit is 16 characters per token
-constexpr size_t kMostTokenBytes = size_t{32} << 20;  // of all tokens together
+constexpr size_t kMostTokenBytes = size_t{32} << 20;  // all tokens together
 
 }  // namespace
 
@@ -275,7 +275,7 @@ void UnigramModel::read_vocabulary(const JsonCursor& vocab) {
       vocab.element(i).fail(
           fmt::format("a token has at most {} bytes, all together {}", kLongestToken, kMostTokenBytes));
     vocabulary_.add(token, int32_t(i));
-    tokens.emplace_back(token, int32_t(i));  // of equal tokens the last one is used, in the vocabulary and in the trie
+    tokens.emplace_back(token, int32_t(i));  // the last of equal tokens is used, in the vocabulary and in the trie
     scores_.push_back(entry[1].get<double>());
   }
   trie_ = TokenTrie(std::move(tokens));

@@ -53,15 +53,15 @@ std::array<int32_t, 256> byte_fallback_ids(const Vocabulary& vocabulary);
 /// The best path to a byte of a piece, in the front-to-back search for the most probable tokens.
 struct UnigramStep {
   double score = 0;
-  int32_t id = -1;  // of the token that ends here; -1: none
+  int32_t id = -1;  // the token that ends here; -1: none
   uint32_t begin = 0;
 };
 
 /// Memory that encoding reuses for all pieces and texts; not thread-safe.
 struct EncodeScratch {
   PieceCache cache;
-  std::vector<Symbol> symbols;      // of one piece of a text
-  std::vector<Symbol> new_symbols;  // of a piece that is not in the cache
+  std::vector<Symbol> symbols;      // the symbols of one piece of a text
+  std::vector<Symbol> new_symbols;  // the symbols of a piece that is not in the cache
   MergeScratch merge;
   std::vector<UnigramStep> steps;
 };

@@ -15,7 +15,7 @@ namespace hone {
 class TokenTrie {
  public:
   TokenTrie() = default;
-  /// Of equal strings the last one is used; empty ones are ignored. Ids are not negative.
+  /// The last of equal strings is used; empty ones are ignored. Ids are not negative.
   explicit TokenTrie(std::vector<std::pair<std::string_view, int32_t>> tokens);
 
   bool empty() const { return nodes_.empty(); }
@@ -36,7 +36,7 @@ class TokenTrie {
   friend class TokenSearch;
   static constexpr uint32_t kNone = ~uint32_t{0};
   struct Node {
-    int32_t id = -1;  // of the string that ends here; -1: none
+    int32_t id = -1;  // the string that ends here; -1: none
     uint32_t first_child = 0, children = 0;
   };
 
@@ -57,7 +57,7 @@ class TokenTrie {
 class TokenSearch {
  public:
   TokenSearch() = default;
-  /// Of equal strings the last one is used; empty ones are ignored. Ids are not negative.
+  /// The last of equal strings is used; empty ones are ignored. Ids are not negative.
   explicit TokenSearch(const std::vector<std::pair<std::string_view, int32_t>>& tokens);
 
   bool empty() const { return trie_.empty(); }

@@ -185,7 +185,7 @@ class UnicodeNormalizer : public Normalizer {
 
   /// The first part of the text at or after `from` that normalisation changes.
   std::optional<Change> next_change(std::string_view text, size_t from) const {
-    size_t start = from;  // of the characters that may combine
+    size_t start = from;  // where the characters that may combine begin
     for (size_t position = from; position < text.size();) {
       if (uint8_t(text[position]) < 0x80) {
         start = position++;

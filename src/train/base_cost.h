@@ -27,9 +27,9 @@ struct BaseCost {
 
 /// A group of packed weights that is left dense.
 struct KeptGroup {
-  std::string setting;               ///< of the configuration: "base_weight_keep: ['re:\.self_attn\.']"
+  std::string setting;               ///< as the configuration states it: "base_weight_keep: ['re:\.self_attn\.']"
   std::vector<std::string> weights;  ///< names of parameters
-  double loss = 0;                   ///< of the micro-batch, if measured
+  double loss = 0;                   ///< the micro-batch's, if measured
   int64_t bytes = 0;                 ///< more memory for weights, on all devices of this rank
 };
 

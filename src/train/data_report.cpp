@@ -16,8 +16,8 @@ namespace hone {
 
 namespace {
 
-constexpr size_t kBriefRows = 5;   // of the table of data sets
-constexpr size_t kBriefLines = 6;  // of a sample
+constexpr size_t kBriefRows = 5;   // in the table of data sets
+constexpr size_t kBriefLines = 6;  // shown of a sample
 constexpr int kBarWidth = 100;
 
 std::string percent(double part, double whole) {

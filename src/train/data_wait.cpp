@@ -11,7 +11,7 @@ DataWait::~DataWait() {
   if (stream_.device().kind != DeviceKind::kCpu) return;
   try {
     stream_.synchronize();
-  } catch (const std::exception&) {  // of a step that failed: it has been reported
+  } catch (const std::exception&) {  // the step failed: it has been reported
   }
 }
 

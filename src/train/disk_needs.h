@@ -13,7 +13,7 @@ namespace hone {
 struct DiskNeeds {
   int64_t model = 0;             ///< the final model or adapter; with load_best_model_at_end also the best weights
   int64_t checkpoint = 0;        ///< one; 0: none are written
-  std::optional<int64_t> count;  ///< of them at once, the one that is being written included; unset: all are kept
+  std::optional<int64_t> count;  ///< how many at once, the one that is being written included; unset: all are kept
   int64_t merged = 0;            ///< the model with the adapter merged; 0: none
 
   /// The sum; without checkpoints where all of them are kept.

@@ -87,7 +87,7 @@ struct Engine::Buffers {
 
     static constexpr size_t kRows = 128;
     Buffer memory;
-    int64_t most, tokens;  // of any micro-batch, and of that which runs
+    int64_t most, tokens;  // the most of any micro-batch, and those of the one which runs
   };
   std::optional<OnHost> on_host;
 };

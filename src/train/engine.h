@@ -40,7 +40,7 @@ struct EngineOptions {
   /// + n, … of a step or an evaluation, and all ranks run the same number of passes. Every rank gets all micro-batches,
   /// and the same results.
   const RankMesh* ranks = nullptr;
-  FetchWay weight_fetch = FetchWay::kAuto;  ///< of values that ranks shard, and of tokens on the way to experts
+  FetchWay weight_fetch = FetchWay::kAuto;  ///< how values that ranks shard, and tokens for experts, travel
   int64_t expert_round_tokens = ExpertExchange::kRoundTokens;
   LibraryMemory libraries;  ///< for the plan
 };
@@ -211,8 +211,8 @@ class Engine : private GroupObserver {
   EngineOptions options_;
   PassRunner passes_, idle_passes_;
   TapePlan training_plan_, evaluation_plan_;
-  const Context& context_;  // of passes_
-  HostSide* const host_;    // of passes_, for experts there; or null
+  const Context& context_;  // that of passes_
+  HostSide* const host_;    // that of passes_, for experts there; or null
   std::optional<DataParallel> ranks_;
   std::optional<WeightRing> ring_;
   std::optional<ExpertExchange> exchange_;

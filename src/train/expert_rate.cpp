@@ -16,7 +16,7 @@ namespace {
 
 /// Products of more rows are no faster.
 constexpr int64_t kMostRows = 512;
-/// Of the sample: its bytes, and the FLOPs of a pass for each thread, which are 0.03 s of a core with AVX-512.
+/// The sample: its bytes, and the FLOPs of a pass for each thread, which are 0.03 s of a core with AVX-512.
 constexpr int64_t kSampleBytes = int64_t{128} << 20, kThreadFlops = 2'000'000'000;
 
 /// Some experts as a run has them. Their bytes make ordinary numbers in every format.

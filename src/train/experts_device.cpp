@@ -28,7 +28,7 @@ namespace {
 /// backward: 449 of the 990 TFLOP/s of an H200.
 constexpr double kDeviceShare = 0.45;
 
-/// Of a GPU that is not known or not there: PCIe 5 x16, and an H100.
+/// Rates for a GPU that is not known or not there: PCIe 5 x16, and an H100.
 constexpr double kUsualLink = 50e9, kUsualFlops = 990e12;
 
 double measured_link(Device device) {
@@ -123,7 +123,7 @@ int64_t fewest_that_fit(int64_t layers, const std::function<bool(int64_t)>& fits
   return enough;
 }
 
-/// Of `layers` that are not on the device, how many on the CPU take least time with the rest streamed.
+/// How many of `layers`, which are not on the device, take least time on the CPU with the rest streamed.
 ExpertsPlace fastest_of(int64_t layers, const ExpertWork& work, const ExpertRates& rates) {
   ExpertsPlace fastest{.streamed = layers};
   for (int64_t n = 1; n < layers; ++n) {

@@ -30,7 +30,7 @@ ExpertsPlace experts_place_of(const RunConfig& config);
 /// What a micro-batch asks of the experts of all layers, each as much.
 struct ExpertWork {
   int64_t layers = 1;   ///< that have experts
-  double flops = 0;     ///< of forward and, in training, backward
+  double flops = 0;     ///< for forward and, in training, backward
   double streamed = 0;  ///< bytes of their weights, as they are stored, that a rank copies to its device if they are
                         ///< streamed, once for each of these: its part
   double read = 0;  ///< bytes that the CPU reads if it computes them: of experts that a token chooses, if all are as
@@ -67,8 +67,8 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& wo
 struct ExpertsQuestion {
   LoadedModel& model;  ///< with its trainable parameters, as auto has them on the device
   Device device;
-  ThreadPool& pool;    ///< of the CPU that would compute them
-  int64_t tokens = 0;  ///< of the largest micro-batch
+  ThreadPool& pool;    ///< the threads of the CPU that would compute them
+  int64_t tokens = 0;  ///< in the largest micro-batch
   bool training = true;
   /// Whether a run of this configuration fits: at the level of recomputation that needs least, and with experts on the
   /// host recomputed there if that makes it fit (fits_at).

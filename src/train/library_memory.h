@@ -23,7 +23,7 @@ struct LibraryMemory {
   int64_t later = 0;  ///< at most so many of them are taken after the communicators have been created
 };
 
-/// Of a rank of a run on GPUs; nothing on a CPU.
+/// The memory of libraries on a rank of a run on GPUs; nothing on a CPU.
 LibraryMemory library_memory(Device device, const RankShare& share);
 
 }  // namespace hone

@@ -16,7 +16,7 @@ struct LoadedRun {
   PlannedRun& planned;
   RunState state;
   bool resumed = false;                    ///< from a checkpoint: state.step steps were done before
-  std::optional<BaseCost> base_cost = {};  ///< of packing the base; measured where a run begins
+  std::optional<BaseCost> base_cost = {};  ///< what packing the base costs; measured where a run begins
 
   DescribedRun& described() const { return planned.described; }
   const RunConfig& config() const { return planned.described.config; }

@@ -22,7 +22,7 @@ struct MemoryLimit {
   int64_t most = 0;         ///< above this size the run does not start
   /// Limit of host memory for offloading; none: the device is the host, and both share one memory.
   std::optional<int64_t> host = std::numeric_limits<int64_t>::max();
-  /// Of `host`, what a run with experts there leaves to the host's other programs, unless it needs it to start.
+  /// The part of `host` that a run with experts there leaves to the host's other programs, unless it needs it to start.
   int64_t host_margin = 0;
   /// Whether CUDA's context and the communicators exist, so that of their memory only the rest counts.
   bool initialised = true;
@@ -63,7 +63,7 @@ struct FittingLevel {
   std::string level;
   MemoryPlan plan;
   bool fits = false;
-  bool on_host = false;  ///< of experts on the host, too (RecomputePolicy)
+  bool on_host = false;  ///< recomputes experts on the host, too (RecomputePolicy)
 };
 
 /// The first level whose plan fits, comfortably unless it is the last; the last level if none fits. What experts on the

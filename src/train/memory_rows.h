@@ -18,7 +18,7 @@ struct RunPrecision {
   bool layers_share_gradients = false;
   OptimizerOptions optimizer = {};
   ZeroStage stage = ZeroStage::kNone;  ///< which of it is sharded over `ranks`
-  int64_t ranks = 1;                   ///< of a shard group
+  int64_t ranks = 1;                   ///< in a shard group
 };
 
 /// Rows for weights, master weights, gradients, optimizer, activations (with `activations` as note) and batch, and on a

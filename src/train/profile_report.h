@@ -15,7 +15,7 @@ std::string op_name(const ProfileSpan& span);
 
 /// Counters of a stage per step, on average.
 struct ProfileStage {
-  std::string name = {};   ///< of a group, or of an op: "moe_gate_up backward"
+  std::string name = {};   ///< the name of a group, or of an op: "moe_gate_up backward"
   std::string group = {};  ///< group of an op or collective; "" for a group
   double calls = 0;
   double seconds = 0;          ///< for collectives: exposed time only
@@ -28,10 +28,10 @@ struct ProfileSummary {
   int64_t steps = 0;
   double step_seconds = 0;           ///< on average
   double tokens = 0;                 ///< per step, on average
-  int threads = 0;                   ///< of the pool; 0 on a GPU
+  int threads = 0;                   ///< in the pool; 0 on a GPU
   std::vector<ProfileStage> groups;  ///< largest first, then "idle": time without ops or collectives
   std::vector<ProfileStage> ops;     ///< largest first
-  double collective_seconds = 0;     ///< of collectives, overlapped or not
+  double collective_seconds = 0;     ///< the time of collectives, overlapped or not
   double exposed_seconds = 0;        ///< the part of these in which no op runs
 
   /// Share of the collectives' time that overlaps with ops; 1 without collectives.

@@ -35,7 +35,7 @@ class RankWriters {
     const FilePart* part;
     StateRange state;
     size_t range, at;  ///< index in the part's state, and the elements before it there
-    bool first, last;  ///< of the part
+    bool first, last;  ///< whether it is the first or last of the part
   };
 
   void write_parts(PartWriter& writer);
@@ -51,7 +51,7 @@ class RankWriters {
   Stream& stream_;
   ThreadPool& pool_;
   const std::span<const TensorFile> files_;
-  Arena scratch_;  // of copies, which need none
+  Arena scratch_;  // for copies, which need none
 };
 
 }  // namespace hone

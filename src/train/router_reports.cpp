@@ -65,7 +65,7 @@ class RouterReports : public RunObserver {
   bool maps_;
   int64_t step_, shown_ = -1;
   RouterWatch watch_;
-  std::optional<MetricsFile> rows_;  // of the rank that writes
+  std::optional<MetricsFile> rows_;  // set on the rank that writes
 };
 
 }  // namespace

@@ -87,7 +87,7 @@ std::vector<LayerLoad> layer_loads(const RoutingLoad& load) {
 
 int64_t RouterWatch::newly_dead(size_t layer, const Means& now) const {
   constexpr double kLeastExpected = 20;  // a Poisson count of this mean falls to a twentieth with probability 1e-7
-  constexpr double kLeastShare = 0.25;   // of the mean; the load of rarer experts fluctuates
+  constexpr double kLeastShare = 0.25;   // a share of the mean; the load of rarer experts fluctuates
   const auto experts = static_cast<size_t>(recent_.experts);
   const std::span<const float> shares = layer_of(now.shares, layer, experts);
   const double tokens = sum_of(layer_of(block_.counts, layer, experts));

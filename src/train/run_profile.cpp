@@ -46,7 +46,7 @@ class StreamProfile {
 
  private:
   std::filesystem::path time_line_, stages_;
-  std::optional<std::chrono::steady_clock::time_point> begin_;  // of the first profile
+  std::optional<std::chrono::steady_clock::time_point> begin_;  // when the first profile began
   ProfileTotals totals_;
   std::optional<TraceFile> trace_;
   std::optional<Profiler> profiler_;

@@ -53,7 +53,7 @@ class RunSaver {
   const RunObservers& observers_;
   CheckpointFolder checkpoints_;
   // Steps; -1: none.
-  int64_t unevaluated_;  // of the checkpoint that the run goes on from, if its evaluation is due
+  int64_t unevaluated_;  // the checkpoint that the run goes on from, if its evaluation is due
   int64_t last_saved_;
   int64_t saved_best_;  // the best step recorded in the newest checkpoint
 };

@@ -31,7 +31,7 @@ std::string stated_keys(const RunConfig::Model& model) {
 
 struct TokensOfRun {
   int64_t rows = 0;                       ///< that an embedding needs for all tokens
-  std::vector<std::string> added, known;  ///< of the configuration: new ones, and those that the tokenizer has
+  std::vector<std::string> added, known;  ///< what the configuration names: new ones, and those that the tokenizer has
 };
 
 /// Compares the tokens to add with the tokenizer of `folder`.

@@ -41,7 +41,7 @@ class RunningRun {
   LoadedRun& run_;
   RunObservers observers_;
   RunSaver saver_;
-  std::optional<StepData> next_data_;  // of the step after this one, prepared while the device works
+  std::optional<StepData> next_data_;  // the step after this one, prepared while the device works
   DataWait data_wait_;
   bool kernels_reported_ = false;
   int64_t skipped_ = 0;  // steps whose numbers were not finite

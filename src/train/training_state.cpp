@@ -199,7 +199,7 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
                         "opt_m_dtype and opt_v_dtype options");
       }
       const auto size = static_cast<int64_t>(size_of(entry->dtype));
-      // Of values that are whole on every rank, each reads what it steps; the others send it the rest.
+      // If values are whole on every rank, each reads what it steps; the others send it the rest.
       const Slice own = parameter.sharded() && !is_sharded(parameter, wanted.part) ? parameter.own() : to.slice;
       for (int64_t in_file = own.begin; in_file < own.end(); in_file += kPiece) {
         const int64_t count = std::min(kPiece, own.end() - in_file);

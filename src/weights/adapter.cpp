@@ -141,7 +141,7 @@ struct ExpertNames {
   std::string own_prefix, own_leaf;    // "….mlp.experts.", ".gate_proj"
   std::string serving_prefix;          // "model.layers.3.mlp.experts."
   std::string kt_keys[2];              // "layers.3.experts.gate_lora_a", …_b
-  const Parameter* weight = nullptr;   // of all experts
+  const Parameter* weight = nullptr;   // the weight of all experts
   int64_t out_begin = 0;
 
   std::string glob() const { return file_prefix + "*" + file_leaf; }

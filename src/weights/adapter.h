@@ -58,7 +58,7 @@ void check_copies(const std::filesystem::path& directory, const ParameterStore& 
 
 struct AdapterSaveOptions {
   LoraOptions lora;
-  AdapterLayout layout = AdapterLayout::kSplit;  ///< of expert adapters, also if trained in the other form
+  AdapterLayout layout = AdapterLayout::kSplit;  ///< the layout of expert adapters, also if trained in the other form
   std::string base_model;                        ///< base_model_name_or_path
   FileChecksums* checksums = nullptr;            ///< receives the checksums of weight files
   bool finite = false;                           ///< Error(kNumbersLost) if a value is not finite

@@ -193,7 +193,7 @@ struct Coverage {
 Coverage coverage_of(const ParameterStore& store, const std::vector<Named>& adapters) {
   Coverage coverage;
   std::set<std::string> leaves;
-  std::set<ParameterKind> kinds;  // of experts and routers
+  std::set<ParameterKind> kinds;  // the kinds of experts and routers
   for (const Named& named : adapters) {
     coverage.adapted_layers.insert(named.adapted->layer());
     if (named.parameter || !named.each.empty())

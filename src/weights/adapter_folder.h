@@ -36,7 +36,7 @@ class AdapterWeights {
  private:
   std::optional<SafetensorsFile> safe_;
   std::optional<FileBytes> saved_;
-  std::vector<SafetensorsEntry> entries_;  // of saved_
+  std::vector<SafetensorsEntry> entries_;  // the entries of saved_
   std::map<std::string, SavedTensor> tensors_;
 };
 

@@ -95,7 +95,7 @@ std::vector<TensorFile> adapter_files(const ParameterStore& store, const Adapter
 void write_adapter_config(const std::filesystem::path& directory, const ParameterStore& store,
                           const AdapterSaveOptions& options) {
   const AdapterFiles layout(store, options.lora, options.layout);
-  if (layout.experts().empty()) std::filesystem::remove(directory / kKtFile);  // of an adapter that was here before
+  if (layout.experts().empty()) std::filesystem::remove(directory / kKtFile);  // an earlier adapter left it here
   const Json config = adapter_config(store, layout, options.lora, options.base_model);
   write_text_file(directory / "adapter_config.json", config.dump(2) + "\n");
 }

@@ -73,9 +73,9 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
 
 struct SaveOptions {
   int64_t max_shard_size = 5'000'000'000;  ///< bytes
-  std::optional<DType> dtype = {};         ///< of parameters in the files, except buffers; unset: the source's
-  FileChecksums* checksums = nullptr;      ///< receives the files' checksums
-  bool finite = false;                     ///< Error(kNumbersLost) if a value of a trained parameter is not finite
+  std::optional<DType> dtype = {};     ///< the dtype of parameters in the files, except buffers; unset: the source's
+  FileChecksums* checksums = nullptr;  ///< receives the files' checksums
+  bool finite = false;                 ///< Error(kNumbersLost) if a value of a trained parameter is not finite
 };
 
 /// Writes the parameters (except LoRA parameters) in the layout of `map` and in the dtypes of `source`, with its

@@ -23,7 +23,7 @@ struct LoadedSource {
   Parameter* parameter;
   StoredTensor stored;
   int64_t offset;     // elements from the parameter's start
-  MatrixOrder order;  // of a matrix, as it is read
+  MatrixOrder order;  // the order of a matrix, as it is read
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
   bool dense() const { return parameter->format().dense(); }

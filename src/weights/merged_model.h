@@ -16,22 +16,22 @@ namespace hone {
 
 struct MergeSaveOptions {
   int64_t max_shard_size = 5'000'000'000;  ///< bytes
-  std::optional<DType> dtype = {};         ///< of parameters in the files, except buffers; unset: the base's
+  std::optional<DType> dtype = {};         ///< the dtype of parameters in the files, except buffers; unset: the base's
   FileChecksums* checksums = nullptr;      ///< receives the files' checksums
-  PackedFormatOf rounding = {};            ///< of weights that are rounded before they are merged; unset: none
+  PackedFormatOf rounding = {};            ///< for weights that are rounded before they are merged; unset: none
   /// Called with the bytes of tensors written so far; calls do not overlap.
   std::function<void(int64_t bytes)> progress = {};
 };
 
 /// Summary of the written files and their checks.
 struct MergeReport {
-  int64_t bytes = 0;     ///< of all tensors; all were read back and had the right checksum
+  int64_t bytes = 0;     ///< the size of all tensors; all were read back and had the right checksum
   int64_t tensors = 0;   ///< in total
   int64_t merged = 0;    ///< written as W + scale · B A
   int64_t rounded = 0;   ///< W rounded by a packed format, with an adapter or without
   int64_t replaced = 0;  ///< taken in full from the adapter
   int64_t files = 0;
-  int64_t rows = 0, sampled_rows = 0;  ///< of merged tensors
+  int64_t rows = 0, sampled_rows = 0;  ///< rows of merged tensors
   double least_share = 1;              ///< least share of sampled rows in a merged tensor; 1 without such tensors
   /// ‖written − (W + scale · B A)‖ / ‖scale · B A‖ over the sampled rows: the share of the adapter lost by rounding.
   double lost = 0;

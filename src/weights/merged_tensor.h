@@ -43,7 +43,7 @@ struct MergeScratch {
   std::vector<double> exact, magnitude;
   std::vector<std::vector<float>> largest;
   RoundedMatrix rounded;
-  RoundingError base_error;  ///< of the matrices that make() has rounded
+  RoundingError base_error;  ///< the error of the matrices that make() has rounded
 };
 
 /// Parameters and files must outlive it. Its functions are thread-safe.

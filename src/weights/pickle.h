@@ -36,7 +36,7 @@ struct PickleValue {
   std::string_view text;  ///< a view of the pickle's bytes
   std::vector<const PickleValue*> items;
   const PickleValue* arguments = nullptr;  ///< arguments of the call, a tuple
-  PickleValue* state = nullptr;            ///< of an object; may be null
+  PickleValue* state = nullptr;            ///< an object's; may be null
 
   bool is(Kind other) const { return kind == other; }
   bool is_object(std::string_view name) const { return kind == Kind::kObject && text == name; }

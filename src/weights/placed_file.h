@@ -26,7 +26,7 @@ class PlacedLayout {
 
   const std::string& header() const { return header_; }
   uint32_t header_crc() const { return header_crc_; }
-  /// Of the whole file.
+  /// Bytes of the whole file.
   uint64_t bytes() const { return ends_.empty() ? header_.size() : ends_.back(); }
   /// Offsets in the file of a tensor's first byte, and of the byte after its last.
   uint64_t offset(size_t tensor) const { return tensor == 0 ? header_.size() : ends_[tensor - 1]; }

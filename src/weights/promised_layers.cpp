@@ -13,7 +13,7 @@ namespace hone {
 namespace {
 
 constexpr const char* kPromises[] = {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers"};
-constexpr const char* kTextModel = "text_config";  // of a larger model
+constexpr const char* kTextModel = "text_config";  // the part of a larger model's config.json
 
 int64_t number_in(const Json& object, const char* key) {
   return object.contains(key) ? whole_number<int64_t>(object[key]).value_or(0) : 0;

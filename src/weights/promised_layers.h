@@ -12,7 +12,7 @@
 namespace hone {
 
 struct LayerPromise {
-  std::string field;  ///< of config.json
+  std::string field;  ///< its name in config.json
   int64_t promised = 0, found = 0;
 };
 

@@ -29,7 +29,7 @@ struct RoundedMatrix {
   const void* of = nullptr;
   int64_t matrix = -1;
   std::vector<float> file, memory;
-  RoundingError error;  ///< of this matrix
+  RoundingError error;  ///< this matrix's
 };
 
 /// Rounds a weight of `parameter` in memory order.

@@ -43,9 +43,9 @@ class StoredTensor {
   static StoredTensor carried(const Checkpoint& checkpoint, const std::string& name);
 
   Format format() const { return format_; }
-  /// Of the numbers: the file's, or bfloat16 for what is quantised.
+  /// The dtype of the numbers: that of the file, bfloat16 if it is quantised.
   DType dtype() const { return format_ == Format::kPlain ? values_.entry->dtype : DType::kBF16; }
-  /// Of the numbers in the file's order; not of MXFP4, whose codes are in another.
+  /// The shape of the numbers in the file's order; not of MXFP4, whose codes are in another.
   std::vector<int64_t> shape() const;
   /// The tensors of the checkpoint that it is made of, the one of its name first.
   std::vector<std::string> names() const;
@@ -89,7 +89,7 @@ class StoredTensor {
   Checkpoint::Tensor values_, scales_;
   Quantization quantization_;
   std::shared_ptr<const BitsandbytesMatrix> bitsandbytes_;
-  std::shared_ptr<const GrownRows> grown_;  ///< of kPlain
+  std::shared_ptr<const GrownRows> grown_;  ///< the grown rows of kPlain
 };
 
 }  // namespace hone

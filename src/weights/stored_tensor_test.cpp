@@ -220,7 +220,7 @@ void add_bitsandbytes_model(ParameterStore& store, DType dtype) {
   store.add({"model.norm.weight", {5}, ParameterKind::kNorm, -1, {}}, dtype);
 }
 
-/// Of 8 bits the last place may differ: bitsandbytes multiplies by SCB and 1 / 127 one after the other.
+/// The last place of 8 bits may differ: bitsandbytes multiplies by SCB and 1 / 127 one after the other.
 void expect_bitsandbytes_model(const ParameterStore& store) {
   const SafetensorsFile expected(kFixtures / "bitsandbytes/expected.safetensors");
   for (const Parameter& parameter : store.all()) {

@@ -25,7 +25,7 @@ namespace hone {
 struct StateRange {
   const Parameter* parameter = nullptr;
   StatePart part = StatePart::kValue;
-  Slice elements;  ///< of the global tensor
+  Slice elements;  ///< which elements of the global tensor
 };
 
 /// Makes the elements of a file's tensor.

@@ -32,7 +32,7 @@ class PieceWriter {
   Device device_;                    // the GPU, from the first of its tensors on
   std::vector<PinnedChunk> chunks_;  // double buffering: one is filled while the other is copied
   size_t current_ = 0;
-  std::byte* destination_ = nullptr;  // of the piece that is open and not committed
+  std::byte* destination_ = nullptr;  // where the piece that is open and not committed goes
   size_t bytes_ = 0;
 };
 
@@ -66,7 +66,7 @@ struct StateTensor {
   Shape shape;  ///< global
   DType dtype = DType::kF32;
   Tensor here;         ///< the elements of `slice` on this rank
-  Slice slice;         ///< of this rank's elements
+  Slice slice;         ///< this rank's elements
   bool exact = false;  ///< kValue is a float32 master, from which the parameter's value is rounded
 
   bool kept() const { return shape.rank() > 0; }

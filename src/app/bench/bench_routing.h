@@ -33,7 +33,7 @@ class BenchRouting {
 
   Kind kind_ = Kind::kRouter;
   double exponent_ = 1;
-  std::vector<std::vector<double>> layers_;  // of a file, each in descending order
+  std::vector<std::vector<double>> layers_;  // one list for each layer of a file, in descending order
 };
 
 }  // namespace hone

@@ -196,7 +196,7 @@ class BenchTraining {
   uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
   Stream* host_stream() { return engine_->host_stream(); }
-  /// Of ranks that train together.
+  /// The control channel of ranks that train together.
   Control& control() { return communicator_->control(); }
 
   /// A step; its results are in `result`. The next one's data are made before it waits, as in a run: what is still
@@ -522,7 +522,7 @@ Json share_of_alone(const Json& alone, double together_ms) {
 /// The time lines of a few steps.
 struct Profiles {
   Profile device;
-  std::optional<Profile> host;  ///< of experts there
+  std::optional<Profile> host;  ///< the experts' stages, if the CPU computes them
 };
 
 /// A few steps more; those of all ranks, which take them together.
@@ -560,7 +560,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   if (together) require_shard_size(options.shard_size, ranks.size, "--shard-size");
   if (options.expert_ranks > 1) {
     RunConfig config = config_of(options, true, ranks);
-    config.machine.expert_parallel_size = options.expert_ranks;  // of one rank, too
+    config.machine.expert_parallel_size = options.expert_ranks;  // stated for one rank, too
     check_expert_ranks(config, "--expert-parallel-size");
   }
   check_experts_device(config_of(options, true, ranks), "--experts-device");

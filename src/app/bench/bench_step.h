@@ -16,32 +16,32 @@ struct BenchStepOptions {
   std::string expert_lora = "shared";  ///< with lora-all: shared, as PEFT's target_parameters, or split
   int64_t seq = 4096;                  ///< tokens of a document
   int64_t batch = 4;                   ///< documents of a step, packed into one micro-batch
-  int64_t micro_batches = 1;           ///< of a step, on each rank
+  int64_t micro_batches = 1;           ///< in a step, on each rank
   int64_t warmup = 3;                  ///< steps before those that are timed
   int64_t steps = 8;                   ///< that are timed
   std::string device = "auto";
   std::string dtype = "bfloat16";
-  std::string base_weight_dtype = "dtype";   ///< of frozen weights, as the key of that name
-  std::string expert_weight_dtype = "auto";  ///< of expert_format_names(); int8 with LoRA and experts on a CPU
+  std::string base_weight_dtype = "dtype";   ///< the format of frozen weights, as the key of that name
+  std::string expert_weight_dtype = "auto";  ///< one of expert_format_names(); int8 with LoRA and experts on a CPU
   std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
   std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8
   bool optimizer_in_backward = false;                            ///< without clipping
   std::string weight_fetch = "auto";                             ///< as the config key
   std::vector<std::string> cpu_offload;                          ///< as the config key
-  int64_t offload_expert_layers = 0;                             ///< of cpu_offload experts: as the config key; 0: all
+  int64_t offload_expert_layers = 0;   ///< layers that cpu_offload experts streams, as the config key; 0: all
   int64_t cpu_expert_layers = 0;       ///< with experts_device cpu: of how many layers; 0: all
   std::string experts_device = "gpu";  ///< gpu (as all else) or cpu, beside the device
   std::string recompute = "auto";      ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";    ///< as the config key
-  int zero_stage = 0;                  ///< of several ranks
+  int zero_stage = 0;                  ///< what several ranks share
   int shard_size = 0;                  ///< how many of them shard together; 0: all
   int expert_ranks = 1;                ///< over how many of them experts are spread
   int threads = 0;                     ///< 0: all cores
   std::string routing = "router";      ///< which experts tokens go to (app/bench/bench_routing.h)
   uint64_t seed = 42;
   std::string text;       ///< a file whose text the documents are cut from; "": random tokens
-  std::string tokenizer;  ///< of the text: a tokenizer.json, or the folder of one; "": the model's folder
-  int64_t tokens() const { return micro_batches * batch * seq; }  ///< of a step
+  std::string tokenizer;  ///< for the text: a tokenizer.json, or the folder of one; "": the model's folder
+  int64_t tokens() const { return micro_batches * batch * seq; }  ///< in a step
 
   std::string json;     ///< file for the results; "-": JSON alone on standard output
   std::string profile;  ///< file for a time line of three further steps; with experts on the CPU FILE.host for theirs

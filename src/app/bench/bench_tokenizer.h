@@ -11,7 +11,7 @@ struct BenchTokenizerOptions {
   std::string tokenizer;           ///< a tokenizer.json, or the folder of one
   std::vector<std::string> texts;  ///< files of UTF-8 text, each with a row of its own
   int64_t chunk = 16384;           ///< bytes of a text that are encoded at once, up to a line end
-  double seconds = 1;              ///< of CPU time for each number
+  double seconds = 1;              ///< CPU time spent on each number
   int threads = 0;                 ///< 0: all cores
   std::string json;                ///< file for the results; "-": JSON alone on standard output
   bool force = false;              ///< replace that file even if it is not an earlier result

@@ -13,7 +13,7 @@ namespace hone {
 struct SpanTimes {
   /// By (span, pass), medians over all runs.
   std::map<std::pair<std::string, std::string>, double> seconds;
-  /// Of forward in one run, by span (Node::flops()); "step": of all.
+  /// Forward FLOPs of one run by span (Node::flops()); "step" has the total.
   std::map<std::string, double> flops;
   std::string kernels;  ///< that the ops have noted (KernelNotes::text())
 };

@@ -24,9 +24,9 @@ struct OpRow {
 
 /// FLOP/s and bytes/s that this machine reaches, in the dtype and with the threads of the run.
 struct Ceilings {
-  double gemm = 0;   ///< of a square product
-  double flops = 0;  ///< of the arithmetic units: on a CPU measured in registers, on a GPU that of the product
-  double bytes = 0;  ///< of a copy, read and written
+  double gemm = 0;   ///< the rate of a square product
+  double flops = 0;  ///< the rate of the arithmetic units: on a CPU measured in registers, on a GPU that of the product
+  double bytes = 0;  ///< the rate of a copy, read and written
   double int8 = 0;   ///< as flops, of products of int8; only of a CPU
 };
 
@@ -43,15 +43,15 @@ Roofline roofline_of(const OpPart& part, const Ceilings& ceilings);
 struct OpsResult {
   std::string model, dtype;
   int64_t tokens = 0, seq = 0;
-  int threads = 0;           ///< of the pool; 0 on a GPU
-  std::string tier;          ///< of the GPU's kernels; "" on a CPU
+  int threads = 0;           ///< in the pool; 0 on a GPU
+  std::string tier;          ///< the tier of the GPU's kernels; "" on a CPU
   size_t shared_memory = 0;  ///< bytes a CTA of them may have; 0 on a CPU
   int64_t experts = 0;
   Ceilings ceilings;
   std::vector<OpRow> rows;
 };
 
-/// Of each op: time, FLOP/s, bytes/s, its ceiling and how much of that it reaches, and the kernels of its case.
+/// Lists for each op time, FLOP/s, bytes/s, its ceiling and how much of that it reaches, and the kernels of its case.
 std::string ops_table(const OpsResult& result, bool color);
 Json ops_json(const OpsResult& result);
 

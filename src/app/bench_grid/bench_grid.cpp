@@ -76,7 +76,7 @@ std::string counted(size_t count) { return fmt::format("{} scenario{}", count, p
 
 /// The rule for grid.jsonl and grid.csv, which a grid that goes on adds to.
 OutputRule grid_rule(const BenchGridOptions& options, const fs::path& rows) {
-  std::error_code error;  // of rows that do not exist yet
+  std::error_code error;  // set if there are no rows yet
   const bool with_itself = fs::equivalent(options.compare, rows, error);
   return output_rule({{options.file, "the grid"}, {with_itself ? "" : options.compare, "the earlier grid"}},
                      options.force, [](std::string_view beginning) {

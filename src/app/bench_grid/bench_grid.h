@@ -12,7 +12,7 @@ namespace hone {
 
 struct BenchGridOptions {
   std::string file;
-  ScenarioSizes sizes;              ///< of a file of scenarios
+  ScenarioSizes sizes;              ///< read from a file of scenarios
   std::string output;               ///< folder of grid.jsonl and grid.csv; "": FILE's name with -grid
   bool dry_run = false;             ///< lists the commands; runs and writes nothing
   std::vector<std::string> only;    ///< KEY=VALUE,VALUE: only scenarios with them

@@ -19,7 +19,7 @@ struct GridMemory {
 
 struct GridFile {
   std::vector<GridScenario> scenarios;  ///< in the order of the file; each command once
-  std::vector<std::string> names;       ///< of the settings of all scenarios, in the order of their first statement
+  std::vector<std::string> names;       ///< the settings of all scenarios, in the order of their first statement
   double limit_s = 1800;                ///< seconds of a scenario
   GridMemory memory;
   std::vector<std::string> notes;  ///< what the user should know: an exclusion that excludes nothing

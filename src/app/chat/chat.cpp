@@ -20,7 +20,7 @@
 namespace hone {
 namespace {
 
-constexpr size_t kMostPromptBytes = size_t{64} << 20;  // of a line
+constexpr size_t kMostPromptBytes = size_t{64} << 20;  // the longest line
 constexpr int kPollMilliseconds = 100;                 // another thread may receive the signal
 
 // A signal handler can access static storage only.

@@ -436,7 +436,7 @@ const FsdpStrategy* fsdp_strategy_of(const ConfigNode* value) {
                   "write FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2; or set zero_stage");
 }
 
-/// Of version 2, whether weights leave after forward; of version 1, a strategy.
+/// FSDP 2: whether weights leave after forward. FSDP 1: a strategy.
 const FsdpStrategy* fsdp_resharding_of(const ConfigNode* value) {
   bool leaves = false;
   if (value == nullptr || !is_switch(*value, leaves)) return fsdp_strategy_of(value);

@@ -322,7 +322,7 @@ int run_export(const ExportOptions& given) {
   if (options.weights.empty()) return run_merge(merge);
   require_apart(options.output, {{options.input, "the adapter"}, {resolve_model_path(merge.model), "the base model"}});
   require_free_folder(options.output, options.force);
-  remove_leftovers_beside(options.output);  // of a killed export, before as much is written again
+  remove_leftovers_beside(options.output);  // a killed export leaves them; removed before as much is written again
   const TemporaryFolder temporary((fs::absolute(options.output) / "").parent_path());
   const fs::path merged = temporary.path() / "merged";
   merge.output = merged.string();

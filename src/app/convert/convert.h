@@ -13,8 +13,8 @@ struct WeightConversionOptions {
   std::string input, output;
   std::string model;                 ///< the pretrained model's folder, or a name of the Hugging Face hub
   std::string to;                    ///< layout of an adapter: split, target_parameters, kt or sglang; "" = unchanged
-  std::string dtype;                 ///< of a model's weights: float32 or bfloat16; "" = as in the checkpoint
-  std::optional<double> lora_alpha;  ///< of an adapter whose checkpoint has no adapter_config.json
+  std::string dtype;                 ///< the dtype of a model's weights: float32 or bfloat16; "" = as in the checkpoint
+  std::optional<double> lora_alpha;  ///< for an adapter whose checkpoint has no adapter_config.json
   int64_t max_shard_size = 5'000'000'000;
   bool force = false;  ///< replace what is in `output`
 };
@@ -32,7 +32,7 @@ struct ExportOptions {
   std::string output;  ///< folder to write
   std::string model;   ///< base of an adapter; "" = the base stated in its folder
   std::string format = "safetensors";
-  std::string dtype;                        ///< of the weights: float32 or bfloat16; "" = unchanged
+  std::string dtype;                        ///< the dtype of the weights: float32 or bfloat16; "" = unchanged
   std::string base_weight_dtype = "dtype";  ///< as the next, of MergeOptions
   std::vector<std::string> base_weight_keep;
   std::string weights;  ///< fp8 or mxfp4: the format of matrices in the files; "" = dtype

@@ -22,7 +22,7 @@ void add_thinking(const ConfigNode& item, ConfigNode& entry, Translation& result
 struct DatasetSource {
   const Tool& tool;
   const ConfigNode& root;     ///< the whole source, which has LLaMA-Factory's dataset_dir and max_samples
-  const std::string& folder;  ///< of the source
+  const std::string& folder;  ///< where the source is
 };
 
 /// Converts `value` (a path, paths, entries, or names of LLaMA-Factory's dataset_info.json) to a list of entries with

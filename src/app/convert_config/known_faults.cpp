@@ -173,7 +173,7 @@ class Finder {
   const std::string& source_;
   KnownFaults faults_;
   fs::path directory_;
-  std::optional<int64_t> vocab_size_;  ///< of a model whose files are here
+  std::optional<int64_t> vocab_size_;  ///< set if the model's files are here
   int64_t max_length_ = 0;
 };
 

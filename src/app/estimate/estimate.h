@@ -16,7 +16,7 @@ struct EstimateOptions {
   int64_t host_memory = 0;             ///< bytes for offloading of each rank; 0: what is free here, if that is known
   std::string gpu;                     ///< plans for a GPU of this name (core/gpu_models.h); "" = as above
   int64_t ranks = 1;                   ///< that train together; what is planned is one's
-  int64_t ranks_of_host = 0;           ///< of these; 0: 8, a usual host's GPUs, or all if there are fewer
+  int64_t ranks_of_host = 0;           ///< ranks on one host; 0: 8, a usual host's GPUs, or all if there are fewer
   bool json = false;
 };
 

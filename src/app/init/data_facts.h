@@ -11,14 +11,14 @@ namespace hone {
 
 /// Lengths in tokens, of up to some thousand rows at even distances.
 struct SampleLengths {
-  int64_t rows = 0;     ///< of the data set, measured or not; 0: nothing is known
-  int64_t tokens = 0;   ///< of all rows, from the mean of those measured
+  int64_t rows = 0;     ///< in the data set, measured or not; 0: nothing is known
+  int64_t tokens = 0;   ///< in all rows, by the mean of those measured
   int64_t p99 = 0;      ///< 99th percentile
-  int64_t longest = 0;  ///< of those measured
+  int64_t longest = 0;  ///< the longest row measured
 };
 
 struct DataFacts {
-  std::string thinking_switch;  ///< of the template (text/thinking.h); "" = it has none
+  std::string thinking_switch;  ///< the template's switch (text/thinking.h); "" = it has none
   int64_t rows = 0;
   int64_t chats = 0, with_thoughts = 0;
   bool plain_text = false;  ///< every row is text without a prompt

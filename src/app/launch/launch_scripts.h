@@ -23,7 +23,7 @@ struct LaunchPlan {
   std::string directory;             ///< working directory, the same on all hosts
   std::string logs = "logs";         ///< folder, relative to the directory
   int ranks_per_host = 1;
-  int port = 29500;                      ///< of rank 0; independent model i uses port + i
+  int port = 29500;                      ///< rank 0's; independent model i uses port + i
   std::vector<std::string> environment;  ///< NAME=VALUE, for all ranks
   IndependentModels independent;
 };
@@ -61,10 +61,10 @@ std::vector<std::string> independence_warning(int models);
 struct SlurmOptions {
   std::string file = "hone.slurm";  ///< the file to write
   std::string job_name = "hone";
-  int nodes = 1;           ///< of one run; an independent model has one node
+  int nodes = 1;           ///< for one run; an independent model has one node
   int gpus_per_node = -1;  ///< -1: one per rank; 0: no GPUs are requested
   int cpus_per_rank = 0;   ///< 0: not stated
-  std::string memory;      ///< of a node, in SLURM's notation (500G); "": not stated
+  std::string memory;      ///< for each node, in SLURM's notation (500G); "": not stated
   std::string time;        ///< D-HH:MM:SS; "": the partition's limit
   std::string partition, account;
 };

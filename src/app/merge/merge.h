@@ -49,10 +49,10 @@ double relative_difference(std::span<const float> a, std::span<const float> b);
 
 struct MergeOptions {
   std::string model, adapter, output;
-  std::string dtype;                        ///< of the written weights: float32 or bfloat16; "" = each as in the base
-  std::string base_weight_dtype = "dtype";  ///< a packed format, or "dtype": how base weights are rounded first
+  std::string dtype;  ///< the dtype of the written weights: float32 or bfloat16; "" = each as in the base
+  std::string base_weight_dtype = "dtype";         ///< a packed format, or "dtype": how base weights are rounded first
   std::vector<std::string> base_weight_keep = {};  ///< patterns of those that are not
-  bool compare_logits = false;      ///< of base + adapter with the result; needs memory for a model in float32
+  bool compare_logits = false;      ///< compares base + adapter with the result; needs memory for a model in float32
   std::optional<double> tolerance;  ///< relative, of float32 logits; implies compare_logits. Unset: merge_tolerance()
   int64_t max_shard_size = 5'000'000'000;
   int threads = 0;                     ///< 0: all cores

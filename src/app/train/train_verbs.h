@@ -16,8 +16,8 @@ namespace hone {
 struct RunRequest {
   std::string config;                      ///< file; "": overrides only
   std::vector<std::string> overrides;      ///< key=value, --key value
-  std::optional<LogLevel> log_level = {};  ///< of the console; each verb has its own default
-  MetricsListener on_metrics = {};         ///< of training
+  std::optional<LogLevel> log_level = {};  ///< what the console shows; each verb has its own default
+  MetricsListener on_metrics = {};         ///< called with training's metrics
 };
 
 /// Reads and resolves a configuration for `ranks` ranks and logs its notes. Model and data must be stated.

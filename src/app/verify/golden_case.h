@@ -96,14 +96,14 @@ struct ReferenceGeneration {
 struct GoldenCase {
   std::filesystem::path directory;
   bool aux = false;  ///< losses include router_aux_loss_coef × the auxiliary loss
-  double loss = 0;   ///< of batch 0
+  double loss = 0;   ///< the loss of batch 0
   std::optional<double> aux_loss;
   std::map<std::string, double> bfloat16_gradient_error;  ///< the reference's own ‖g_bf16 − g_f32‖ / ‖g_f32‖
   ReferenceDocuments documents;
   ReferenceAccumulation accumulation;
   ReferenceGeneration greedy;
   bool split_adapter = false;
-  RowNoise noise;  ///< of all rows but those of runs, which have their own
+  RowNoise noise;  ///< the noise of all rows but those of runs, which have their own
   ReferenceRun full;
   std::optional<ReferenceRun> lora_attention, lora_dora, lora_experts;
   std::vector<std::vector<LabelledDocument>> batches;  ///< [N][B]

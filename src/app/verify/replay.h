@@ -41,7 +41,7 @@ struct ReplayOptions {
   int host_ranks = 0;              ///< the same; 0: all ranks are on one host
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
-  bool map_values = true;  ///< of values that ranks shard: as on a GPU, on a CPU too
+  bool map_values = true;  ///< maps values that ranks shard: as on a GPU, on a CPU too
   bool optimizer_in_backward = false;
   OptimizerOptions optimizer = {};  ///< the optimizer whose state is allocated
 };

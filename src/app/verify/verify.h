@@ -24,7 +24,7 @@ struct VerifyOptions {
   int zero_stage = 0;                      ///< their ZeRO stage (params/bucket.h)
   std::vector<std::string> cpu_offload;    ///< as the key; the training runs only
   std::string experts_device = "gpu";      ///< gpu: the device; cpu: the host beside it, even if that is a CPU
-  int64_t cpu_expert_layers = kAllLayers;  ///< of how many layers, with cpu
+  int64_t cpu_expert_layers = kAllLayers;  ///< how many layers the CPU computes, with cpu
   int shard_size = 0;                      ///< how many of them shard together; 0: all
   int expert_ranks = 1;                    ///< over how many of them experts are spread
   /// Changes the optimizer, for tests with planted errors.

@@ -102,7 +102,7 @@ class CodeReader {
   CodeStatistics statistics_;
   std::vector<std::string> files_;
   size_t next_file_ = 0;
-  std::vector<Sample> samples_;  // of the last file read, in reverse
+  std::vector<Sample> samples_;  // those of the last file read, in reverse
   int64_t bytes_read_ = 0, bytes_total_ = 0;
 };
 

@@ -33,7 +33,7 @@ struct CodeSampleOptions {
                                        CodeSampleKind::kFunctionSignature, CodeSampleKind::kStructDefinition,
                                        CodeSampleKind::kTraitDefinition,   CodeSampleKind::kImplBlock,
                                        CodeSampleKind::kModuleStructure};
-  int64_t max_tokens = 4096;  ///< of a sample's text; longer files become chunks
+  int64_t max_tokens = 4096;  ///< the longest sample; longer files become chunks
   int64_t overlap = 256;      ///< number of tokens that a chunk shares with the previous one, below max_tokens
   int64_t min_tokens = 50;    ///< shorter samples are omitted
   bool include_tests = true;  ///< Rust's #[test] and #[cfg(test)]
@@ -42,7 +42,7 @@ struct CodeSampleOptions {
 struct CodeSample {
   CodeSampleKind kind = CodeSampleKind::kFullFile;
   std::string text;
-  int64_t line = 1;  ///< of its first character
+  int64_t line = 1;  ///< where its first character is
 };
 
 /// How many items of a kind were found, and how many became samples.

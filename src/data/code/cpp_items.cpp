@@ -8,7 +8,7 @@ namespace {
 
 /// The part of a declaration before the `{` or `;` that ends its heading.
 struct Heading {
-  size_t end = 0;              ///< of the declaration's text: `{`, `;`, or `:` of a constructor's initialisers
+  size_t end = 0;              ///< where the declaration's text ends: `{`, `;`, or `:` of a constructor's initialisers
   size_t body = 0;             ///< the `{` or `;`
   std::string_view type_word;  ///< the first of the words class, struct, union, enum, namespace and concept
   bool parameters = false;     ///< there is a ( outside template arguments

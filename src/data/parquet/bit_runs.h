@@ -71,7 +71,7 @@ class BitRuns {
 
   ByteCursor in_{{}};
   int width_ = 0;
-  uint64_t left_ = 0;  // of the run
+  uint64_t left_ = 0;  // values left in the run
   bool packed_ = false;
   uint64_t value_ = 0;
   PackedBits bits_;

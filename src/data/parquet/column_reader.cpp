@@ -13,8 +13,8 @@ namespace hone::parquet {
 namespace {
 
 constexpr size_t kPrefixedBatch = 16;                     // texts that repeat each other may be large together
-constexpr uint64_t kMostPageBytes = uint64_t{1} << 30;    // of one page, decompressed
-constexpr uint64_t kMostLevelBytes = uint64_t{64} << 20;  // of one page of version 2
+constexpr uint64_t kMostPageBytes = uint64_t{1} << 30;    // for one page, decompressed
+constexpr uint64_t kMostLevelBytes = uint64_t{64} << 20;  // for one page of version 2
 
 int width_of_levels(int deepest) { return static_cast<int>(std::bit_width(static_cast<unsigned>(deepest))); }
 

@@ -89,7 +89,7 @@ class ColumnReader {
   const FileBytes& file_;
   const Leaf& leaf_;
   Codec codec_;
-  uint64_t offset_, end_;  // of the pages not read
+  uint64_t offset_, end_;  // where the pages not read begin and end
   int64_t entries_left_;   // in them
   PageBuffer& packed_;
   PageBuffer page_, dictionary_page_;

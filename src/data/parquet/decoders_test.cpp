@@ -106,7 +106,7 @@ TEST(PageValues, IndicesAndEncodingsAreChecked) {
   Leaf leaf;
   leaf.physical = Physical::kInt32;
   const Values dictionary{{10, 20}, {}, {}};
-  const Octets indices = {1, 2, 0, 2, 1, 2, 2};  // of one bit each: 0, 1, and then 2
+  const Octets indices = {1, 2, 0, 2, 1, 2, 2};  // they have one bit each: 0, 1, and then 2
   PageValues page(leaf, Encoding::kRleDictionary, indices, &dictionary);
   Values values;
   page.read(2, values);

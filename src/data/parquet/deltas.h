@@ -38,10 +38,10 @@ class Deltas {
   void next_block();
 
   ByteCursor in_{{}};
-  uint64_t block_ = 0, miniblocks_ = 0, total_ = 0;  // of the header
+  uint64_t block_ = 0, miniblocks_ = 0, total_ = 0;  // what the header says
   uint64_t value_ = 0, least_ = 0, read_ = 0;
   uint64_t in_miniblock_ = 0;  // integers left in it
-  Bytes widths_;               // of the miniblocks left in the block
+  Bytes widths_;               // for the miniblocks left in the block
   PackedBits bits_;
 };
 

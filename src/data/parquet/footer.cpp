@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kMagic = "PAR1", kEncryptedMagic = "PARE";
 constexpr uint64_t kMostFooterBytes = uint64_t{1} << 30;
-constexpr size_t kMostElements = 100'000;  // of the schema: a column takes kilobytes when it is read
+constexpr size_t kMostElements = 100'000;  // in the schema: a column takes kilobytes when it is read
 
 /// The unit of a time, which is a union of empty structures.
 std::optional<TimeUnit> read_time_unit(ThriftReader& in) {
@@ -39,7 +39,8 @@ void read_time(ThriftReader& in, LogicalType& type) {
 LogicalType read_logical_type(ThriftReader& in) {
   LogicalType type;
   in.nested([&](int16_t kind) {
-    if ((kind < 1 || kind > static_cast<int16_t>(Logical::kGeography)) || kind == 9) return;  // of later versions
+    if ((kind < 1 || kind > static_cast<int16_t>(Logical::kGeography)) || kind == 9)
+      return;  // a kind of later versions
     type.kind = static_cast<Logical>(kind);
     if (type.kind == Logical::kDecimal) {
       in.nested([&](int16_t id) {

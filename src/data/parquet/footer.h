@@ -48,7 +48,7 @@ struct RowGroup {
 struct Footer {
   std::vector<SchemaElement> schema;  ///< the first one is the root
   std::vector<RowGroup> row_groups;
-  int64_t rows = 0;          ///< of all row groups
+  int64_t rows = 0;          ///< in all row groups
   std::string arrow_schema;  ///< what Arrow's writer stored of its own schema, in base64; may be empty
   uint64_t data_end = 0;     ///< offset of the footer: pages end before
 };

@@ -63,7 +63,7 @@ enum class Logical : int16_t {
   kVariant = 16,
   kGeometry = 17,
   kGeography = 18,
-  kInterval = 100,  ///< of converted types alone
+  kInterval = 100,  ///< only a converted type
 };
 
 /// The unit of times and timestamps.

@@ -81,7 +81,7 @@ PageValues::PageValues(const Leaf& leaf, Encoding encoding, Bytes bytes, const V
     case Encoding::kPlainDictionary:
     case Encoding::kRleDictionary: {
       if (!dictionary_) fault("a page needs a dictionary that is not there");
-      if (bytes.empty()) break;  // of nulls alone
+      if (bytes.empty()) break;  // the page has only nulls
       const int width = in_.byte();
       runs_ = BitRuns(in_.rest(), width);
       break;

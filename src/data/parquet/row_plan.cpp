@@ -12,8 +12,8 @@ namespace hone::parquet {
 
 namespace {
 
-constexpr int kMostNesting = 64;  // of lists, objects and maps in a row
-constexpr int kMostGroups = 200;  // of the schema, around one column: a level fits a byte
+constexpr int kMostNesting = 64;  // the deepest nesting of lists, objects and maps in a row
+constexpr int kMostGroups = 200;  // the most groups of the schema around one column: a level fits a byte
 
 /// The definition and repetition levels of the groups around a value.
 struct Levels {

@@ -47,7 +47,7 @@ struct RowNode {
   enum class Shape { kLeaf, kObject, kList, kMap };
 
   Shape shape = Shape::kLeaf;
-  std::string name;    ///< of the column or member
+  std::string name;    ///< the column's or member's
   std::string key;     ///< the same as JSON, with a colon: "\"name\":"
   int floor = 0;       ///< the definition level where what is around it is there
   int present = 0;     ///< … where the value is not null: floor, or floor + 1 if it may be one

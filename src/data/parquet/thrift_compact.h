@@ -29,7 +29,7 @@ class ThriftReader {
   }
 
   bool boolean();
-  int64_t integer();  ///< of 8 to 64 bits
+  int64_t integer();  ///< has 8 to 64 bits
   int32_t integer32();
   std::string text();
   /// Calls `read()` for every element of a list; it reads the element with one of the calls above.
@@ -88,7 +88,7 @@ class ThriftReader {
   }
 
   ByteCursor in_;
-  Type type_ = kNone;     // of the field or element that is to be read
+  Type type_ = kNone;     // the type of the field or element that is to be read
   bool in_list_ = false;  // a boolean has a byte of its own there
   int depth_ = 0;
 };

@@ -6,7 +6,7 @@ namespace hone::parquet {
 
 namespace {
 
-constexpr int kMostDigits = 76;  // of a decimal: what 32 bytes hold
+constexpr int kMostDigits = 76;  // digits of a decimal: what 32 bytes hold
 
 [[noreturn]] void refuse_type(const SchemaElement& element) {
   fault("the column '{}' has a type that its values cannot have (physical type {}, logical type {})", element.name,

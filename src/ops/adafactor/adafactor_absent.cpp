@@ -28,7 +28,7 @@ Needs needs_of(const AdafactorTensor& tensor) {
 void adafactor(const Context& context, const AdafactorArgs& args) {
   HONE_ASSERT(context.dry(), "built without CUDA");
   Needs group, most;
-  size_t begin = 0, end = 0;  // of the group in the list
+  size_t begin = 0, end = 0;  // the group's part of the list
   for (size_t i = 0; i < args.tensors.size(); ++i) {
     const Needs needs = needs_of(args.tensors[i]);
     if (needs.tiles == 0) continue;  // no elements

@@ -29,7 +29,7 @@ struct Entry {
   float* partial;           // [tiles, width] column sums
   double* row_means;        // [matrices]
   double* squares;          // [tiles, 2] sums of squares of the update and the parameter
-  int64_t elements, width;  // of a row
+  int64_t elements, width;  // the sizes of a row
   int64_t matrices, rows_of_matrix;
   float* result;  // [2]: the update's scale, the parameter's decay
   float weight_decay;

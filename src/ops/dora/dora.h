@@ -17,7 +17,7 @@ namespace hone {
 /// In float32. Deterministic.
 struct DoraNormArgs {
   WeightView w;
-  Shape shape;  ///< of w
+  Shape shape;  ///< the shape of w
   Tensor lora_a, lora_b;
   float scaling = 0;
   Tensor norms;

@@ -8,7 +8,7 @@ namespace hone::cuda {
 
 namespace {
 
-constexpr int64_t kDim = 128;  // of heads that the kernels on tensor cores have (delta_chunks_cuda.h)
+constexpr int64_t kDim = 128;  // the heads that the kernels on tensor cores have (delta_chunks_cuda.h)
 
 bool on_tensor_cores(const Context& context, const DeltaRuleArgs& args) {
   return kernel_tiers(context).delta_rule == Tier::kSm80 && args.qkv.dtype == DType::kBF16 &&

@@ -51,7 +51,7 @@ struct ExpertRows {
   Tensor assignment;         ///< i32 [R]: t · k + j, the choice of a row
   Tensor row;                ///< i32 [T, k]: the row of a choice; -1: it is of another rank's expert
   int64_t first_expert = 0;  ///< the model's expert that is expert 0 here
-  int64_t all_experts = 0;   ///< of the model; 0: E, all are here
+  int64_t all_experts = 0;   ///< how many the model has; 0: E, all are here
 
   bool partial() const { return all_experts > 0; }
 };

@@ -41,7 +41,7 @@ struct Variant {
   double zipf = 0;
   Training training = Training::kFull;
   bool nodes = false;                    ///< also a part for each node
-  const PackedFormat* format = nullptr;  ///< of kLoraPacked
+  const PackedFormat* format = nullptr;  ///< the format in kLoraPacked
 };
 
 /// Experts with given routing, and the layer as a whole, with the model FLOPs of forward times three (with LoRA two).

@@ -39,9 +39,9 @@ int64_t rounds_of(const TokenExchange& exchange) {
 
 /// The tokens of a round.
 struct Round {
-  std::vector<int64_t> rows;       ///< of each rank
+  std::vector<int64_t> rows;       ///< one number for each rank
   int64_t own_begin = 0, own = 0;  ///< this rank's, among its tokens
-  int64_t tokens = 0;              ///< of all ranks
+  int64_t tokens = 0;              ///< counted over all ranks
 
   Round(const TokenExchange& exchange, int64_t round) {
     const int64_t chunk = chunk_of(exchange);
@@ -107,7 +107,7 @@ struct SpreadExpertsNode : Node {
 
   std::string_view kind() const override { return "spread_experts"; }
   OpGroup group() const override { return OpGroup::kExperts; }
-  /// Of this rank's tokens, wherever they are multiplied.
+  /// The FLOPs of this rank's tokens, wherever they are multiplied.
   double flops(const Tape& tape) const override {
     const int64_t choices = tape.shape(inputs[1]).numel();
     return 2.0 * static_cast<double>(choices * (gate_up.products_of_a_row() + down.products_of_a_row()));

@@ -25,7 +25,7 @@ class TokenExchange {
   /// About how many tokens of all ranks are exchanged at a time; the same on all ranks.
   virtual int64_t round_tokens() const = 0;
 
-  /// Of a rank's rows and those of all ranks.
+  /// A rank's rows and those of all ranks.
   struct Gathered {
     Tensor own;  ///< [n_r, ...], any dtype
     Tensor all;  ///< [Σ n_r, ...], in the order of ranks

@@ -27,7 +27,7 @@ struct RopeShape {
 
 /// Positions and table with their own memory.
 struct RopeFixture {
-  RopeTableValues values;  // of the table
+  RopeTableValues values;  // what the table is made of
   std::vector<int32_t> at;
   Buffer cos_bytes, sin_bytes, position_bytes;
   RopeTable table;

@@ -110,7 +110,7 @@ TEST(RouterChoice, KeepsTheGroupsOfTheLargestExperts) {
   const RouterRule rule{.groups = 3, .kept_groups = 2, .group_score = GroupScore::kLargest};
   // Groups {9, 0}, {8, 8}, {1, 10}: the second has the smallest maximum.
   EXPECT_EQ(chosen({9, 0, 8, 8, 1, 10}, 3, rule), (Ids{5, 0, 4}));
-  // Of equal groups the lowest.
+  // The lowest of equal groups is chosen.
   EXPECT_EQ(chosen({1, 5, 5, 0, 5, 4}, 3, rule), (Ids{1, 2, 0}));
 }
 

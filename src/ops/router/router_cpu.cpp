@@ -47,7 +47,7 @@ float log_sum_exp(const RowMath& math, const float* logits, int64_t n) {
 
 /// The measurements of a token.
 struct TokenMeasures {
-  float entropy = 0;  ///< of p, nats
+  float entropy = 0;  ///< entropy of p, nats
   float z = 0;        ///< (log Σ exp(logits))²
 };
 

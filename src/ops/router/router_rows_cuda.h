@@ -30,7 +30,7 @@ template <int kPerLane>
 struct LogitRow {
   float logits[kPerLane];
   RouterScores scores;
-  float largest, inverse_sum;  // of exp(logit - largest), or of sigmoids; valid after distribute()
+  float largest, inverse_sum;  // for exp(logit - largest), or sigmoids; valid after distribute()
 
   __device__ static int expert(int i) { return static_cast<int>(threadIdx.x % 32) + 32 * i; }
 

@@ -19,7 +19,7 @@ struct MlflowOptions {
   std::string run_id = {};           ///< a run to continue; empty: a new one
   std::string run_name = {};
   std::vector<std::pair<std::string, std::string>> params = {}, tags = {};
-  std::string username = {}, password = {}, token = {};  ///< of the server; the token takes precedence
+  std::string username = {}, password = {}, token = {};  ///< for the server; the token takes precedence
   std::string ca_file = {};                              ///< certificates to trust; empty: the system's
   bool insecure_tls = false;                             ///< accept any certificate
 };

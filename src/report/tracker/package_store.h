@@ -16,10 +16,10 @@ struct PackageOptions {
   std::string project;                                        ///< "" = the package's default, or what its variables say
   std::string run_name;                                       ///< "" = one of the package's own
   std::string run_id;                                         ///< a run to continue; "": a new one
-  std::string output_dir;                                     ///< of the run: where the package keeps its files
+  std::string output_dir;                                     ///< the run's: where the package keeps its files
   std::vector<std::pair<std::string, std::string>> settings;  ///< further arguments of the package's init()
   std::vector<std::string> tags;
-  std::vector<std::pair<std::string, std::string>> params;  ///< of the run
+  std::vector<std::pair<std::string, std::string>> params;  ///< the run's configuration
 };
 
 /// The interpreter that has the packages: HONE_PYTHON; of the environment that is active (VIRTUAL_ENV, CONDA_PREFIX) or

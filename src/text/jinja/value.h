@@ -144,7 +144,7 @@ struct List {
 
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<std::string_view, size_t> index;  ///< of string keys; only in large dicts
+  std::unordered_map<std::string_view, size_t> index;  ///< finds string keys; only in large dicts
   int depth = 1;
   size_t weight = 1;
 

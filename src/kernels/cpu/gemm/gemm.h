@@ -71,7 +71,7 @@ struct GemmArgs {
   /// Whether float32 operands may be rounded to bf16 (nearest even): for ops with bf16 activations
   /// (ops/linear/linear.h).
   bool may_round = false;
-  int node = 0;  ///< of the pool's NUMA nodes, whose memory has the largest operand: its threads compute it first
+  int node = 0;  ///< the NUMA node of the pool whose memory has the largest operand: its threads compute it first
 };
 
 /// View of a 2-dimensional tensor.

@@ -134,7 +134,7 @@ class Int8Format {
   const TileTask& t_;
   const Memory& memory_;
   const WeightInTiles weight_;
-  alignas(64) int32_t products_[2][kBlockFloats];  ///< of the last block, read by pending_, and of the next
+  alignas(64) int32_t products_[2][kBlockFloats];  ///< the last block, read by pending_, and the next
   int turn_ = 0;
   ScaledSums pending_;
 };

@@ -163,7 +163,7 @@ class PackedPanels {
     const bool plain_;  ///< by read_scales(), for formats other than int4
     const uint16_t* bits_ = nullptr;
     __mmask16 mask_ = 0;
-    __m512i blocks_ = {};  ///< of runs, from the first one's on
+    __m512i blocks_ = {};  ///< the blocks of runs, from the first one's on
   };
 
   /// Calls f with a constant: how many consecutive runs have one scale, of runs from column k on.
@@ -307,7 +307,7 @@ class PackedPanels {
   int64_t half_bytes_;      ///< half bytes of a code
   int64_t runs_per_scale_;  ///< runs that have one scale, if they begin at a multiple of them
   bool upper_first_ = false;
-  __m512 values_ = {};  ///< of codes of 4 bits
+  __m512 values_ = {};  ///< the values of codes of 4 bits
 };
 
 }  // namespace

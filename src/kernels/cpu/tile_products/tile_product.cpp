@@ -140,7 +140,7 @@ void TileProduct::multiply(const Rows& rows, std::atomic<int64_t>& begun) const 
   task.weight = factor_.operand(rows.expert);
   if (const auto& packed = factor_.weight.packed) {
     const Tensor& chunks = packed->chunks;
-    const int64_t matrices = chunks.shape[0] / factor_.weight.payload.shape[0];  // of an expert
+    const int64_t matrices = chunks.shape[0] / factor_.weight.payload.shape[0];  // how many an expert has
     task.chunks = chunks.data + rows.expert * matrices * packed->layout.bytes;
   }
   if (const Tensor& scales = factor_.weight.scales; scales.defined()) {

@@ -20,8 +20,9 @@ void grouped_gemm(const Context& context, const GroupedGemmArgs&) { HONE_ASSERT(
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
   HONE_ASSERT(context.dry(), "built without CUDA");
   constexpr int64_t kHopperGroups = 1024;
-  constexpr int64_t kHopperColumns = 128;               // of a tile, which adds one row of dots
-  constexpr int64_t kSm80Columns = 256, kSm80Rows = 4;  // of a tile, and its rows of dots: one for each warp across
+  constexpr int64_t kHopperColumns = 128;  // columns of a tile, which adds one row of dots
+  constexpr int64_t kSm80Columns = 256,
+                    kSm80Rows = 4;  // columns of a tile, and its rows of dots: one for each warp across
   const Tier tier = kernel_tiers(context).grouped_gemm;
   const int64_t rows = args.groups.rows, width = args.w.shape[2];
   bool fits = args.weights.dtype == DType::kBF16 && (tier != Tier::kSm90 || args.groups.groups() <= kHopperGroups);

@@ -106,7 +106,7 @@ class WeightLoader {
   WeightTile tile_;
   RowLines<Shape::kDepth, kTileRows> a_;
   RowLines<Shape::kDepth, kTileColumns> b_;
-  int k_ = -1;  // of the tile's next step; -1: no tiles left
+  int k_ = -1;  // where the tile's next step is; -1: no tiles left
 };
 
 /// Each element has one writer and is added to once, so results do not depend on the order of threads.

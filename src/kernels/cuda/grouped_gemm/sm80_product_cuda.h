@@ -63,7 +63,8 @@ class ProductLoader {
   }
 
  private:
-  static constexpr int kUnits = Shape::kDepth / 8, kLines = kProductThreads / kUnits;  // of a pass of all threads
+  static constexpr int kUnits = Shape::kDepth / 8,
+                       kLines = kProductThreads / kUnits;  // copied in a pass of all threads
   static constexpr int kAPasses = kTileRows / kLines, kBPasses = kTileColumns / kLines;
   static constexpr int kParts = Shape::kParts;
   static_assert(kAPasses % kParts == 0 && kBPasses % kParts == 0);
@@ -133,7 +134,7 @@ class ProductLoader {
   const ProductFactors& f_;
   RowTiles tiles_;
   GroupTile tile_;
-  int k_ = -1;  // of the next step; from padded_k() on in the extra product; -1: no tiles left
+  int k_ = -1;  // where the next step is; from padded_k() on in the extra product; -1: no tiles left
   int rows_[kAPasses];
 };
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlockRows = kThreads / 32 * 16;
 constexpr int kBlockColumns = 512;
-constexpr int kHalves = 2;  ///< of 32 columns, per step
+constexpr int kHalves = 2;  ///< 32 columns each, per step
 
 struct WidenKernel {
   LowRankShape shape;

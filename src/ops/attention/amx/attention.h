@@ -34,8 +34,8 @@ struct AttendBlock {
   const std::byte* q;  ///< [panels of rows][steps of D] tiles
   const std::byte* k;  ///< [slabs of the sequence][2 panels of keys][steps of D] tiles of pairs
   const std::byte* v;  ///< [slabs of the sequence][panels of Dv] tiles of pairs
-  int64_t d_steps;     ///< of 32 elements
-  int64_t v_panels;    ///< of 16 elements; even
+  int64_t d_steps;     ///< steps of 32 elements
+  int64_t v_panels;    ///< panels of 16 elements; even
   float scale;         ///< including log2(e); positive
   float* scores;       ///< scratch [kSlab, kKeysAtOnce]
   float* out;          ///< [rows rounded up to kSlab][16 v_panels] Σ 2^(score − largest) v
@@ -55,7 +55,7 @@ float finish_row(const AttendBlock& block, int64_t row, uint16_t* out, int64_t d
 struct GradBlock {
   QueryRows queries;
   int64_t first_key, keys;
-  int64_t d_steps, v_steps;                   ///< of 32 elements
+  int64_t d_steps, v_steps;                   ///< steps of 32 elements
   float scale;                                ///< including log2(e)
   const std::byte *q, *dout;                  ///< [panels of rows][steps] tiles
   const std::byte *q_columns, *dout_columns;  ///< [slabs][panels of elements] tiles with columns as lanes

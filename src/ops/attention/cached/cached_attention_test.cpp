@@ -191,7 +191,7 @@ void expect_near(const Values& got, const Values& want, double tolerance) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_LE(std::abs(got[i] - want[i]), tolerance) << i;
 }
 
-constexpr double kLargestValue = 6;  // of the standard normal numbers in these tests
+constexpr double kLargestValue = 6;  // no normal number of these tests is larger
 
 /// Difference between two orders of summing `keys` probabilities and values: the error of a score is (D + 3) 2^-24
 /// scale Σ|q||k|, with Σ|q||k| < 2 D, that of a probability twice that. A bfloat16 result may be rounded to either of

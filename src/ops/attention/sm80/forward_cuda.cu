@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   const typename Shape::Queries q{shared_address(memory)};
   const uint32_t stages = q.address + Shape::Queries::kBytes;
   const KeySteps<kKeys> steps(tile, args.window);
-  const int first = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows, query = tile.first + first;  // of the warp
+  const int first = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows, query = tile.first + first;  // the warp's
 
   const auto keys = [&](int i) { return typename Shape::Keys{stages + i % Shape::kStages * Shape::kStageBytes}; };
   const auto values = [&](int i) { return typename Shape::Values{keys(i).address + Shape::Keys::kBytes}; };

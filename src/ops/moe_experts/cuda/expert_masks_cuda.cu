@@ -14,7 +14,7 @@ constexpr int kGroup = 4;  // features per draw of random numbers
 
 /// The parameters of one adapter's mask, except the expert and the row.
 struct Mask {
-  int first_expert;  // of this rank's block: masks are of the model's experts
+  int first_expert;  // this rank's block begins here: masks are of the model's experts
   const StepScalars* scalars;
   const int64_t* sample_ids;
   const int32_t* positions;
