@@ -108,7 +108,7 @@ def split_adapter(model, adapter, tokens, labels):
     with torch.no_grad():
         for key, name, e, rows in expert_weights(adapted):
             parameters[name][e, rows] += scale * adapter[key + ".lora_B.weight"] @ adapter[key + ".lora_A.weight"]
-    out = adapted(input_ids=tokens[0], labels=labels[0], use_cache=False)
+    out = forward(adapted, tokens[0], labels[0], aux=False)
     out.loss.backward()
     result = {}
     for key, name, e, rows in expert_weights(adapted):
