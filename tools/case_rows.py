@@ -9,7 +9,7 @@ import json
 import torch
 from safetensors.torch import load_file, save_file
 
-from case_model import IGNORED, cross_entropy, forward, gradients, jitter, load, loss_bias, norm, plain, ratio, shorten
+from case_model import IGNORED, cross_entropy, forward, gradients, jitter, load, norm, plain, ratio, shorten
 
 RANK, ALPHA = 4, 8
 ACCUMULATED = [3, 4, 5, 6]
@@ -29,7 +29,7 @@ def single_batch(model, tokens, labels, aux):
     out = forward(model, tokens[0], labels[0], aux)
     out.loss.backward()
     return {"logits": out.logits.detach(), "loss": out.loss.item(), "aux_loss": out.aux_loss.item() if aux else None,
-            "loss_bias": loss_bias(model, out, labels[0], aux), "gradients": gradients(model)}
+            "gradients": gradients(model)}
 
 
 def documents(model, texts):
@@ -108,7 +108,7 @@ def split_adapter(model, adapter, tokens, labels):
     with torch.no_grad():
         for key, name, e, rows in expert_weights(adapted):
             parameters[name][e, rows] += scale * adapter[key + ".lora_B.weight"] @ adapter[key + ".lora_A.weight"]
-    out = adapted(input_ids=tokens[0], labels=labels[0], use_cache=False)
+    out = forward(adapted, tokens[0], labels[0], aux=False)
     out.loss.backward()
     result = {}
     for key, name, e, rows in expert_weights(adapted):
@@ -173,7 +173,6 @@ def measure_noise(path, reference, inputs, aux, seeds):
         noise = {name: largest(noise[name], error) if noise else error for name, error in errors.items()}
     if not noise:
         return None, len(reference["margins"])
-    noise["loss"] = max(noise["loss"], reference["loss_bias"])
     unsure = NOISE_FACTOR * noise.pop("margins")
     certain = next((i for i, margin in enumerate(reference["margins"]) if margin <= unsure), len(reference["margins"]))
     shortened = {name: {key: shorten(value) for key, value in error.items()} if isinstance(error, dict) else shorten(error)
@@ -231,7 +230,7 @@ def expected_of(rows, inputs, noise, certain):
 
 
 def of_case(case, expected):
-    """The inputs and rows of a case that exists. Only what was stored is compared: a bias of the loss cannot be known."""
+    """The inputs and rows of a case that exists."""
     batches = load_file(case / "batches.safetensors")
     adapter, rows = {}, {}
     if expected["split_adapter"]:
@@ -249,7 +248,7 @@ def of_case(case, expected):
     if accumulated["batches"] != ACCUMULATED:
         raise SystemExit("rows: the case was not made by this version of tools/make_case.py")
     rows |= {"loss": expected["loss"], "aux_loss": expected["aux_loss"], "accumulation_loss": accumulated["loss"],
-             "accumulation_grad_norm": accumulated["grad_norm"], "loss_bias": 0.0,
+             "accumulation_grad_norm": accumulated["grad_norm"],
              "token_losses": expected["documents"]["token_losses"]}
     rows["margins"] = margins(load(case / "model"), inputs["prompt"], inputs["continuation"])
     return inputs, rows

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import case_rows
-from case_model import forward, jitter, load, loss_bias, norm, plain, ratio, shorten
+from case_model import forward, jitter, load, norm, plain, ratio, shorten
 
 RATES = {"full": (3e-4, 0.5), "lora_attention": (2e-3, 0.05), "lora_experts": (2e-3, 0.05),
          "lora_dora": (2e-3, 0.05)}  # learning rate, weight decay
@@ -28,19 +28,17 @@ MOST_NUMBER_NOISE, MOST_CHANGE_NOISE = 0.02, 0.2
 
 def trajectory(model, parameters, tokens, labels, aux, learning_rate, weight_decay):
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay)
-    steps, biases = [], []
+    steps = []
     for x, y in zip(tokens, labels):
         out = forward(model, x, y, aux)
         out.loss.backward()
-        bias = loss_bias(model, out, y, aux)
         size = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         steps.append({"loss": out.loss.item(), "aux_loss": out.aux_loss.item() if aux else None, "grad_norm": size.item()})
-        biases.append(bias)
     options = {"name": "adamw", "lr": learning_rate, "weight_decay": weight_decay, "betas": [0.9, 0.999], "eps": 1e-8,
                "max_grad_norm": 1.0, "decay_on": "every parameter"}
-    return {"optimizer": options, "steps": steps}, biases
+    return {"optimizer": options, "steps": steps}
 
 
 class Run:
@@ -71,14 +69,14 @@ def final_file(case, kind):
 
 
 def train_run(case, kind, tokens, labels, aux):
-    """Trains from the case's files and writes what it ends with. Returns the run, and by how much torch's sum of each loss is off."""
+    """Trains from the case's files and writes what it ends with. Returns the run."""
     run = Run(case, kind)
-    result, biases = run.train(tokens, labels, aux)
+    result = run.train(tokens, labels, aux)
     if kind == "full":
         save_file(run.values(), final_file(case, kind))
     else:
         run.model.save_pretrained(case / f"{kind}_final")
-    return result, biases
+    return result
 
 
 def change(initial, final):
@@ -94,10 +92,9 @@ def change_errors(ours, reference):
     return ratio(sum(error**2 for error in errors.values())**0.5, size), tensors
 
 
-def measure_noise(case, kind, reference, tokens, labels, aux, seeds, biases=()):
+def measure_noise(case, kind, reference, tokens, labels, aux, seeds):
     """How far the run moves from `reference`, that of the case, when its weights are half an ulp off: for each number of a
-    step the largest error of all seeds so far (what a run has left it need not come back to), and of what changed.
-    `biases` of the losses count as noise: they are the reference's own error."""
+    step the largest error of all seeds so far (what a run has left it need not come back to), and of what changed."""
     final = load_file(final_file(case, kind))
     initial = Run(case, kind).values()
     if initial.keys() != final.keys():
@@ -109,7 +106,7 @@ def measure_noise(case, kind, reference, tokens, labels, aux, seeds, biases=()):
         run = Run(case, kind)
         jitter(run.model, seed)
         start = run.values()
-        moved = run.train(tokens[:len(steps)], labels[:len(steps)], aux)[0]["steps"]
+        moved = run.train(tokens[:len(steps)], labels[:len(steps)], aux)["steps"]
         for name, largest in noise.items():
             errors = [ratio(abs(a[name] - b[name]), abs(b[name])) for a, b in zip(moved, steps)]
             noise[name] = [max(pair) for pair in zip(largest, itertools.accumulate(errors, max))]
@@ -117,8 +114,6 @@ def measure_noise(case, kind, reference, tokens, labels, aux, seeds, biases=()):
         error, errors = change_errors(change(start, run.values()), change(initial, final))
         of_all = max(of_all, error)
         of_tensors = {name: max(largest, errors[name]) for name, largest in of_tensors.items()}
-    if seeds > 0:
-        noise["loss"] = [max(pair) for pair in zip(noise["loss"], biases or noise["loss"])]
     return {"seeds": seeds, **{name: [shorten(value) for value in values] for name, values in noise.items()},
             "change": shorten(of_all), "change_of_tensors": {name: shorten(value) for name, value in of_tensors.items()}}
 

@@ -121,8 +121,8 @@ def make_adapter(case, kind, generator):
 def make_run(case, kind, tokens, labels, aux, seeds):
     """A run with its noise. Where that says nothing any more the run gets half the steps."""
     while len(tokens):
-        run, biases = train_run(case, kind, tokens, labels, aux)
-        run["noise"] = measure_noise(case, kind, run, tokens, labels, aux, seeds, biases)
+        run = train_run(case, kind, tokens, labels, aux)
+        run["noise"] = measure_noise(case, kind, run, tokens, labels, aux, seeds)
         show(kind, run["noise"])
         if is_comparable(run["noise"]):
             return run

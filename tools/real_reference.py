@@ -88,9 +88,12 @@ class Masters:
                 weight.grad = None
 
 
-def loss_of(model, ids, labels, reduction="sum"):
-    logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, :-1]
-    return cross_entropy(logits, torch.tensor(labels[1:], device=model.device), reduction)
+def loss_of(model, rows):
+    """The sum over the supervised tokens of rows. They are padded behind their ends, where no token of a row looks."""
+    width = max(len(ids) for ids, _ in rows)
+    filled = lambda part, value: torch.tensor([row[part] + [value] * (width - len(row[part])) for row in rows], device=model.device)
+    logits = model(input_ids=filled(0, 0), use_cache=False).logits[:, :-1]
+    return cross_entropy(logits.flatten(0, 1), filled(1, IGNORED)[:, 1:].flatten(), "sum")
 
 
 def supervised(labels):
@@ -98,19 +101,16 @@ def supervised(labels):
 
 
 def train(model, batches, rate):
-    """The loss of every step. Each row runs alone, without padding; a step is the mean over the supervised tokens of its rows."""
+    """The loss of every step: the mean over the supervised tokens of its rows."""
     model.train()
     masters = Masters(model, rate)
     losses = []
     for batch in batches:
-        count, total = sum(supervised(labels) for _, labels in batch), 0.0
-        for ids, labels in batch:
-            loss = loss_of(model, ids, labels) / count
-            loss.backward()
-            total += loss.item()
+        loss = loss_of(model, batch) / sum(supervised(labels) for _, labels in batch)
+        loss.backward()
         masters.step()
-        losses.append(total)
-    return losses
+        losses.append(loss.detach())
+    return [loss.item() for loss in losses]
 
 
 def curve(cache, path, batches, rate, dtype=torch.float32, device="cpu", adapter=None, seed=0):
@@ -139,7 +139,7 @@ def jitter_on_cpu(model, seed):
 def mean_loss(model, rows):
     model.eval()
     with torch.no_grad():
-        total = sum(loss_of(model, ids, labels).item() for ids, labels in rows)
+        total = sum(loss_of(model, [row]).item() for row in rows)
     return total / sum(supervised(labels) for _, labels in rows)
 
 
