@@ -127,11 +127,11 @@ def main():
         return 0
     results, failed = Results(options), 0
     models = make_models(options)
-    todo = [row for row in rows if options.again or row not in results.held]
+    waiting = [row for row in rows if options.again or row not in results.held]
     for row in rows:
-        if row not in todo:
+        if row not in waiting:
             show(results.held[row], " (held before)")
-    for row, run in in_turn(options, models, todo):
+    for row, run in in_turn(options, models, waiting):
         try:
             checks, seconds = run()
         except real_rows.Skipped as reason:
