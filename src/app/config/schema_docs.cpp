@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/config/inline_code.h"
 #include "app/config/schema.h"
 #include "app/init/presets.h"
 
@@ -48,18 +49,10 @@ std::string cell(std::string text) {
   return text;
 }
 
-std::string code(const std::string& text) { return fmt::format("`{}`", text); }
-
-std::string join_code(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + code(word);
-  return text;
-}
-
 std::string type_cell(const KeySpec& key) {
   if (key.type == KeyType::kChoice) {
-    return join_code(key.choices) +
-           (key.numbered_choice.empty() ? "" : ", " + code(fmt::format("{}:N", key.numbered_choice)));
+    return list_in_code(key.choices) +
+           (key.numbered_choice.empty() ? "" : ", " + in_code(fmt::format("{}:N", key.numbered_choice)));
   }
   // Shorter than in a message: "integer ≥ 1" for "an integer of at least 1".
   std::string text = expectation(key);
@@ -75,8 +68,8 @@ std::string default_cell(const KeySpec& key) {
   if (!key.default_note.empty()) return key.default_note;
   if (key.default_value.is_null()) return "";
   if (key.type == KeyType::kSize) return fmt::format("`{}GB`", key.default_value->get<int64_t>() / 1'000'000'000);
-  if (key.default_value->is_string()) return code(key.default_value->get<std::string>());
-  return code(key.default_value.dump());
+  if (key.default_value->is_string()) return in_code(key.default_value->get<std::string>());
+  return in_code(key.default_value.dump());
 }
 
 /// The names of a key's aliases, but other forms of KTransformers' names.
@@ -95,7 +88,8 @@ std::string spellings(const KeySpec& key) {
   for (const auto& [other, choice] : key.choice_aliases) others[choice].push_back(other);
   std::string text;
   for (const auto& [choice, words] : others) {
-    text += (text.empty() ? " Also spelled: " : "; ") + join_code(words) + (choice.empty() ? "" : " = " + code(choice));
+    text += (text.empty() ? " Also spelled: " : "; ") + list_in_code(words) +
+            (choice.empty() ? "" : " = " + in_code(choice));
   }
   return text.empty() ? "" : text + ".";
 }
@@ -103,8 +97,8 @@ std::string spellings(const KeySpec& key) {
 std::string help_cell(const KeySpec& key) {
   std::string text = key.help;
   if (!key.later_choices.empty()) {
-    text += key.instead.empty() ? fmt::format(" Not in this version: {}.", join_code(key.later_choices))
-                                : fmt::format(" Refused: {}; {}.", join_code(key.later_choices), key.instead);
+    text += key.instead.empty() ? fmt::format(" Not in this version: {}.", list_in_code(key.later_choices))
+                                : fmt::format(" Refused: {}; {}.", list_in_code(key.later_choices), key.instead);
   }
   return text + spellings(key);
 }
@@ -118,8 +112,8 @@ std::string supported_tables(const std::vector<KeySpec>& table) {
       text +=
           fmt::format("\n## {}\n\n| key | value | default | also called | meaning |\n|---|---|---|---|---|\n", group);
     }
-    text += fmt::format("| {} | {} | {} | {} | {} |\n", code(key.name), cell(type_cell(key)), cell(default_cell(key)),
-                        cell(join_code(alias_names(key))), cell(help_cell(key)));
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", in_code(key.name), cell(type_cell(key)),
+                        cell(default_cell(key)), cell(list_in_code(alias_names(key))), cell(help_cell(key)));
   }
   return text;
 }
@@ -128,7 +122,7 @@ std::string short_table(const std::vector<KeySpec>& table, KeyStatus status, con
   std::string text = fmt::format("\n## {}\n\n| key | also called | {} |\n|---|---|---|\n", title, meaning);
   for (const KeySpec& key : table) {
     if (key.status != status) continue;
-    text += fmt::format("| {} | {} | {} |\n", code(key.name), cell(join_code(alias_names(key))), cell(key.help));
+    text += fmt::format("| {} | {} | {} |\n", in_code(key.name), cell(list_in_code(alias_names(key))), cell(key.help));
   }
   return text;
 }
@@ -239,7 +233,7 @@ std::string schema_markdown() {
       kIntroduction + presets_markdown() + supported_tables(schema()) + supported_tables(dataset_schema());
   text += short_table(schema(), KeyStatus::kLater, "Known, not in this version", "meaning");
   text += short_table(schema(), KeyStatus::kNoEffect, "Recognised, no effect", "why");
-  text += fmt::format("\n## Sections\n\n{}.\n", join_code(section_names()));
+  text += fmt::format("\n## Sections\n\n{}.\n", list_in_code(section_names()));
   return text;
 }
 

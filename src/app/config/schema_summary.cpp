@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/config/inline_code.h"
 #include "app/config/schema.h"
 #include "core/cpu_features.h"
 #include "core/error.h"
@@ -14,12 +15,6 @@
 
 namespace hone {
 namespace {
-
-std::string in_code(std::string_view text) { return fmt::format("`{}`", text); }
-
-std::string list_in_code(const std::vector<std::string>& words) {
-  return fmt::format("`{}`", fmt::join(words, "`, `"));
-}
 
 /// The name of a key, which must be one that does something.
 std::string working_key(std::string_view name) {
@@ -36,8 +31,7 @@ std::string methods_cell() {
   return fmt::format(
       "full fine-tuning and LoRA ({}); adapters on attention, MLPs, experts, routers, any linear weight ({}, {}), with "
       "{}, {}, {}, {}; beside a base in `dtype` or, as QLoRA has it, packed ({}); trained or frozen by pattern ({}, "
-      "{}, "
-      "{}); {}; {}, {}; moments ({}, {})",
+      "{}, {}); {}; {}, {}; moments ({}, {})",
       key_with_choices("finetuning_type"), working_key("lora_target_modules"), working_key("lora_target_parameters"),
       working_key("use_rslora"), working_key("use_dora"), working_key("loraplus_lr_ratio"), working_key("lora_dropout"),
       key_with_choices("base_weight_dtype"), working_key("freeze_parameters"), working_key("trainable_parameters"),
