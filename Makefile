@@ -89,7 +89,7 @@ tsan: setup-tests
 	@$(BUILD)-tsan/hone_dist_test --gtest_brief=1 --gtest_filter='-*MessagesOfAllSizes*'
 	@$(BUILD)-tsan/hone_few_ops_test --gtest_brief=1 --gtest_filter="$$(echo '$(TSAN_TESTS)' | tr -s ' ' :)"
 
-# Kernels for AMX elsewhere than on a CPU with AMX. The tiles are in memory (src/core/amx_emulation.h), the rest is AVX-512.
+# Kernels for AMX elsewhere than on a CPU with AMX. The tiles are in memory (src/core/cpu/amx_emulation.h), the rest is AVX-512.
 AMX_OPS = gemm;row_math;attention;gated_delta_rule;linear;linear_cross_entropy;moe_experts
 amx: setup-tests
 	@if grep -qw avx512_bf16 /proc/cpuinfo && grep -qw avx512vbmi /proc/cpuinfo; then $(MAKE) amx-tests; \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How often micro-batches of packed documents are queued from a CUDA graph: a simulation of the packer
-(src/data/packing.cpp), of the sizes that launches see (src/train/device_batch.cpp) and of the cache of graphs
-(src/core/graph_cache.h), over two epochs of documents whose lengths have a log-normal distribution and whose supervised
+(src/data/packing.cpp), of the sizes that launches see (src/train/step/device_batch.cpp) and of the cache of graphs
+(src/core/stream/graph_cache.h), over two epochs of documents whose lengths have a log-normal distribution and whose supervised
 share has a beta distribution with mean 5/8. Prints one JSON object a line."""
 import bisect
 import json

@@ -41,7 +41,7 @@ foreach(standard CMAKE_CUDA20_STANDARD_COMPILE_OPTION CMAKE_CUDA20_EXTENSION_COM
   endif()
 endforeach()
 find_package(CUDAToolkit ${hone_least_cuda} REQUIRED)
-set(HONE_CUDA_LIBRARIES CUDA::cudart_static)  # cuBLASLt is loaded at run time (src/core/cublaslt_library.h)
+set(HONE_CUDA_LIBRARIES CUDA::cudart_static)  # cuBLASLt is loaded at run time (src/core/cuda/cublaslt_library.h)
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")
 
 # Machine code for four generations of GPUs is some 200 MB. nvcc 13.0 compresses it in mode "size" alone, to a ninth.

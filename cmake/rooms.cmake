@@ -117,9 +117,9 @@ function(hone_schedule name label)
 endfunction()
 
 # With HONE_ONLY_READERS, of these rooms only the sources that fuzz targets link: other targets cannot be built then.
-set(hone_readers_of_app "/app/(config/|convert_config/|init/presets\\.cpp$)")
+set(hone_readers_of_app "/app/convert_config/")
 set(hone_readers_of_report "/report/(console|humanise|terminal|metrics_file|tracker/tracker_store|mlflow/(mlflow_server|mlflow_store))\\.cpp$")
-set(hone_readers_of_train "/train/(training_state|optimizer_options|run_options)\\.cpp$")
+set(hone_readers_of_train "/train/save/training_state\\.cpp$")
 
 # Optimises a target less, which takes a quarter off its compilation: nothing in it is repeated for every token, row or
 # weight.
@@ -131,7 +131,7 @@ endfunction()
 
 # hone_room(NAME [COLD] [JSON] [ROOMS room...] [LINKS target...])
 #   COLD  hone_cold()
-#   JSON  most of its sources read core/json.h
+#   JSON  most of its sources read core/text/json.h
 function(hone_room name)
   cmake_parse_arguments(ROOM "COLD;JSON" "" "ROOMS;LINKS" ${ARGN})
   set(folder ${CMAKE_SOURCE_DIR}/src/${name})

@@ -14,12 +14,12 @@
 #include <sstream>
 
 #include "app/verify/replay.h"
-#include "core/checksum.h"
-#include "core/cuda_device.h"
-#include "core/isa_testing.h"
-#include "core/json.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/checksum.h"
+#include "core/base/philox.h"
+#include "core/cpu/isa_testing.h"
+#include "core/cpu/thread_pool.h"
+#include "core/cuda/cuda_device.h"
+#include "core/text/json.h"
 #include "device_main.h"
 #include "models/registry.h"
 #include "params/frozen_weights.h"

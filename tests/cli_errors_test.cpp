@@ -3,7 +3,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/environment_testing.h"
+#include "core/files/environment_testing.h"
 #include "program.h"
 
 namespace hone {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
+#include "core/memory/arena.h"
 #include "device_main.h"
 #include "program.h"
 #include "weights/safetensors.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "core/numa_testing.h"
+#include "core/cpu/numa_testing.h"
 #include "device_main.h"
 #include "program.h"
 #include "run_noise.h"

@@ -2,7 +2,7 @@
 // files.
 #include <cmath>
 
-#include "core/buffer.h"
+#include "core/memory/buffer.h"
 #include "device_main.h"
 #include "formats/packed_weights.h"
 #include "program.h"

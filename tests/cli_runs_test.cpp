@@ -6,7 +6,7 @@
 #include <map>
 #include <thread>
 
-#include "core/philox.h"
+#include "core/base/philox.h"
 #include "device_main.h"
 #include "program.h"
 #include "weights/safetensors.h"

@@ -5,9 +5,9 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "core/cpu_features.h"
-#include "core/cuda_device.h"
-#include "core/environment_testing.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cuda/cuda_device.h"
+#include "core/files/environment_testing.h"
 #include "program.h"
 #include "weights/safetensors.h"
 

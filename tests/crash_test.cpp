@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "core/philox.h"
+#include "core/base/philox.h"
 #include "device_main.h"
 #include "program.h"
 #include "shell.h"

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <map>
 
-#include "core/cpu_features.h"
-#include "core/cuda_device.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cuda/cuda_device.h"
 
 namespace hone {
 

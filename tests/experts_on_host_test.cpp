@@ -10,7 +10,7 @@
 #include "all_cases.h"
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "device_main.h"
 #include "rank_jobs.h"
 #include "session/loaded_model.h"

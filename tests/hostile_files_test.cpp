@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "app/chat/chat_model_testing.h"
-#include "core/philox.h"
+#include "core/base/philox.h"
 #include "program.h"
 
 extern char** environ;

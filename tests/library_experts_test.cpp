@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "core/dtype.h"
-#include "core/json.h"
+#include "core/base/dtype.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "app/verify/replay.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/transfer.h"
 #include "device_main.h"
 #include "session/device_facts.h"
-#include "train/engine.h"
+#include "train/step/engine.h"
 
 namespace hone {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "params/placement.h"
 #include "rank_jobs.h"
 #include "session/loaded_model.h"

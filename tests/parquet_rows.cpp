@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "data/parquet_reader.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "data/readers/parquet_reader.h"
 
 namespace hone {
 namespace {

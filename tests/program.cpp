@@ -10,7 +10,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/philox.h"
+#include "core/base/philox.h"
 #include "device_main.h"
 #include "run_noise.h"
 #include "weights/safetensors.h"

@@ -12,19 +12,19 @@
 #include <thread>
 
 #include "app/verify/replay.h"
-#include "core/json.h"
-#include "core/kernel_notes.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/kernel_notes.h"
+#include "core/text/json.h"
 #include "device_main.h"
-#include "dist/thread_ranks.h"
+#include "dist/transport/thread_ranks.h"
 #include "optim/muon_rule.h"
 #include "params/frozen_weights.h"
 #include "session/device_facts.h"
 #include "session/loaded_model.h"
 #include "test_communicators.h"
-#include "train/rank_writers.h"
-#include "train/training_state.h"
+#include "train/plan/rank_writers.h"
+#include "train/save/training_state.h"
 #include "weights/tensor_pieces.h"
 
 namespace hone {

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "app/verify/reference_tensor.h"
-#include "core/kernel_tier.h"
-#include "dist/communicator.h"
-#include "dist/weight_fetcher.h"
+#include "core/base/kernel_tier.h"
+#include "dist/exchange/weight_fetcher.h"
+#include "dist/transport/communicator.h"
 #include "optim/adamw_rule.h"
 #include "params/bucket.h"
 #include "params/parameter.h"
 #include "params/parameter_store.h"
 #include "run_noise.h"
-#include "train/engine.h"
+#include "train/step/engine.h"
 
 namespace hone {
 

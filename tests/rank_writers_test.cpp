@@ -12,17 +12,17 @@
 #include <optional>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/transfer.h"
+#include "core/text/json.h"
 #include "device_main.h"
-#include "dist/thread_ranks.h"
+#include "dist/transport/thread_ranks.h"
 #include "session/device_facts.h"
 #include "session/loaded_model.h"
 #include "test_communicators.h"
-#include "train/rank_writers.h"
-#include "train/training_state.h"
+#include "train/plan/rank_writers.h"
+#include "train/save/training_state.h"
 #include "weights/adapter.h"
 #include "weights/manifest.h"
 

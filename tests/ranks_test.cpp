@@ -13,10 +13,10 @@
 
 #include "all_cases.h"
 #include "app/verify/replay.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "device_main.h"
-#include "dist/bucket_parts.h"
-#include "dist/thread_ranks.h"
+#include "dist/exchange/bucket_parts.h"
+#include "dist/transport/thread_ranks.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
 #include "rank_jobs.h"

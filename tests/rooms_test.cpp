@@ -39,7 +39,8 @@ Rooms allowed_rooms() {
       {"session", {"core", "params", "weights", "models", "hub"}},
       {"infer", {"core", "tape", "ops", "params", "dist", "nn", "weights", "models", "session", "text", "hub"}},
   };
-  rooms["train"] = {"dist", "models", "data", "optim", "report", "infer"};
+  rooms["config"] = {"session", "data", "optim"};
+  rooms["train"] = {"config", "infer"};
   rooms["app"] = {"train"};
   rooms["library"] = {"app"};
   for (size_t round = 0; round < rooms.size(); ++round) {
@@ -191,30 +192,50 @@ TEST(Rooms, FoldersOfOpsAndKernelsHaveNoCyclesAndNoOpReadsAnothersInside) {
   EXPECT_EQ(find_cycle({{"a", {"b"}}, {"b", {"c"}}, {"c", {"b"}}}), "b");
 }
 
+/// Whether one of the folders is in the other: a folder and its parts are read together.
+bool are_nested(const fs::path& a, const fs::path& b) { return a.parent_path() == b || b.parent_path() == a; }
+
+TEST(Rooms, FoldersHaveNoCycles) {
+  Folders folders;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
+    const fs::path path = fs::relative(entry.path(), kRoot / "src");
+    const std::string name = path.filename().string();
+    const bool is_test = name.find("_test.") != std::string::npos || name.find("_testing.") != std::string::npos;
+    if (!entry.is_regular_file() || is_test) continue;
+    const fs::path from = path.parent_path();
+    for (const Include& include : includes_of(entry.path())) {
+      const fs::path to = fs::path(include.target).parent_path();
+      if (include.quoted && to != from && !are_nested(from, to)) folders[from.string()].insert(to.string());
+    }
+  }
+  EXPECT_GT(folders.size(), 60u);
+  EXPECT_EQ(find_cycle(folders), "");
+}
+
 /// Files that may create, replace or remove files, and why not through one of the others.
 const std::map<std::string, std::string> kWriters = {
-    {"core/durable_file.cpp", "writes every file under a temporary name, syncs and renames it"},
-    {"core/output_files.cpp", "the rule for files that a command writes for its user"},
-    {"core/folder_lock.cpp", "the file of a lock"},
+    {"core/files/durable_file.cpp", "writes every file under a temporary name, syncs and renames it"},
+    {"core/files/output_files.cpp", "the rule for files that a command writes for its user"},
+    {"core/files/folder_lock.cpp", "the file of a lock"},
     {"weights/model_folder.cpp", "puts a model into its folder"},
     {"weights/safetensors.cpp", "a file of a model that is being staged"},
     {"weights/shard_writer.cpp", "the same, by several ranks"},
     {"weights/placed_file.cpp", "the same, by several threads"},
     {"weights/tensor_file.cpp", "the same, where a rank has failed"},
     {"weights/adapter_save.cpp", "a file of an adapter that is being staged"},
-    {"train/run_folder.cpp", "sets the results of a run aside, by their names"},
-    {"train/checkpoint_folder.cpp", "renames and removes checkpoints, by the names of their files"},
-    {"train/saved_tokenizer.cpp", "tokenizer files of a model that is being staged"},
-    {"train/saved_chat.cpp", "the same, of its chat settings"},
-    {"train/rank_group.cpp", "a file of the ranks that tells whether they share the output folder"},
-    {"train/trace_file.cpp", "a time line grows with its run, and is complete after each step"},
+    {"train/save/run_folder.cpp", "sets the results of a run aside, by their names"},
+    {"train/save/checkpoint_folder.cpp", "renames and removes checkpoints, by the names of their files"},
+    {"train/save/saved_tokenizer.cpp", "tokenizer files of a model that is being staged"},
+    {"train/save/saved_chat.cpp", "the same, of its chat settings"},
+    {"train/plan/rank_group.cpp", "a file of the ranks that tells whether they share the output folder"},
+    {"train/report/trace_file.cpp", "a time line grows with its run, and is complete after each step"},
     {"session/device_facts.cpp", "a file of the kernel that is none, by which it measures this process anew"},
-    {"train/trainer.cpp", "a link from the folder of ranks' logs to run.log"},
+    {"train/run/trainer.cpp", "a link from the folder of ranks' logs to run.log"},
     {"hub/repo_cache.cpp", "links and locks of the hub's cache, whose layout is that of other programs"},
     {"hub/part_file.cpp", "files of that cache that arrive in pieces and outlive their program"},
-    {"data/token_cache.cpp", "files of the cache, which has names of its own"},
-    {"dist/run_secret.cpp", "the secret of a run, readable by its user alone"},
-    {"dist/shared_memory_transport.cpp", "memory that another rank has made"},
+    {"data/dataset/token_cache.cpp", "files of the cache, which has names of its own"},
+    {"dist/control/run_secret.cpp", "the secret of a run, readable by its user alone"},
+    {"dist/transport/shared_memory_transport.cpp", "memory that another rank has made"},
     {"report/metrics_file.cpp", "metrics.jsonl of a run, which is set aside with its results"},
     {"app/verify/thinned_case.cpp", "a folder of tests"},
 };
@@ -263,8 +284,9 @@ TEST(Writers, NoOtherSourceCreatesReplacesOrRemovesFiles) {
       wrong.insert(wrong.end(), found.begin(), found.end());
     }
   }
-  EXPECT_TRUE(wrong.empty()) << joined(wrong)
-                             << "write through core/output_files.h, weights/model_folder.h or core/durable_file.h";
+  EXPECT_TRUE(wrong.empty())
+      << joined(wrong)
+      << "write through core/files/output_files.h, weights/model_folder.h or core/files/durable_file.h";
   for (const auto& [name, reason] : kWriters) EXPECT_TRUE(writers.contains(name)) << name << " writes no more";
 }
 
@@ -279,13 +301,14 @@ TEST(Writers, AreRecognised) {
 
 TEST(Rooms, AWrongIncludeIsNamedWithFileAndLine) {
   const fs::path path = fs::path(::testing::TempDir()) / "rooms_test_wrong.h";
-  std::ofstream(path) << "#pragma once\n\n#include <cuda_runtime.h>\n#include \"core/error.h\"\n"
-                      << "#include \"train/engine.h\"\n#include \"engine.h\"\n";
+  std::ofstream(path) << "#pragma once\n\n#include <cuda_runtime.h>\n#include \"core/base/error.h\"\n"
+                      << "#include \"train/step/engine.h\"\n#include \"engine.h\"\n";
   const std::vector<std::string> found = violations(path, "nn", allowed_rooms());
   fs::remove(path);
   ASSERT_EQ(found.size(), 3u) << joined(found);
   EXPECT_NE(found[0].find("rooms_test_wrong.h:3: cuda_runtime.h"), std::string::npos) << found[0];
-  EXPECT_NE(found[1].find("rooms_test_wrong.h:5: nn may not include train/engine.h"), std::string::npos) << found[1];
+  EXPECT_NE(found[1].find("rooms_test_wrong.h:5: nn may not include train/step/engine.h"), std::string::npos)
+      << found[1];
   EXPECT_NE(found[2].find("does not start with a room"), std::string::npos) << found[2];
 }
 

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "app/verify/noise_bounds.h"
-#include "core/dtype.h"
-#include "core/philox.h"
+#include "core/base/dtype.h"
+#include "core/base/philox.h"
 
 namespace hone {
 

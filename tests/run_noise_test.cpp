@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/transfer.h"
-#include "dist/thread_ranks.h"
+#include "core/stream/transfer.h"
+#include "dist/transport/thread_ranks.h"
 #include "rank_jobs.h"
 #include "test_communicators.h"
 #include "weights/tensor_pieces.h"

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "core/cuda_device.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/cuda/cuda_device.h"
+#include "core/stream/transfer.h"
 #include "nn/attention.h"
 #include "nn/feed_forward.h"
 #include "ops/add/add.h"

@@ -11,12 +11,13 @@
 #include <utility>
 
 #include "all_cases.h"
-#include "core/json.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "config/run_options.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
 #include "device_main.h"
-#include "dist/expert_exchange.h"
-#include "dist/thread_ranks.h"
+#include "dist/exchange/expert_exchange.h"
+#include "dist/transport/thread_ranks.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/start_gradient.h"
 #include "optim/muon_rule.h"
@@ -24,7 +25,6 @@
 #include "rank_jobs.h"
 #include "session/loaded_model.h"
 #include "test_communicators.h"
-#include "train/run_options.h"
 
 namespace hone {
 namespace {

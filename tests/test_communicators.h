@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
-#include "dist/communicator.h"
+#include "core/cpu/thread_pool.h"
+#include "core/memory/buffer.h"
+#include "core/stream/transfer.h"
+#include "dist/transport/communicator.h"
 
 namespace hone {
 

@@ -9,8 +9,8 @@
 #include <iterator>
 #include <string>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -14,14 +14,14 @@
 #include <string_view>
 #include <thread>
 
-#include "app/config/resolve.h"
-#include "app/config/resolved_yaml.h"
 #include "app/launched_ranks.h"
-#include "dist/thread_ranks.h"
+#include "config/resolve.h"
+#include "config/resolved_yaml.h"
+#include "dist/transport/thread_ranks.h"
 #include "program.h"
 #include "run_noise.h"
-#include "train/rank_group.h"
-#include "train/trainer.h"
+#include "train/plan/rank_group.h"
+#include "train/run/trainer.h"
 #include "weights/safetensors.h"
 
 namespace hone {

@@ -6,7 +6,7 @@ build=$1
 # Words of messages, comments and pages. says PATTERN WHAT_TO_SAY [EXCEPTIONS], in `files`.
 says() { ! git grep -nE "$1" -- "${files[@]}" | grep -vE "${3:-^$}" || { echo "say $2"; exit 1; }; }
 files=('src/*.cpp' 'src/*.h' 'src/*.cu')
-says '"[^"]*\b(is|are) no [a-z]' "'is not a …'" 'there (is|are) no|is no longer|src/session/run_config.h|src/core/numa.h'
+says '"[^"]*\b(is|are) no [a-z]' "'is not a …'" 'there (is|are) no|is no longer|src/config/run_config.h|src/core/cpu/numa.h'
 says '"[^"]*\bbehind (the|it|a|an)\b' "'after'" '_test.cpp'
 says '"[^"]*\b(mend|whoever|wherever)\b' "'fix', and who or where it is"
 files+=('tests/*.cpp' 'tests/*.h' 'include/*.h')

@@ -5,7 +5,7 @@
 
 #include "nn/decoder.h"
 #include "session/loaded_model.h"
-#include "train/device_batch.h"
+#include "train/step/device_batch.h"
 
 namespace hone {
 

@@ -10,15 +10,15 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "app/config/config_reader.h"
-#include "app/config/schema.h"
 #include "app/env/environment.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
-#include "core/cpu_features.h"
-#include "core/error.h"
-#include "core/program.h"
-#include "core/standard_output.h"
+#include "config/config_reader.h"
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "core/base/program.h"
+#include "core/cpu/cpu_features.h"
+#include "core/files/standard_output.h"
 #include "report/collected_log.h"
 #include "report/terminal.h"
 

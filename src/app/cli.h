@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace CLI {
 class App;
@@ -15,7 +15,7 @@ class Option;
 
 namespace hone {
 
-/// Runs the program and returns its exit code (core/error.h). Errors are printed to standard error in a few lines.
+/// Runs the program and returns its exit code (core/base/error.h). Errors are printed to standard error in a few lines.
 int run_command_line(int argc, const char* const* argv);
 
 /// Parses the arguments and runs the verb; throws errors. argv[0] is not read.

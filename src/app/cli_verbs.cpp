@@ -10,9 +10,6 @@
 
 #include "app/bench/bench_verbs.h"
 #include "app/chat/chat.h"
-#include "app/config/resolve.h"
-#include "app/config/schema_docs.h"
-#include "app/config/schema_summary.h"
 #include "app/convert/convert.h"
 #include "app/convert_config/convert_config.h"
 #include "app/download/download.h"
@@ -29,12 +26,15 @@
 #include "app/quickstart/quickstart.h"
 #include "app/train/train_verbs.h"
 #include "app/verify/verify.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/process_kernels.h"
-#include "dist/launch_environment.h"
+#include "config/resolve.h"
+#include "config/run_options.h"
+#include "config/schema_docs.h"
+#include "config/schema_summary.h"
+#include "core/base/error.h"
+#include "core/stream/process_kernels.h"
+#include "core/text/json.h"
+#include "dist/control/launch_environment.h"
 #include "kernels/cuda/kernel_limit.h"
-#include "train/run_options.h"
 
 namespace hone {
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "app/output.h"
-#include "core/error.h"
-#include "dist/rendezvous.h"
-#include "train/stop_signal.h"
+#include "core/base/error.h"
+#include "dist/transport/rendezvous.h"
+#include "train/run/stop_signal.h"
 
 namespace hone {
 

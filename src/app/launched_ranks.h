@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "dist/control_channel.h"
-#include "dist/launch_environment.h"
+#include "dist/control/launch_environment.h"
+#include "dist/transport/control_channel.h"
 #include "report/terminal.h"
-#include "train/trainer_ranks.h"
+#include "train/plan/trainer_ranks.h"
 
 namespace hone {
 
@@ -17,9 +17,9 @@ class LaunchedRanks {
   /// Returns the run's output_dir for this number of ranks; "" for verbs without one.
   using OutputDir = std::function<std::string(int ranks)>;
 
-  /// Reads the launcher's variables (dist/launch_environment.h) and waits for the other ranks, which are then informed
-  /// immediately if one fails. Without such variables there is one rank. Calls `output_dir` only if ranks may be on
-  /// several hosts and have no secret: they exchange it through a file there (dist/run_secret.h).
+  /// Reads the launcher's variables (dist/control/launch_environment.h) and waits for the other ranks, which are then
+  /// informed immediately if one fails. Without such variables there is one rank. Calls `output_dir` only if ranks may
+  /// be on several hosts and have no secret: they exchange it through a file there (dist/control/run_secret.h).
   explicit LaunchedRanks(const OutputDir& output_dir = {});
 
   int size() const { return environment_.world_size; }

@@ -6,9 +6,9 @@
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_shapes.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "data/row_columns.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "data/formats/row_columns.h"
 #include "session/model_path.h"
 
 namespace hone {

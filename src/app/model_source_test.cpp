@@ -8,8 +8,8 @@
 #include "app/estimate/estimate.h"
 #include "app/inspect/inspect.h"
 #include "app/model_source.h"
-#include "core/environment_testing.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/files/environment_testing.h"
 #include "models/hf_config.h"
 #include "session/model_path.h"
 

@@ -4,9 +4,9 @@
 
 #include <exception>
 
-#include "core/error.h"
-#include "core/folder_lock.h"
-#include "core/standard_output.h"
+#include "core/base/error.h"
+#include "core/files/folder_lock.h"
+#include "core/files/standard_output.h"
 #include "session/device_facts.h"
 
 namespace hone {

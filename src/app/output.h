@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/device.h"
-#include "core/output_files.h"
+#include "core/base/device.h"
+#include "core/files/output_files.h"
 
 namespace hone {
 
-/// Writes to standard output. Throws OutputLost or ReaderGone (core/standard_output.h) if not all of it can be written:
-/// write files first, and print then.
+/// Writes to standard output. Throws OutputLost or ReaderGone (core/files/standard_output.h) if not all of it can be
+/// written: write files first, and print then.
 void print_text(std::string_view text);
 
 /// Calls `write`, which writes a file, and prints `text` even if that fails: a result is not lost with one of them.
@@ -35,11 +35,11 @@ void require_free_folder(const std::filesystem::path& path, bool replace);
 /// A command's inputs, as paths with their descriptions; empty paths are ignored.
 using Inputs = std::vector<std::pair<std::filesystem::path, const char*>>;
 
-/// The rule for a file that a command writes (core/output_files.h). `replace`: --force.
+/// The rule for a file that a command writes (core/files/output_files.h). `replace`: --force.
 OutputRule output_rule(const Inputs& inputs, bool replace, std::function<bool(std::string_view)> is_earlier = {});
 
 /// Protects a command's inputs: throws UserError if `output` is an input, contains one or is inside one, after
-/// following links (core/input_files.h).
+/// following links (core/files/input_files.h).
 void require_apart(const std::filesystem::path& output, const Inputs& inputs);
 
 }  // namespace hone

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "formats/weight_format.h"
 
 namespace hone {

@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/tensor.h"
+#include "core/base/dtype.h"
+#include "core/base/tensor.h"
 #include "formats/tiled_weights.h"
 
 namespace hone {

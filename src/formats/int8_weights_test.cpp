@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/philox.h"
+#include "core/base/philox.h"
 #include "formats/tile_order_testing.h"
 
 namespace hone {

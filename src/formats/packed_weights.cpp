@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/error.h"
+#include "core/base/dtype.h"
+#include "core/base/error.h"
 
 namespace hone {
 

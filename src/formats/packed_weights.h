@@ -30,7 +30,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/host_device.h"
+#include "core/base/host_device.h"
 #include "formats/weight_format.h"
 
 namespace hone {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/json.h"
-#include "core/philox.h"
-#include "core/untrusted_json.h"
+#include "core/base/philox.h"
+#include "core/memory/buffer.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 namespace {

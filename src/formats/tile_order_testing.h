@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "core/testing_names.h"
+#include "core/base/testing_names.h"
 
 namespace hone::testing {
 

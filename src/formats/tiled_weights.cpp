@@ -4,9 +4,9 @@
 #include <cstring>
 #include <vector>
 
-#include "core/cpu_features.h"
-#include "core/error.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cpu/thread_pool.h"
 #include "formats/weight_format.h"
 
 namespace hone {

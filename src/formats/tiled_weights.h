@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/tensor.h"
+#include "core/base/dtype.h"
+#include "core/base/tensor.h"
 
 namespace hone {
 

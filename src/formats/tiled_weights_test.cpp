@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "core/cpu_features.h"
-#include "core/thread_pool.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cpu/thread_pool.h"
 #include "formats/tile_order_testing.h"
 
 namespace hone {

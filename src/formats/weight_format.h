@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 
 namespace hone {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/philox.h"
+#include "core/base/philox.h"
+#include "core/memory/buffer.h"
 
 namespace hone {
 namespace {

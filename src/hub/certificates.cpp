@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

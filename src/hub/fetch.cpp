@@ -6,7 +6,7 @@
 #include <set>
 #include <system_error>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "hub/http.h"
 
 namespace hone {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <future>
 
-#include "core/error.h"
-#include "core/root_testing.h"
+#include "core/base/error.h"
+#include "core/files/root_testing.h"
 #include "hub/http.h"
 #include "hub/hub_server_testing.h"
 

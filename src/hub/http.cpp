@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "core/answer_limits.h"
-#include "core/printable.h"
-#include "core/program.h"
+#include "core/base/printable.h"
+#include "core/base/program.h"
+#include "core/files/answer_limits.h"
 #include "hub/certificates.h"
 #include "hub/proxy.h"
 

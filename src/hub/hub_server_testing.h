@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/checksum.h"
-#include "core/json.h"
+#include "core/base/checksum.h"
+#include "core/text/json.h"
 #include "hub/certificate_testing.h"
 #include "hub/part_file.h"
 

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/printable.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/files/file_bytes.h"
 
 namespace hone {
 namespace {

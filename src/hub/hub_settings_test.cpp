@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-#include "core/root_testing.h"
+#include "core/base/error.h"
+#include "core/files/root_testing.h"
 #include "hub/certificates.h"
 #include "hub/hub_server_testing.h"
 #include "hub/proxy.h"

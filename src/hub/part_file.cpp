@@ -12,9 +12,9 @@
 #include <cstring>
 #include <system_error>
 
-#include "core/checksum.h"
-#include "core/durable_file.h"
-#include "core/error.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
 
 namespace hone {
 namespace {

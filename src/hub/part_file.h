@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/descriptor.h"
+#include "core/files/descriptor.h"
 #include "hub/repository.h"
 
 namespace hone {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "core/error.h"
-#include "core/printable.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace hone {
 namespace {

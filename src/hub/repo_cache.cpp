@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <system_error>
 
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/printable.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/files/durable_file.h"
+#include "core/files/file_bytes.h"
 
 namespace hone {
 namespace {

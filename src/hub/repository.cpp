@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/printable.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "hub/http.h"
 
 namespace hone {

@@ -14,9 +14,9 @@
 #include <thread>
 #include <utility>
 
-#include "core/error.h"
-#include "core/printable.h"
-#include "core/quiet_thread.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/base/quiet_thread.h"
 #include "hub/http.h"
 #include "hub/part_file.h"
 

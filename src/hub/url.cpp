@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/printable.h"
+#include "core/base/printable.h"
 
 namespace hone {
 namespace {

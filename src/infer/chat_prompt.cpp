@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/chat_mask.h"
 #include "text/chat_tokens.h"
 #include "text/thinking.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_value.h"
+#include "core/text/json_value.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -7,10 +7,10 @@
 #include <optional>
 #include <span>
 
-#include "core/aligned.h"
-#include "core/arena.h"
-#include "core/error.h"
-#include "core/thread_pool.h"
+#include "core/base/aligned.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/memory/arena.h"
 #include "ops/argmax/argmax.h"
 #include "ops/cast/cast.h"
 

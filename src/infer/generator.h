@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/graph_cache.h"
-#include "dist/control.h"
-#include "dist/expert_exchange.h"
+#include "core/stream/graph_cache.h"
+#include "dist/control/control.h"
+#include "dist/exchange/expert_exchange.h"
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
 #include "nn/decoder.h"

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
 #include "infer/chat_prompt.h"
 #include "infer/generation_schedule.h"
 #include "infer/generator.h"

@@ -9,11 +9,11 @@
 #include <numeric>
 #include <utility>
 
-#include "core/error.h"
-#include "core/float_value.h"
-#include "core/json.h"
-#include "core/philox.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/base/float_value.h"
+#include "core/base/philox.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <set>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <type_traits>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 
 /// The CUDA implementation of an op, for dispatch(). In a build without CUDA null: a dry pass for a planned GPU
-/// (core/planned_device.h) does nothing. Ops that take scratch memory there have a cuda:: function in every build
+/// (core/cuda/planned_device.h) does nothing. Ops that take scratch memory there have a cuda:: function in every build
 /// instead, in *_absent.cpp, which takes as much.
 #if HONE_CUDA
 #define HONE_CUDA_OP(name) (&::hone::cuda::name)

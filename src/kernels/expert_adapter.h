@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 #include "kernels/lora_dropout.h"
 
 namespace hone {

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/philox.h"
-#include "core/tensor.h"
+#include "core/base/dtype.h"
+#include "core/base/philox.h"
+#include "core/base/tensor.h"
 #include "tape/step_scalars.h"
 
 namespace hone {

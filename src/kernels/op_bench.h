@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/op_group.h"
-#include "core/stream.h"
+#include "core/base/op_group.h"
+#include "core/memory/buffer.h"
+#include "core/stream/stream.h"
 #include "tape/tape.h"
 
 namespace hone {

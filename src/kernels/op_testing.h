@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/philox.h"
-#include "core/testing_names.h"
-#include "core/transfer.h"
+#include "core/base/philox.h"
+#include "core/base/testing_names.h"
+#include "core/stream/transfer.h"
 #include "kernels/weight_gradient/weight_gradient.h"
 #include "tape/tape.h"
 
@@ -142,7 +142,7 @@ struct RunOptions {
 struct OpResult {
   std::vector<Values> outputs;
   std::vector<Values> gradients;
-  std::map<std::string, std::set<std::string>> kernels = {};  ///< that ops have noted (core/kernel_notes.h)
+  std::map<std::string, std::set<std::string>> kernels = {};  ///< that ops have noted (core/stream/kernel_notes.h)
 };
 
 /// Fixed pseudo-random weights of the scalar Σ seed·output that is differentiated; rounded to `dtype`.

@@ -8,8 +8,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "core/host_device.h"
-#include "core/philox.h"
+#include "core/base/host_device.h"
+#include "core/base/philox.h"
 
 namespace hone {
 

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
 #include "library/settings.h"

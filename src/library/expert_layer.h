@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/json_value.h"
-#include "core/stream.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/stream.h"
+#include "core/text/json_value.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "tape/tape.h"
 

@@ -6,16 +6,16 @@
 #include <optional>
 
 #include "app/cli.h"
-#include "app/config/resolve.h"
 #include "app/train/train_verbs.h"
-#include "core/json.h"
-#include "core/program.h"
+#include "config/resolve.h"
+#include "core/base/program.h"
+#include "core/text/json.h"
 #include "library/expert_layer.h"
 #include "library/library_call.h"
 #include "library/library_model.h"
 #include "library/settings.h"
 #include "library/verb_words.h"
-#include "train/stop_signal.h"
+#include "train/run/stop_signal.h"
 
 struct hone_model {
   hone::LibraryModel model;

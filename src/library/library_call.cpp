@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "app/cli.h"
-#include "core/standard_output.h"
-#include "train/stop_signal.h"
+#include "core/files/standard_output.h"
+#include "train/run/stop_signal.h"
 
 namespace hone {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include <hone/hone.h>
-#include "core/error.h"
+#include "core/base/error.h"
 
 struct hone_error {
   hone::Error error;

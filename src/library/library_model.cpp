@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "app/cli.h"
-#include "app/generation_prompts.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "app/inference/generation_prompts.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "library/settings.h"
 #include "library/verb_words.h"
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "app/inference_model.h"
-#include "core/json_value.h"
+#include "app/inference/inference_model.h"
+#include "core/text/json_value.h"
 
 namespace hone {
 

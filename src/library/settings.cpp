@@ -4,9 +4,9 @@
 
 #include <limits>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 

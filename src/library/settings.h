@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "core/json_value.h"
+#include "core/text/json_value.h"
 
 namespace hone {
 

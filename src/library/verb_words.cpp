@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "app/cli.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 
 namespace hone {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_value.h"
+#include "core/text/json_value.h"
 
 namespace hone {
 

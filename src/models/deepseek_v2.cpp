@@ -3,7 +3,7 @@
 // instead of scaling, and no released checkpoint sets it.
 #include <fmt/format.h>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "models/deepseek.h"
 #include "models/registry.h"
 

@@ -2,7 +2,7 @@
 // choice is corrected by one bias per expert and limited to the best groups.
 #include <fmt/format.h>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "models/deepseek.h"
 #include "models/registry.h"
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "models/registry.h"
 #include "weights/other_weights.h"
 #include "weights/quantization.h"

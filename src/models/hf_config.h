@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_value.h"
+#include "core/text/json_value.h"
 #include "nn/decoder_config.h"
 
 namespace hone {

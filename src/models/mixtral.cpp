@@ -2,7 +2,7 @@
 // window for all layers. Names in files: block_sparse_moe, w1 (gate), w3 (up), w2 (down).
 #include <fmt/format.h>
 
-#include "core/float_value.h"
+#include "core/base/float_value.h"
 #include "models/registry.h"
 
 namespace hone {

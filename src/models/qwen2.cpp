@@ -1,6 +1,6 @@
 // Qwen2 and Qwen2.5, dense: biases on queries, keys and values, no norms on queries and keys; layers from
 // max_window_layers on may use a sliding window.
-#include "core/json.h"
+#include "core/text/json.h"
 #include "models/registry.h"
 
 namespace hone {

@@ -1,6 +1,6 @@
 // Qwen2-MoE (Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B): biases on queries, keys and values, a softmax router whose chosen
 // weights are usually not renormalised, and a shared expert with a sigmoid gate.
-#include "core/json.h"
+#include "core/text/json.h"
 #include "models/registry.h"
 
 namespace hone {

@@ -1,6 +1,6 @@
 // Qwen3.5-MoE: a text model, alone or inside a multimodal checkpoint, whose vision tower and multi-token prediction
 // heads are kept unchanged.
-#include "core/json.h"
+#include "core/text/json.h"
 #include "models/qwen3_next.h"
 #include "models/registry.h"
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "models/registry.h"
 #include "ops/causal_conv/causal_conv.h"
 

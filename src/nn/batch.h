@@ -1,7 +1,7 @@
 // The input of a forward pass, in device memory.
 #pragma once
 
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 #include "ops/load_balancing/load_balancing.h"
 #include "ops/packed_sequences.h"
 #include "tape/step_scalars.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/buffer.h"
+#include "core/memory/buffer.h"
 #include "nn/feed_forward.h"
 #include "nn/mixer.h"
 #include "params/placement.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 #include "ops/moe_experts/expert_activation.h"
 #include "ops/qk_norm_rope/rope_table.h"

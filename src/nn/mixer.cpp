@@ -1,6 +1,6 @@
 #include "nn/mixer.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "nn/attention.h"
 #include "nn/gated_delta_net.h"
 #include "nn/latent_attention.h"

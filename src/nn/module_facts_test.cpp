@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "core/profiler.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/profiler.h"
 #include "nn/decoder.h"
 #include "params/random_weights.h"
 

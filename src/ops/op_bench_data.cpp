@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
 #include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
 #include "kernels/op_bench.h"

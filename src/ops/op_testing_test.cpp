@@ -6,10 +6,10 @@
 #include <string_view>
 #include <tuple>
 
-#include "core/error.h"
-#include "core/graph_cache.h"
-#include "core/process_kernels.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/graph_cache.h"
+#include "core/stream/process_kernels.h"
 #include "kernels/cuda/kernel_limit.h"
 #include "kernels/op_testing.h"
 #include "ops/cast/cast.h"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "core/profiler.h"
+#include "core/stream/profiler.h"
 #include "kernels/op_bench.h"
 #include "tape/step_scalars.h"
 

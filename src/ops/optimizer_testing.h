@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 #include "tape/step_scalars.h"
 

@@ -1,7 +1,7 @@
 // Documents packed into one row of tokens, for ops that mix tokens.
 #pragma once
 
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 
 namespace hone {
 

@@ -7,10 +7,10 @@
 #include <fstream>
 #include <tuple>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/transfer.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

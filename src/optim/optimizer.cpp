@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "ops/grad_norm/grad_norm.h"
 
 namespace hone {

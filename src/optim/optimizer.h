@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/buffer.h"
-#include "dist/data_parallel.h"
+#include "core/memory/buffer.h"
+#include "dist/exchange/data_parallel.h"
 #include "optim/adamw_rule.h"
 #include "params/parameter_store.h"
 #include "tape/host_side.h"

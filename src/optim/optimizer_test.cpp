@@ -6,9 +6,9 @@
 
 #include <fstream>
 
-#include "core/json.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/transfer.h"
+#include "core/text/json.h"
 #include "optim/adafactor_rule.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "optim/state_stream.h"
 #include "params/parameter.h"
 #include "tape/step_scalars.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/context.h"
-#include "core/copy_lane.h"
+#include "core/stream/context.h"
+#include "core/stream/copy_lane.h"
 
 namespace hone {
 

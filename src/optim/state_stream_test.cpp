@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "core/philox.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/transfer.h"
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/dynamic_code.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "params/adapter.h"
 
 namespace hone {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "params/expert_parts.h"
 
 namespace hone {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 #include "params/arrival.h"
 #include "params/slice.h"
 
@@ -118,8 +118,8 @@ struct RankShare {
   int host_ranks = 1;
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
-  /// The device's granularity (core/mapped_memory.h), if values that ranks shard are mapped (params/mapped_values.h);
-  /// 0: they are in ordinary memory.
+  /// The device's granularity (core/memory/mapped_memory.h), if values that ranks shard are mapped
+  /// (params/mapped_values.h); 0: they are in ordinary memory.
   size_t mapping_granularity = 0;
   /// Gradients of fewer bytes wait for the next group's: a collective begins by waiting for the slowest rank, and
   /// occupies multiprocessors that backward could use. Measured on 2 H200, LoRA on attention of 48 layers: 48

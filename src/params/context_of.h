@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "params/parameter.h"
 
 namespace hone {

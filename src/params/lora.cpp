@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "params/adapter_kind.h"
 #include "params/adapter_targets.h"
 #include "params/context_of.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "params/expert_parts.h"
 #include "params/name_expression.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "params/adapter.h"
 #include "params/pattern.h"
 #include "params/store_testing.h"

@@ -2,8 +2,8 @@
 
 #include <iterator>
 
-#include "core/aligned.h"
-#include "core/error.h"
+#include "core/base/aligned.h"
+#include "core/base/error.h"
 #include "params/parameter.h"
 #include "params/placement.h"
 

@@ -1,8 +1,8 @@
 // MappedValues: device memory of the values that ranks shard (ZeroStage::kValues). This rank's parts lie one after
 // another in one memory, which other ranks can read; slots, which groups use in turn, have room for the parts of other
-// ranks. The addresses of a bucket's values are put together from both (core/mapped_memory.h): its own part is in its
-// place at all times, and is never copied. A bucket whose parts are not multiples of the granularity has a slot for all
-// parts, into which its own is copied.
+// ranks. The addresses of a bucket's values are put together from both (core/memory/mapped_memory.h): its own part is
+// in its place at all times, and is never copied. A bucket whose parts are not multiples of the granularity has a slot
+// for all parts, into which its own is copied.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "core/mapped_memory.h"
+#include "core/memory/mapped_memory.h"
 #include "params/bucket.h"
 
 namespace hone {

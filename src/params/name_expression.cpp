@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/pcre.h"
+#include "core/text/pcre.h"
 
 namespace hone {
 

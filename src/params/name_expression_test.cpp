@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "params/frozen_weights.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"

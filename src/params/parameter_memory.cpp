@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/aligned.h"
-#include "core/arena.h"
-#include "core/host_buffer.h"
-#include "core/numa.h"
-#include "core/planned_device.h"
+#include "core/base/aligned.h"
+#include "core/cpu/numa.h"
+#include "core/cuda/planned_device.h"
+#include "core/memory/arena.h"
+#include "core/memory/host_buffer.h"
 #include "ops/adamw/dynamic_code.h"
 #include "params/frozen_weights.h"
 #include "params/parameter_store.h"
@@ -365,7 +365,8 @@ void ParameterStore::allocate(Device device, bool inference) {
   }
   std::vector<Places> all;
   for (const Part& part : parts()) all.push_back(places_of(part, !inference));
-  // Several threads commit each buffer of host memory (core/host_buffer.h); the driver pins several buffers at a time.
+  // Several threads commit each buffer of host memory (core/memory/host_buffer.h); the driver pins several buffers at a
+  // time.
   std::vector<std::future<HostBuffer>> host;
   for (const Places& places : all) {
     host.push_back(std::async(places.pinned_bytes > 0 ? std::launch::async : std::launch::deferred,

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/transfer.h"
+#include "core/stream/transfer.h"
 #include "ops/cast/cast.h"
 
 namespace hone {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/context.h"
-#include "core/host_buffer.h"
+#include "core/memory/buffer.h"
+#include "core/memory/host_buffer.h"
+#include "core/stream/context.h"
 #include "params/bucket.h"
 #include "params/mapped_values.h"
 #include "params/parameter.h"
@@ -85,7 +85,7 @@ class ParameterStore {
   /// The memory of values that ranks shard, if it is mapped.
   const MappedValues* mapped_values() const { return mapped_ ? &*mapped_ : nullptr; }
   /// The values that the ranks of a host keep once; null: none. Each rank fills its part of them (filled_here()), and
-  /// the others can be read after share_values() (dist/host_sharing.h).
+  /// the others can be read after share_values() (dist/exchange/host_sharing.h).
   SharedValues* shared_values() { return shared_ ? &*shared_ : nullptr; }
   const SharedValues* shared_values() const { return shared_ ? &*shared_ : nullptr; }
   /// Whether all values from other ranks have arrived and been waited for.

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "core/cpu_features.h"
-#include "core/thread_pool.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cpu/thread_pool.h"
 #include "formats/int8_weights.h"
 #include "params/frozen_weights.h"
 #include "params/random_weights.h"

@@ -7,10 +7,10 @@
 #include <tuple>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/memory/buffer.h"
+#include "core/stream/transfer.h"
 #include "ops/cast/cast.h"
 #include "ops/random_fill/random_fill.h"
 #include "params/context_of.h"

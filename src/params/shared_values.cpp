@@ -4,11 +4,11 @@
 #include <optional>
 #include <utility>
 
-#include "core/aligned.h"
-#include "core/arena.h"
-#include "core/buffer.h"
-#include "core/error.h"
-#include "core/numa.h"
+#include "core/base/aligned.h"
+#include "core/base/error.h"
+#include "core/cpu/numa.h"
+#include "core/memory/arena.h"
+#include "core/memory/buffer.h"
 #include "params/parameter.h"
 
 namespace hone {

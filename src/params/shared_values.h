@@ -1,6 +1,6 @@
 // SharedValues: host memory of values that the ranks of a host keep once and all read: those of frozen parameters on
 // the host (Parameter::on_host). Each rank allocates a part, which has whole parameters, and fills it; every rank maps
-// the parts of all to the same places of one range of addresses (core/mapped_memory.h). So nothing is copied or
+// the parts of all to the same places of one range of addresses (core/memory/mapped_memory.h). So nothing is copied or
 // gathered, and the memory is freed when the last rank has ended, however it ends.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mapped_memory.h"
+#include "core/memory/mapped_memory.h"
 #include "params/slice.h"
 
 namespace hone {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/philox.h"
-#include "core/testing_names.h"
+#include "core/base/philox.h"
+#include "core/base/testing_names.h"
 #include "params/adapter.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"

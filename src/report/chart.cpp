@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "report/humanise.h"
 #include "report/terminal.h"
 

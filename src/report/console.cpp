@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/standard_output.h"
+#include "core/files/standard_output.h"
 #include "report/humanise.h"
 
 namespace hone {

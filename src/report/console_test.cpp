@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "report/console.h"
 #include "report/folder_testing.h"
 #include "report/log.h"

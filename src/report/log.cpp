@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/descriptor.h"
-#include "core/durable_file.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/files/descriptor.h"
+#include "core/files/durable_file.h"
 #include "report/collected_log.h"
 #include "report/terminal.h"
 

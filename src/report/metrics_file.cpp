@@ -9,9 +9,9 @@
 #include <system_error>
 #include <utility>
 
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

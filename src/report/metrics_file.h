@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/json_value.h"
+#include "core/text/json_value.h"
 #include "report/metrics.h"
 
 namespace hone {
 
 // Files that a crash or a full disk must not corrupt: records are appended without a user-space buffer.
-// core/durable_file.h writes files that are replaced as a whole.
+// core/files/durable_file.h writes files that are replaced as a whole.
 
 /// Appends whole records to a file. Each write reaches the kernel before it returns, so a crash of the process loses no
 /// record. Throws std::system_error with the path in the message.

@@ -23,10 +23,10 @@
 #include <thread>
 #include <vector>
 
-#include "core/descriptor.h"
-#include "core/json.h"
-#include "core/program.h"
-#include "core/quiet_thread.h"
+#include "core/base/program.h"
+#include "core/base/quiet_thread.h"
+#include "core/files/descriptor.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

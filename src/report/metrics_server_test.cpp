@@ -1,5 +1,5 @@
 #include "report/metrics_server.h"
-#include "core/json.h"
+#include "core/text/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

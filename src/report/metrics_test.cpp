@@ -9,9 +9,9 @@
 #include <limits>
 #include <system_error>
 
-#include "core/checksum.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "report/folder_testing.h"
 #include "report/metrics.h"
 #include "report/metrics_file.h"

@@ -10,9 +10,9 @@
 #include <numeric>
 #include <system_error>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/program.h"
+#include "core/base/error.h"
+#include "core/base/program.h"
+#include "core/text/json.h"
 #include "report/humanise.h"
 #include "report/metrics_file.h"
 #include "report/metrics_server.h"

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "report/folder_testing.h"
 
 namespace hone {

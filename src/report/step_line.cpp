@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "report/humanise.h"
 #include "report/terminal.h"
 

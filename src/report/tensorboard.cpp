@@ -8,7 +8,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "core/checksum.h"
+#include "core/base/checksum.h"
 
 namespace hone {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/standard_output.h"
+#include "core/files/standard_output.h"
 
 namespace hone {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/printable.h"
+#include "core/base/printable.h"
 
 namespace hone {
 
@@ -17,7 +17,7 @@ struct Terminal {
   int fixed_width = 0;       ///< columns; 0: query the terminal at each use
   bool seen = true;          ///< false: nobody reads the output
 
-  /// Inspects `fd`. Plain lines if it is not a terminal, is captured (core/standard_output.h), or if TERM=dumb. A
+  /// Inspects `fd`. Plain lines if it is not a terminal, is captured (core/files/standard_output.h), or if TERM=dumb. A
   /// non-empty NO_COLOR switches colour off (https://no-color.org), but not redrawing.
   static Terminal of(int fd);
 

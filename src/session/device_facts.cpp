@@ -10,10 +10,10 @@
 #include <optional>
 #include <vector>
 
-#include "core/cpu_features.h"
-#include "core/cuda_device.h"
-#include "core/error.h"
-#include "core/numa.h"
+#include "core/base/error.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cpu/numa.h"
+#include "core/cuda/cuda_device.h"
 
 namespace hone::cuda {
 namespace {
@@ -60,7 +60,7 @@ std::optional<GpuRefusal> refusal_by_code(int index, const DeviceInfo& gpu, std:
 }
 
 std::optional<GpuRefusal> refusal_by_memory(int index, const DeviceInfo& gpu, const MemoryCount& memory) {
-  // CUDA and its libraries take 0.7 GB (train/library_memory.h), a part of them before the count.
+  // CUDA and its libraries take 0.7 GB (train/step/library_memory.h), a part of them before the count.
   constexpr size_t kLeastFree = size_t{1} << 30;
   if (memory.free >= kLeastFree) return std::nullopt;
   return GpuRefusal{

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/cuda_device.h"
-#include "core/device.h"
+#include "core/base/device.h"
+#include "core/cuda/cuda_device.h"
 
 namespace hone {
 

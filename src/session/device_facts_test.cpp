@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/cuda_device.h"
-#include "core/error.h"
-#include "core/root_testing.h"
+#include "core/base/error.h"
+#include "core/cuda/cuda_device.h"
+#include "core/files/root_testing.h"
 #include "session/device_facts.h"
 
 namespace hone {

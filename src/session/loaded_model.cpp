@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "params/adapter_kind.h"
 #include "params/adapter_targets.h"
 #include "params/expert_parts.h"

@@ -8,9 +8,9 @@
 #include <system_error>
 #include <vector>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "hub/fetch_console.h"
 #include "weights/model_folder.h"
 #include "weights/other_weights.h"

@@ -5,8 +5,8 @@
 #include <exception>
 #include <utility>
 
-#include "core/aligned.h"
-#include "core/planned_device.h"
+#include "core/base/aligned.h"
+#include "core/cuda/planned_device.h"
 
 namespace hone {
 

@@ -13,9 +13,9 @@
 #include <deque>
 #include <vector>
 
-#include "core/host_buffer.h"
-#include "core/stream_link.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
+#include "core/memory/host_buffer.h"
+#include "core/stream/stream_link.h"
 #include "tape/tape.h"
 
 namespace hone {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/profiler.h"
+#include "core/stream/profiler.h"
 
 namespace hone {
 

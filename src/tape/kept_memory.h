@@ -8,10 +8,10 @@
 #include <optional>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/context.h"
-#include "core/copy_lane.h"
-#include "core/host_buffer.h"
+#include "core/memory/arena.h"
+#include "core/memory/host_buffer.h"
+#include "core/stream/context.h"
+#include "core/stream/copy_lane.h"
 
 namespace hone {
 

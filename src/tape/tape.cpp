@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "core/profiler.h"
+#include "core/stream/profiler.h"
 #include "tape/host_side.h"
 
 namespace hone {

@@ -19,9 +19,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/context.h"
-#include "core/op_group.h"
-#include "core/stream_link.h"
+#include "core/base/op_group.h"
+#include "core/stream/context.h"
+#include "core/stream/stream_link.h"
 #include "tape/kept_memory.h"
 #include "tape/weight.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <map>
 
-#include "core/profiler.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/profiler.h"
 
 namespace hone {
 namespace {

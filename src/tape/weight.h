@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/context.h"
-#include "core/error.h"
-#include "core/tensor.h"
+#include "core/base/error.h"
+#include "core/base/tensor.h"
+#include "core/stream/context.h"
 #include "formats/packed_weights.h"
 #include "formats/weight_format.h"
 

@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "text/utf8.h"
 
 namespace hone {

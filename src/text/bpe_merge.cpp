@@ -6,7 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

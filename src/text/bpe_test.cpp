@@ -6,8 +6,8 @@
 #include <random>
 #include <string>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/bpe_merge.h"
 #include "text/bpe_trainer.h"
 #include "text/token_search.h"

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 

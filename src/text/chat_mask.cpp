@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "text/thinking.h"
 
 namespace hone {

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <utility>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "text/jinja/template.h"
 #include "text/jinja/value.h"
 #include "text/thinking.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/json_value.h"
+#include "core/text/json_value.h"
 
 namespace hone {
 

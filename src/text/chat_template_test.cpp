@@ -6,8 +6,8 @@
 #include <sstream>
 #include <thread>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/chat_mask.h"
 #include "text/chat_template.h"
 #include "text/thinking.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/regex.h"
 #include "text/utf8.h"
 

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/files/file_bytes.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "text/utf8.h"
 
 namespace hone {

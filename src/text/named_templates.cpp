@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/printable.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/text/json.h"
 #include "text/chat_mask.h"
 #include "text/chat_template.h"
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/chat_template.h"
 
 namespace hone {

@@ -6,7 +6,7 @@
 #include <array>
 #include <optional>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "text/regex.h"
 #include "text/utf8.h"
 

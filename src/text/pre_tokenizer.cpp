@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "text/regex.h"
 #include "text/utf8.h"
 

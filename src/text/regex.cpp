@@ -11,8 +11,8 @@
 #include <cctype>
 #include <iterator>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/utf8.h"
 
 namespace hone {

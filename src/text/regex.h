@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/pcre.h"
+#include "core/text/pcre.h"
 #include "text/aligned_text.h"
 #include "text/json_cursor.h"
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <cctype>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "text/regex.h"
 #include "text/utf8.h"
 

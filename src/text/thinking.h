@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "text/chat_template.h"
 
 namespace hone {

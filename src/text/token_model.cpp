@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/token_search.h"
 #include "text/utf8.h"
 

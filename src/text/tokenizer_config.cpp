@@ -7,9 +7,9 @@
 #include <charconv>
 #include <system_error>
 
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/files/file_bytes.h"
+#include "core/text/json.h"
 #include "text/json_cursor.h"
 #include "text/token_model.h"
 #include "text/utf8.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "text/added_tokens.h"
 
 namespace hone {

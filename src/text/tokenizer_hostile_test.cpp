@@ -8,8 +8,8 @@
 #include <fstream>
 #include <random>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/tokenizer.h"
 
 namespace hone {

@@ -5,8 +5,8 @@
 #include <random>
 #include <thread>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/normalizer.h"
 #include "text/regex.h"
 #include "text/tokenizer.h"

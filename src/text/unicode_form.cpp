@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "text/normalizer.h"
 #include "text/utf8.h"
 

@@ -12,10 +12,10 @@
 #include <set>
 #include <string_view>
 
-#include "core/error.h"
-#include "core/float_value.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/base/float_value.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "params/adapter_kind.h"
 #include "params/expert_parts.h"
 #include "weights/adapter_config.h"

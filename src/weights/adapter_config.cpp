@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "params/adapter_kind.h"
 #include "params/expert_parts.h"
 #include "params/pattern.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "params/lora.h"
 #include "params/parameter_store.h"
 #include "weights/adapter_layout.h"

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "params/adapter.h"
 #include "params/store_testing.h"
 #include "weights/adapter.h"

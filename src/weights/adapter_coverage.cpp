@@ -10,9 +10,9 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "params/expert_parts.h"
 #include "params/lora_patterns.h"
 #include "params/pattern.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "params/parameter_store.h"
 
 namespace hone {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "params/expert_parts.h"
 #include "weights/adapter_layout.h"
 #include "weights/model_folder.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/printable.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 
 namespace hone {
 

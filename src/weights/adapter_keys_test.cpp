@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "params/store_testing.h"
 #include "weights/adapter_keys.h"
 

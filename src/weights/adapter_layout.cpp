@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "params/adapter_kind.h"
 #include "weights/tensor_dims.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "params/parameter_store.h"
 #include "weights/adapter.h"
 #include "weights/adapter_config.h"

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <numeric>
 
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "params/adapter.h"
 #include "params/parameter_store.h"
 #include "params/store_testing.h"

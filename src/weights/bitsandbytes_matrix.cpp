@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "weights/dequantise.h"
 #include "weights/stored_tensor.h"
 

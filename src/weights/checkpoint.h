@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "params/carried_names.h"
 #include "params/parameter_store.h"
 #include "weights/manifest.h"
@@ -92,7 +92,7 @@ void copy_model_files(const std::filesystem::path& from, const std::filesystem::
 /// Has config.json of a folder say that its weights all have `dtype`.
 void write_config_dtype(const std::filesystem::path& directory, DType dtype);
 
-/// As write_durably (core/durable_file.h).
+/// As write_durably (core/files/durable_file.h).
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace hone

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <semaphore>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "weights/checkpoint.h"
 #include "weights/stored_tensor.h"

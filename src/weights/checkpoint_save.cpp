@@ -7,10 +7,10 @@
 #include <set>
 #include <utility>
 
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "weights/checkpoint.h"
 #include "weights/kt_manifest.h"
 #include "weights/manifest.h"

@@ -7,10 +7,10 @@
 #include <limits>
 #include <sstream>
 
-#include "core/json.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
-#include "core/untrusted_json.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "formats/int8_weights.h"
 #include "params/frozen_weights.h"
 #include "params/store_testing.h"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 #include "weights/safetensors.h"
 
 namespace hone {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "core/checksum.h"
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/files/file_bytes.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 

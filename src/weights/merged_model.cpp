@@ -11,8 +11,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/checksum.h"
-#include "core/error.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
 #include "weights/adapter.h"
 #include "weights/merged_tensor.h"
 #include "weights/shard_writer.h"

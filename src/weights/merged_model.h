@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "params/parameter_store.h"
 #include "weights/checkpoint.h"
 #include "weights/rounded_base.h"

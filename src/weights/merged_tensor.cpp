@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/checksum.h"
-#include "core/error.h"
-#include "core/philox.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/philox.h"
 #include "kernels/cpu/row_math/row_math.h"
 
 namespace hone {

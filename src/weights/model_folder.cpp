@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/folder_lock.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/files/folder_lock.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "weights/adapter_layout.h"
 #include "weights/kt_manifest.h"
 

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "core/durable_file.h"
+#include "core/files/durable_file.h"
 #include "weights/manifest.h"
 
 namespace hone {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/descriptor.h"
+#include "core/files/descriptor.h"
 #include "weights/safetensors.h"
 
 namespace hone {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <optional>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "formats/packed_weights.h"
 #include "params/frozen_weights.h"
 #include "weights/rounded_base.h"

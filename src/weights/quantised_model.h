@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "params/parameter_store.h"
 #include "weights/checkpoint.h"
 

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "formats/packed_weights.h"
 #include "params/frozen_weights.h"
 #include "params/store_testing.h"

@@ -13,11 +13,11 @@
 #include <set>
 #include <utility>
 
-#include "core/checksum.h"
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 

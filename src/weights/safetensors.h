@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/file_bytes.h"
-#include "core/json_fwd.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/files/file_bytes.h"
+#include "core/text/json_fwd.h"
 #include "weights/manifest.h"
 
 namespace hone {

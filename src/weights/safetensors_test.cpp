@@ -13,13 +13,13 @@
 #include <span>
 #include <vector>
 
-#include "core/checksum.h"
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/folder_lock.h"
-#include "core/json.h"
-#include "core/root_testing.h"
-#include "core/thread_pool.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/files/durable_file.h"
+#include "core/files/folder_lock.h"
+#include "core/files/root_testing.h"
+#include "core/text/json.h"
 #include "params/store_testing.h"
 #include "weights/adapter.h"
 #include "weights/checkpoint.h"

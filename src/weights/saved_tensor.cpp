@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "weights/pickle.h"
 
 namespace hone {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/file_bytes.h"
+#include "core/base/dtype.h"
+#include "core/files/file_bytes.h"
 
 namespace hone {
 

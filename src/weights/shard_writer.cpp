@@ -10,10 +10,10 @@
 #include <span>
 #include <utility>
 
-#include "core/checksum.h"
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 #include "weights/checkpoint.h"
 #include "weights/placed_file.h"
 #include "weights/safetensors.h"

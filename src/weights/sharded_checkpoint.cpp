@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "weights/pickle.h"
 #include "weights/saved_tensor.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/file_bytes.h"
+#include "core/base/dtype.h"
+#include "core/files/file_bytes.h"
 
 namespace hone {
 

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/error.h"
-#include "core/philox.h"
+#include "core/base/error.h"
+#include "core/base/philox.h"
 #include "weights/pickle.h"
 #include "weights/safetensors.h"
 #include "weights/saved_tensor.h"

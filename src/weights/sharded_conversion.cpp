@@ -8,7 +8,7 @@
 #include <memory>
 #include <set>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "params/expert_parts.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"

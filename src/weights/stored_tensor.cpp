@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "formats/packed_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "weights/dequantise.h"

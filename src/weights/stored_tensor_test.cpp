@@ -10,9 +10,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/isa_testing.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
+#include "core/cpu/isa_testing.h"
+#include "core/cpu/thread_pool.h"
+#include "core/stream/transfer.h"
 #include "params/store_testing.h"
 
 namespace hone {

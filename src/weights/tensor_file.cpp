@@ -4,8 +4,8 @@
 #include <atomic>
 #include <utility>
 
-#include "core/checksum.h"
-#include "core/error.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
 #include "kernels/cpu/row_math/row_math.h"
 
 namespace hone {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "weights/placed_file.h"
 #include "weights/shard_writer.h"
 #include "weights/tensor_pieces.h"

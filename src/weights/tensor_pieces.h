@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/pinned_chunk.h"
-#include "core/transfer.h"
+#include "core/memory/pinned_chunk.h"
+#include "core/stream/transfer.h"
 #include "params/parameter.h"
 
 namespace hone {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "weights/other_weights.h"
 
 namespace hone {

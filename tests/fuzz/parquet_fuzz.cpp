@@ -1,6 +1,6 @@
 // The bytes as a Parquet file: its footer, its pages and its rows.
-#include "core/json.h"
-#include "data/parquet_reader.h"
+#include "core/text/json.h"
+#include "data/readers/parquet_reader.h"
 #include "fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

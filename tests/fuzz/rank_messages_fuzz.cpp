@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/json.h"
-#include "core/untrusted_json.h"
-#include "dist/control_messages.h"
-#include "dist/run_secret.h"
-#include "dist/socket.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
+#include "dist/control/control_messages.h"
+#include "dist/control/run_secret.h"
+#include "dist/control/socket.h"
 #include "fuzz_input.h"
 
 namespace {

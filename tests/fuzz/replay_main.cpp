@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/philox.h"
+#include "core/base/philox.h"
 #include "fuzz_input.h"
 
 namespace hone {

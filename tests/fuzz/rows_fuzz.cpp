@@ -1,9 +1,9 @@
 // The same bytes as JSON of any kind, CSV and text; every row as the format that its columns fit.
-#include "core/json.h"
-#include "data/byte_reader.h"
-#include "data/csv_reader.h"
-#include "data/jsonl_reader.h"
-#include "data/sample_format.h"
+#include "core/text/json.h"
+#include "data/formats/sample_format.h"
+#include "data/readers/byte_reader.h"
+#include "data/readers/csv_reader.h"
+#include "data/readers/jsonl_reader.h"
 #include "fuzz_input.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // The YAML of a run, down to the options that it resolves to.
-#include "app/config/config_reader.h"
-#include "app/config/resolve.h"
+#include "config/config_reader.h"
+#include "config/resolve.h"
 #include "fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

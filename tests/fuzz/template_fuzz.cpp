@@ -1,4 +1,4 @@
-#include "core/json.h"
+#include "core/text/json.h"
 #include "fuzz_input.h"
 #include "text/chat_template.h"
 

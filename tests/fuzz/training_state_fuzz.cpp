@@ -1,6 +1,6 @@
 // training_state.json: how far a run has come.
 #include "fuzz_input.h"
-#include "train/training_state.h"
+#include "train/save/training_state.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const hone::InputFile file("training_state.json");

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "app/bench/bench_shapes.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 
 namespace hone {
 

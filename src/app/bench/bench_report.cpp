@@ -6,13 +6,13 @@
 #include <thread>
 
 #include "app/output.h"
-#include "core/cpu_features.h"
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/program.h"
+#include "core/base/error.h"
+#include "core/base/program.h"
+#include "core/cpu/cpu_features.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
 #include "session/device_facts.h"
-#include "train/trace_file.h"
+#include "train/report/trace_file.h"
 
 namespace hone {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/device.h"
-#include "core/json_fwd.h"
-#include "core/profiler.h"
+#include "core/base/device.h"
+#include "core/stream/profiler.h"
+#include "core/text/json_fwd.h"
 
 namespace hone {
 

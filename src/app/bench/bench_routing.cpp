@@ -7,11 +7,11 @@
 #include <functional>
 #include <numeric>
 
-#include "app/config/config_value.h"
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/json.h"
-#include "core/philox.h"
+#include "config/config_value.h"
+#include "core/base/error.h"
+#include "core/base/philox.h"
+#include "core/files/file_bytes.h"
+#include "core/text/json.h"
 
 namespace hone {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "app/config/config_testing.h"
+#include "config/config_testing.h"
 #include "report/folder_testing.h"
 
 namespace hone {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "app/bench/bench_model.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 
 namespace hone {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "train/trainer_ranks.h"
+#include "train/plan/trainer_ranks.h"
 
 namespace hone {
 
@@ -31,7 +31,7 @@ struct BenchStepOptions {
   int64_t offload_expert_layers = 0;   ///< layers that cpu_offload experts streams, as the config key; 0: all
   int64_t cpu_expert_layers = 0;       ///< with experts_device cpu: of how many layers; 0: all
   std::string experts_device = "gpu";  ///< gpu (as all else) or cpu, beside the device
-  std::string recompute = "auto";      ///< a level of train/recompute.h, or auto: the first that fits
+  std::string recompute = "auto";      ///< a level of train/plan/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";    ///< as the config key
   int zero_stage = 0;                  ///< what several ranks share
   int shard_size = 0;                  ///< how many of them shard together; 0: all

@@ -12,9 +12,9 @@
 
 #include "app/bench/bench_report.h"
 #include "app/output.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
 #include "report/table.h"
 #include "text/tokenizer.h"
 

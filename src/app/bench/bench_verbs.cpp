@@ -8,10 +8,10 @@
 #include "app/bench/bench_ops.h"
 #include "app/bench/bench_step.h"
 #include "app/bench/bench_tokenizer.h"
-#include "app/bench_grid/bench_grid.h"
+#include "app/bench/grid/bench_grid.h"
 #include "app/launched_ranks.h"
-#include "core/error.h"
-#include "train/run_options.h"
+#include "config/run_options.h"
+#include "core/base/error.h"
 
 namespace hone {
 

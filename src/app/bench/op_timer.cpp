@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernel_notes.h"
-#include "core/profiler.h"
+#include "core/stream/kernel_notes.h"
+#include "core/stream/profiler.h"
 #include "ops/start_gradient.h"
 #include "tape/pass_runner.h"
 

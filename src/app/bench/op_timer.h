@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/stream.h"
+#include "core/stream/stream.h"
 #include "kernels/op_bench.h"
 
 namespace hone {

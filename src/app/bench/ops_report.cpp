@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "report/humanise.h"
 #include "report/table.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "kernels/op_bench.h"
 
 namespace hone {

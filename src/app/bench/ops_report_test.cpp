@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/json.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "app/output.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "report/terminal.h"
 #include "text/tokenizer.h"
 

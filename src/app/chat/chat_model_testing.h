@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "text/utf8.h"
 
 namespace hone {

@@ -12,7 +12,7 @@
 
 #include "app/chat/chat_model_testing.h"
 #include "app/generate/generate.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

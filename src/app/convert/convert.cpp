@@ -7,14 +7,14 @@
 #include <fstream>
 #include <vector>
 
-#include "app/inference_model.h"
+#include "app/inference/inference_model.h"
 #include "app/merge/merge.h"
 #include "app/output.h"
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "params/adapter.h"
 #include "params/expert_parts.h"
 #include "report/humanise.h"

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "app/merge/merge.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

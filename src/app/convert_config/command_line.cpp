@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

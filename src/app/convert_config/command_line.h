@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/config/config_reader.h"
+#include "config/config_reader.h"
 
 namespace hone {
 

@@ -8,19 +8,19 @@
 #include <optional>
 #include <string_view>
 
-#include "app/bench_grid/scenario_file.h"
-#include "app/config/config_reader.h"
-#include "app/config/resolve.h"
-#include "app/config/schema.h"
+#include "app/bench/grid/scenario_file.h"
 #include "app/convert_config/command_line.h"
 #include "app/convert_config/known_faults.h"
 #include "app/convert_config/python_script.h"
-#include "app/convert_config/tool.h"
 #include "app/convert_config/translation.h"
 #include "app/output.h"
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/printable.h"
+#include "config/config_reader.h"
+#include "config/resolve.h"
+#include "config/schema.h"
+#include "config/tools/tool.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/files/file_bytes.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

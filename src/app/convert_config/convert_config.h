@@ -21,7 +21,4 @@ struct ConvertOptions {
 /// setting would change training and accept_changes is not set.
 int run_convert_config(const ConvertOptions& options);
 
-/// "axolotl, llama-factory, …": the tools that --from takes.
-std::string tool_names();
-
 }  // namespace hone

@@ -8,8 +8,8 @@
 #include "app/convert_config/convert_config.h"
 #include "app/convert_config/convert_testing.h"
 #include "app/convert_config/python_script.h"
-#include "app/convert_config/tool.h"
 #include "app/convert_config/translation.h"
+#include "config/tools/tool.h"
 
 namespace hone {
 namespace {

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <string>
 
-#include "app/config/config_testing.h"
 #include "app/convert_config/convert_config.h"
+#include "config/config_testing.h"
 
 namespace hone {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "app/config/resolved_yaml.h"
 #include "app/convert_config/translation.h"
+#include "config/resolved_yaml.h"
 
 namespace hone {
 namespace {

@@ -9,11 +9,11 @@
 #include <sstream>
 #include <utility>
 
-#include "app/config/config_value.h"
-#include "core/error.h"
-#include "data/column_mapping.h"
-#include "data/dataset_files.h"
-#include "data/split_slice.h"
+#include "config/config_value.h"
+#include "core/base/error.h"
+#include "data/formats/column_mapping.h"
+#include "data/readers/dataset_files.h"
+#include "data/readers/split_slice.h"
 
 namespace hone {
 namespace {

@@ -8,18 +8,18 @@
 
 #include "app/convert_config/model_families.h"
 #include "app/model_source.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
-#include "data/column_mapping.h"
-#include "data/dataset_builder.h"
-#include "data/dataset_reader.h"
+#include "config/run_options.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
+#include "data/dataset/dataset_builder.h"
+#include "data/dataset/dataset_reader.h"
+#include "data/formats/column_mapping.h"
 #include "models/registry.h"
 #include "session/model_path.h"
-#include "train/data_setup.h"
-#include "train/described_run.h"
-#include "train/run_options.h"
-#include "train/run_vocabulary.h"
+#include "train/plan/data_setup.h"
+#include "train/plan/described_run.h"
+#include "train/plan/run_vocabulary.h"
 
 namespace hone {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/convert_config/translation.h"
-#include "session/run_config.h"
+#include "config/run_config.h"
 
 namespace hone {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "app/bench/bench_shapes.h"
-#include "core/printable.h"
+#include "core/base/printable.h"
 #include "params/pattern.h"
 
 namespace hone {

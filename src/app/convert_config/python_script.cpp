@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

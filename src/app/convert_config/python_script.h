@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "app/config/config_reader.h"
 #include "app/convert_config/translation.h"
+#include "config/config_reader.h"
 
 namespace hone {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <set>
 
-#include "app/config/config_value.h"
-#include "core/printable.h"
+#include "config/config_value.h"
+#include "core/base/printable.h"
 
 namespace hone {
 namespace {

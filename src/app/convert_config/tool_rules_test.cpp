@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "app/config/schema.h"
-#include "app/convert_config/tool.h"
+#include "config/schema.h"
+#include "config/tools/tool.h"
 
 namespace hone {
 namespace {

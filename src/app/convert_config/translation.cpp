@@ -9,14 +9,14 @@
 #include <optional>
 #include <set>
 
-#include "app/config/alias_rules.h"
-#include "app/config/config_value.h"
-#include "app/config/resolve.h"
-#include "app/config/resolved_yaml.h"
 #include "app/convert_config/dataset_entries.h"
 #include "app/convert_config/tool_habits.h"
-#include "core/error.h"
-#include "core/printable.h"
+#include "config/alias_rules.h"
+#include "config/config_value.h"
+#include "config/resolve.h"
+#include "config/resolved_yaml.h"
+#include "core/base/error.h"
+#include "core/base/printable.h"
 #include "text/named_templates.h"
 
 namespace hone {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "app/convert_config/tool.h"
-#include "core/json.h"
+#include "config/tools/tool.h"
+#include "core/text/json.h"
 
 namespace hone {
 

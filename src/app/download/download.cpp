@@ -6,9 +6,9 @@
 
 #include "app/estimate/estimate.h"
 #include "app/output.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "data/hub_dataset.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "data/readers/hub_dataset.h"
 #include "hub/fetch_console.h"
 #include "report/humanise.h"
 #include "session/model_path.h"

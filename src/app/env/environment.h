@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 
 namespace hone {
 

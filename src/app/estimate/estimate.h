@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "session/run_config.h"
-#include "train/engine.h"
+#include "config/run_config.h"
+#include "train/step/engine.h"
 
 namespace hone {
 
@@ -14,7 +14,7 @@ struct EstimateOptions {
   std::vector<std::string> overrides;  ///< key=value
   int64_t memory = 0;                  ///< bytes of the device, all of them for this run; 0: what is free on the device
   int64_t host_memory = 0;             ///< bytes for offloading of each rank; 0: what is free here, if that is known
-  std::string gpu;                     ///< plans for a GPU of this name (core/gpu_models.h); "" = as above
+  std::string gpu;                     ///< plans for a GPU of this name (core/cuda/gpu_models.h); "" = as above
   int64_t ranks = 1;                   ///< that train together; what is planned is one's
   int64_t ranks_of_host = 0;           ///< ranks on one host; 0: 8, a usual host's GPUs, or all if there are fewer
   bool json = false;

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "config/run_config.h"
 #include "nn/decoder_config.h"
-#include "session/run_config.h"
 
 namespace hone {
 

@@ -9,22 +9,22 @@
 #include <optional>
 #include <utility>
 
-#include "app/config/config_reader.h"
-#include "app/config/resolve.h"
-#include "app/config/resolved_yaml.h"
-#include "app/generation_prompts.h"
-#include "app/inference_model.h"
+#include "app/inference/generation_prompts.h"
+#include "app/inference/inference_model.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
-#include "core/json.h"
-#include "dist/weight_feed.h"
+#include "config/config_reader.h"
+#include "config/resolve.h"
+#include "config/resolved_yaml.h"
+#include "core/text/json.h"
+#include "dist/exchange/weight_feed.h"
 #include "params/without_adapters.h"
 #include "report/console.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "session/model_path.h"
-#include "train/evaluation_run.h"
-#include "train/saved_chat.h"
+#include "train/run/evaluation_run.h"
+#include "train/save/saved_chat.h"
 #include "weights/model_folder.h"
 
 namespace hone {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <chrono>
 
-#include "app/generation_prompts.h"
+#include "app/inference/generation_prompts.h"
 #include "app/output.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
-#include "dist/guarded.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
+#include "dist/control/guarded.h"
 #include "report/console.h"
 #include "report/humanise.h"
 #include "text/tokenizer.h"

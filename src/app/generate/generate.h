@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "app/inference_model.h"
+#include "app/inference/inference_model.h"
 
 namespace hone {
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "app/chat/chat_model_testing.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

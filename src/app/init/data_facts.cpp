@@ -8,11 +8,11 @@
 #include <variant>
 #include <vector>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "data/dataset_report.h"
-#include "data/row_formats.h"
-#include "data/sample_encoder.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "data/dataset/dataset_report.h"
+#include "data/formats/row_formats.h"
+#include "data/formats/sample_encoder.h"
 #include "text/chat_mask.h"
 #include "text/thinking.h"
 #include "text/tokenizer.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/dataset_reader.h"
+#include "data/dataset/dataset_reader.h"
 
 namespace hone {
 

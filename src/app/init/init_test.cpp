@@ -4,11 +4,11 @@
 #include <iterator>
 
 #include "app/chat/chat_model_testing.h"
-#include "app/config/config_testing.h"
-#include "app/config/schema.h"
 #include "app/init/init.h"
-#include "app/init/presets.h"
-#include "core/thread_pool.h"
+#include "config/config_testing.h"
+#include "config/presets.h"
+#include "config/schema.h"
+#include "core/cpu/thread_pool.h"
 
 namespace hone {
 namespace {

@@ -9,13 +9,13 @@
 #include <optional>
 #include <set>
 
-#include "app/inference_model.h"
+#include "app/inference/inference_model.h"
 #include "app/model_source.h"
 #include "app/output.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
-#include "data/chat_encoder.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
+#include "data/formats/chat_encoder.h"
 #include "params/adapter_kind.h"
 #include "report/humanise.h"
 #include "report/table.h"

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "core/descriptor.h"
+#include "core/files/descriptor.h"
 
 namespace hone {
 namespace {

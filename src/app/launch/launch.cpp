@@ -18,9 +18,9 @@
 #include "app/cli.h"
 #include "app/launch/rank_processes.h"
 #include "app/output.h"
-#include "core/cuda_device.h"
-#include "core/error.h"
-#include "dist/run_secret.h"
+#include "core/base/error.h"
+#include "core/cuda/cuda_device.h"
+#include "dist/control/run_secret.h"
 #include "report/collected_log.h"
 
 namespace hone {

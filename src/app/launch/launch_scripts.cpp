@@ -11,8 +11,8 @@
 #include <filesystem>
 
 #include "app/output.h"
-#include "core/durable_file.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
 #include "session/device_facts.h"
 
 namespace hone {

@@ -15,7 +15,7 @@
 
 #include "app/launch/launch_scripts.h"
 #include "app/launch/rank_processes.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

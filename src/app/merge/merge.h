@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 #include "nn/decoder_config.h"
 #include "session/loaded_model.h"
 #include "text/tokenizer.h"

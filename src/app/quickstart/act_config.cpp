@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "app/init/init.h"
-#include "core/json.h"
+#include "core/text/json.h"
 #include "models/registry.h"
 #include "text/bpe_trainer.h"
 #include "text/tokenizer.h"

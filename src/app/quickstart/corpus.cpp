@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

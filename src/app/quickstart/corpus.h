@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/json_fwd.h"
-#include "core/philox.h"
+#include "core/base/philox.h"
+#include "core/text/json_fwd.h"
 
 namespace hone {
 

@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "core/checksum.h"
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/file_bytes.h"
-#include "core/json.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/files/file_bytes.h"
+#include "core/text/json.h"
 
 namespace hone {
 

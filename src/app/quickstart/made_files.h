@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/folder_lock.h"
+#include "core/files/folder_lock.h"
 
 namespace hone {
 

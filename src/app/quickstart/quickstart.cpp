@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <chrono>
 
-#include "app/config/resolve.h"
-#include "app/config/resolved_yaml.h"
 #include "app/merge/merge.h"
 #include "app/quickstart/made_files.h"
 #include "app/quickstart/story.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
+#include "config/resolve.h"
+#include "config/resolved_yaml.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
 #include "report/humanise.h"
 #include "session/device_facts.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

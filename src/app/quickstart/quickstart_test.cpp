@@ -4,14 +4,14 @@
 #include <fstream>
 #include <set>
 
-#include "app/config/resolve.h"
 #include "app/quickstart/act_config.h"
 #include "app/quickstart/corpus.h"
 #include "app/quickstart/made_files.h"
 #include "app/quickstart/quickstart.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/thread_pool.h"
+#include "config/resolve.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
 #include "report/folder_testing.h"
 #include "session/loaded_model.h"
 #include "text/tokenizer.h"

@@ -6,15 +6,15 @@
 #include <fstream>
 #include <numeric>
 
-#include "app/config/resolve.h"
-#include "core/json.h"
+#include "config/resolve.h"
+#include "config/run_options.h"
+#include "core/text/json.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
 #include "report/chart.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "session/loaded_model.h"
-#include "train/run_options.h"
 
 namespace hone {
 namespace {

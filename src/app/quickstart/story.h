@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "app/quickstart/corpus.h"
-#include "core/stream.h"
+#include "core/stream/stream.h"
 #include "report/console.h"
-#include "train/engine.h"
+#include "train/step/engine.h"
 
 namespace hone {
 

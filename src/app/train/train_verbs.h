@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "app/config/resolve.h"
+#include "config/resolve.h"
 #include "report/log.h"
-#include "train/run_context.h"
+#include "train/plan/run_context.h"
 
 namespace hone {
 
@@ -39,7 +39,8 @@ struct PrepareOptions {
 
 /// Tokenises the data sets of a configuration (into tokenized_cache, if stated), and prints the report and the proof
 /// sheet; needs the model's config.json and tokenizer. With split_nodes it writes shards and does not need a model.
-/// With only an output it writes the samples of data sets of type code (data/prepared_files.h). Returns the exit code.
+/// With only an output it writes the samples of data sets of type code (data/dataset/prepared_files.h). Returns the
+/// exit code.
 int run_prepare(const PrepareOptions& options);
 
 }  // namespace hone

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "app/verify/noise_bounds.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 

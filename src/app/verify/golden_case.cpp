@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "app/verify/noise_bounds.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
-#include "data/sample_store.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
+#include "data/packing/sample_store.h"
 #include "weights/safetensors.h"
 
 namespace hone {

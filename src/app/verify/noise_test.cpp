@@ -7,7 +7,7 @@
 
 #include "app/verify/check.h"
 #include "app/verify/verify.h"
-#include "core/json.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <span>
 
-#include "core/error.h"
-#include "core/philox.h"
+#include "core/base/error.h"
+#include "core/base/philox.h"
 #include "weights/safetensors.h"
 
 namespace hone {

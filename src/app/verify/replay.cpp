@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "app/batch_logits.h"
-#include "core/mapped_memory.h"
-#include "core/transfer.h"
-#include "data/sample_store.h"
-#include "dist/bucket_parts.h"
+#include "core/memory/mapped_memory.h"
+#include "core/stream/transfer.h"
+#include "data/packing/sample_store.h"
+#include "dist/exchange/bucket_parts.h"
 #include "infer/generator.h"
 #include "weights/adapter_layout.h"
 #include "weights/tensor_dims.h"

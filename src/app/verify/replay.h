@@ -9,9 +9,9 @@
 
 #include "app/verify/golden_case.h"
 #include "app/verify/reference_tensor.h"
-#include "dist/mesh.h"
+#include "dist/transport/mesh.h"
 #include "session/loaded_model.h"
-#include "train/engine.h"
+#include "train/step/engine.h"
 
 namespace hone {
 

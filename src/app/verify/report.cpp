@@ -6,8 +6,8 @@
 
 #include "app/output.h"
 #include "app/verify/verify.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 
 namespace hone {
 

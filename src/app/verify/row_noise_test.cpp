@@ -7,7 +7,7 @@
 
 #include "app/verify/noise_bounds.h"
 #include "app/verify/verify_testing.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace hone {
 namespace {

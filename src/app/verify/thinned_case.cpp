@@ -2,8 +2,8 @@
 
 #include "app/verify/check.h"
 #include "app/verify/replay.h"
-#include "core/error.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
 
 namespace hone {
 

@@ -14,9 +14,9 @@
 #include "app/verify/check.h"
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
-#include "core/error.h"
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
 
 namespace hone {
 namespace {

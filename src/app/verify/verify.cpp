@@ -8,13 +8,13 @@
 
 #include "app/output.h"
 #include "app/verify/replay.h"
-#include "core/error.h"
-#include "core/thread_pool.h"
-#include "data/sample_store.h"
-#include "dist/guarded.h"
-#include "dist/thread_ranks.h"
+#include "config/run_options.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "data/packing/sample_store.h"
+#include "dist/control/guarded.h"
+#include "dist/transport/thread_ranks.h"
 #include "session/device_facts.h"
-#include "train/run_options.h"
 
 namespace hone {
 

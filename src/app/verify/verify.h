@@ -8,9 +8,9 @@
 
 #include "app/verify/check.h"
 #include "app/verify/golden_case.h"
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "params/bucket.h"
-#include "train/trainer_ranks.h"
+#include "train/plan/trainer_ranks.h"
 
 namespace hone {
 

@@ -9,8 +9,8 @@
 #include <map>
 
 #include "app/verify/verify_testing.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 
 namespace hone {
 namespace {

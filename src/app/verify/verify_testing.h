@@ -14,8 +14,8 @@
 #include "app/verify/check.h"
 #include "app/verify/golden_case.h"
 #include "app/verify/verify.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "weights/safetensors.h"
 
 namespace hone {

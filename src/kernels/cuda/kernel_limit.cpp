@@ -7,8 +7,8 @@
 #include <iterator>
 #include <vector>
 
-#include "core/error.h"
-#include "core/process_kernels.h"
+#include "core/base/error.h"
+#include "core/stream/process_kernels.h"
 #include "kernels/cuda/tiers.h"
 
 namespace hone::cuda {

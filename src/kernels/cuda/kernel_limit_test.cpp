@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-#include "core/process_kernels.h"
+#include "core/base/error.h"
+#include "core/stream/process_kernels.h"
 
 namespace hone::cuda {
 namespace {

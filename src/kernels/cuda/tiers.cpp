@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/cuda_queue.h"
+#include "core/cuda/cuda_queue.h"
 
 namespace hone::cuda {
 

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-#include "core/context.h"
-#include "core/kernel_tier.h"
+#include "core/base/kernel_tier.h"
+#include "core/stream/context.h"
 
 namespace hone::cuda {
 

@@ -1,7 +1,7 @@
 // weight_gradient: bfloat16 gradients of weights from the float32 sums of ops.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "tape/step_scalars.h"
 #include "tape/weight.h"
 

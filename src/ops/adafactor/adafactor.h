@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "tape/step_scalars.h"
 
 namespace hone {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/rounded_blocks.h"
 #include "ops/adafactor/adafactor.h"
 

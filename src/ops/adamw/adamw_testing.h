@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/dynamic_code.h"
 #include "ops/optimizer_testing.h"

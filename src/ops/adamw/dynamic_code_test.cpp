@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/philox.h"
+#include "core/base/philox.h"
 
 namespace hone {
 namespace {

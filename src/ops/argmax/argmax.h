@@ -1,7 +1,7 @@
 // argmax: the most probable token of each row of logits, on the logits' device.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 
 namespace hone {
 

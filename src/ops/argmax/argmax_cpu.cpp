@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/argmax/argmax.h"
 
 namespace hone::cpu {

@@ -1,5 +1,5 @@
 #include "ops/attention/amx/attention_cpu.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/vector/attention_block.h"
 

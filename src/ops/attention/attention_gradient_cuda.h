@@ -1,7 +1,7 @@
 // The destination of a gradient, for all kernels of attention's backward. Included by *_cuda.cu only.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "tape/weight.h"
 
 namespace hone::cuda {

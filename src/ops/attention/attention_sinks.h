@@ -8,7 +8,7 @@
 // For bfloat16 out is rounded a second time. Source: openai/gpt-oss model card; Xiao et al. (arXiv:2309.17453).
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "tape/weight.h"
 
 namespace hone {

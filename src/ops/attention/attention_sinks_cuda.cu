@@ -1,5 +1,5 @@
 // Sinks on a GPU: one memory-bound pass over out and lse, and one over dout and out for the sinks' gradient.
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/attention/attention_sinks.h"
 

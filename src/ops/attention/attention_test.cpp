@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/isa_testing.h"
+#include "core/cpu/isa_testing.h"
 #include "kernels/op_testing.h"
 
 namespace hone {

@@ -2,7 +2,7 @@
 // tensor-core kernels of all tiers. Included by *_cuda.cu only.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/ptx_cuda.h"
 #include "ops/attention/attention.h"
 

@@ -1,7 +1,7 @@
 // cast: converts between float32 and bfloat16; copy: copies bytes; fill_zero: zeroes a tensor.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 
 namespace hone {
 

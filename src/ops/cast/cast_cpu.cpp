@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/cast/cast.h"
 

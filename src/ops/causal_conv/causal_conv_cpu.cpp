@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/causal_conv/causal_conv.h"
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/clamp/clamp.h"
 
 namespace hone::cpu {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/dora/dora.h"
 
 namespace hone::cpu {

@@ -1,6 +1,6 @@
 // DoRA's norms and scaling on a GPU. Scaling reads and writes each element once and is bound by memory; the norms read
 // the weight once and the adapter's A once for every kNormRows of its rows, little beside the product of many tokens.
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/dora/dora.h"
 

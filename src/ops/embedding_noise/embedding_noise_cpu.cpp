@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/embedding_noise/embedding_noise.h"
 
 namespace hone::cpu {

@@ -1,4 +1,4 @@
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/embedding_noise/embedding_noise.h"
 
 namespace hone::cuda {

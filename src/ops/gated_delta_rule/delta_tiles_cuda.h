@@ -3,7 +3,7 @@
 // products and keeps results in registers between them. Included by *_cuda.cu only.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/ptx_cuda.h"
 
 namespace hone::cuda {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/gated_delta_rule/delta_chunk_cpu.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/packed_testing.h"
 
 namespace hone {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/chunk_sums.h"
 #include "ops/gated_rms_norm/gated_rms_norm.h"
 

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/gather_rows/gather_rows.h"
 
 namespace hone::cpu {

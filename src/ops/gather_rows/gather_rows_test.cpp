@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 
 namespace hone {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 
 namespace hone {

@@ -1,7 +1,7 @@
 // group_sums: weighted sums of values by group, such as the loss of each data set.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 
 namespace hone {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/latent_heads/latent_heads.h"
 
 namespace hone::cpu {

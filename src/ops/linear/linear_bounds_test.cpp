@@ -1,7 +1,7 @@
 // linear and its adapter on sizes beyond one tile, each element within a bound from the sizes of its own terms.
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "ops/linear/linear.h"
 #include "ops/rounding_testing.h"

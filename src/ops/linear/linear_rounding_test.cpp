@@ -1,6 +1,6 @@
 // A bfloat16 y or dx is rounded once, from the float32 sum of its terms: an adapter's part far below half a unit of the
 // result arrives on average, and no element is further off than half a unit of each sum that is rounded.
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "formats/tiled_weights.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "ops/linear/linear.h"

@@ -1,7 +1,7 @@
 // The part of a LoRA adapter in the gradient of its input, inside launched CPU work.
 #pragma once
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/linear/linear.h"
 
 namespace hone::cpu {

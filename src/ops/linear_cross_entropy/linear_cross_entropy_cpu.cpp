@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"

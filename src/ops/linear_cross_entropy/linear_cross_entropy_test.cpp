@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/op_testing.h"
 #include "ops/embedding/embedding.h"

@@ -1,7 +1,7 @@
 // The kernels of linear_cross_entropy on a GPU beside its products: launchers, which do nothing in a dry pass.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace hone::cuda {

@@ -2,7 +2,7 @@
 // Included by *_cuda.cu only.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/ptx_cuda.h"
 #include "tape/step_scalars.h"
 

@@ -8,7 +8,7 @@
 // per-layer losses. Source: Fedus et al., "Switch Transformers" (arXiv:2101.03961), equations 4 to 6.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "tape/step_scalars.h"
 
 namespace hone {

@@ -1,4 +1,4 @@
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/cast/cast.h"
 #include "ops/load_balancing/load_balancing.h"
 

@@ -1,5 +1,5 @@
 // Gate and up of experts in bfloat16 are rounded once, from the sum of base product, bias and adapters.
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/rounding_testing.h"

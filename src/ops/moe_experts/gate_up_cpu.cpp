@@ -1,4 +1,4 @@
-#include "core/cpu_features.h"
+#include "core/cpu/cpu_features.h"
 #include "ops/moe_experts/cpu/activation_rows_cpu.h"
 #include "ops/moe_experts/cpu/base_experts_cpu.h"
 #include "ops/moe_experts/cpu/expert_lora_cpu.h"

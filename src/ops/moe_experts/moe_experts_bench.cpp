@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/philox.h"
+#include "core/base/philox.h"
 #include "formats/int8_weights.h"
 #include "kernels/op_bench.h"
 #include "ops/moe_experts/moe_experts.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/moe_experts/moe_experts.h"
 
 namespace hone::cuda {

@@ -6,9 +6,9 @@
 #include <deque>
 #include <vector>
 
-#include "core/isa_testing.h"
-#include "core/numa_testing.h"
-#include "core/thread_pool.h"
+#include "core/cpu/isa_testing.h"
+#include "core/cpu/numa_testing.h"
+#include "core/cpu/thread_pool.h"
 #include "formats/tiled_weights.h"
 #include "kernels/op_testing.h"
 #include "ops/linear/linear.h"

@@ -5,15 +5,15 @@
 #include <span>
 #include <vector>
 
-#include "core/context.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/stream/context.h"
 
 namespace hone {
 
 /// All ranks call the same functions in the same order, with rows [n_r, ...] of rank r: `rows` has n_r for each rank
 /// and is the same on all. Which calls are made, and their sizes, depend on the numbers of tokens alone. Nothing moves
 /// in a dry pass. Tensors are used until await() of the call's number. If a rank is lost, the call, await() or the
-/// stream throws (dist/communicator.h).
+/// stream throws (dist/transport/communicator.h).
 class TokenExchange {
  public:
   virtual ~TokenExchange() = default;

@@ -1,7 +1,7 @@
 // The momentum update of one element, shared by all devices.
 #pragma once
 
-#include "core/host_device.h"
+#include "core/base/host_device.h"
 #include "ops/momentum/momentum.h"
 #include "tape/step_scalars.h"
 

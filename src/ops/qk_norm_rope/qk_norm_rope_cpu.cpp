@@ -1,7 +1,7 @@
 #include <array>
 
-#include "core/cpu_features.h"
-#include "core/thread_pool.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/chunk_sums.h"
 #include "ops/qk_norm_rope/head_kernel.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/isa_testing.h"
+#include "core/cpu/isa_testing.h"
 #include "kernels/op_testing.h"
 #include "ops/qk_norm_rope/rope_table.h"
 

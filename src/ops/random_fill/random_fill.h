@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 
 namespace hone {
 
@@ -12,7 +12,7 @@ enum class Distribution {
   kUniform,  ///< in [-scale, scale)
 };
 
-/// dst[i] = scale · number i of the PhiloxSequence of `key` (core/philox.h), rounded once to the dtype of dst:
+/// dst[i] = scale · number i of the PhiloxSequence of `key` (core/base/philox.h), rounded once to the dtype of dst:
 /// normal(), or 2 · uniform() − 1. dst is float32 or bfloat16, of any size. An element depends only on the key and its
 /// index; normal numbers of CPU and GPU may differ in float64 logarithm and cosine, before rounding to float32.
 struct RandomFillArgs {

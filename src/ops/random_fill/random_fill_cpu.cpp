@@ -1,5 +1,5 @@
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "core/base/philox.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone::cpu {

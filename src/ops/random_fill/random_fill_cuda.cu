@@ -1,5 +1,5 @@
-#include "core/cuda_launch.h"
-#include "core/philox.h"
+#include "core/base/philox.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone::cuda {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 
 namespace hone {

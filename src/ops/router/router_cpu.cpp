@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/router/router.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 #include "ops/router/router.h"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/router_jitter/router_jitter.h"
 
 namespace hone::cpu {

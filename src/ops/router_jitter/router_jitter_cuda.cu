@@ -1,4 +1,4 @@
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/router_jitter/router_jitter.h"
 
 namespace hone::cuda {

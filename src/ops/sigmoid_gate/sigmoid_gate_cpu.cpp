@@ -1,4 +1,4 @@
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 

@@ -1,4 +1,4 @@
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace hone::cuda {

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 #include "ops/add/add.h"
 #include "ops/start_gradient.h"

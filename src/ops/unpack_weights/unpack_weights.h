@@ -1,7 +1,7 @@
 // unpack_weights: packed matrices (formats/packed_weights.h) to dense memory.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "formats/packed_weights.h"
 
 namespace hone {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "core/philox.h"
-#include "core/profiler.h"
+#include "core/base/philox.h"
+#include "core/stream/profiler.h"
 #include "kernels/op_bench.h"
 
 namespace hone {

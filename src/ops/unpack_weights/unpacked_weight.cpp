@@ -1,6 +1,6 @@
 #include "ops/unpack_weights/unpacked_weight.h"
 
-#include "core/profiler.h"
+#include "core/stream/profiler.h"
 
 namespace hone {
 

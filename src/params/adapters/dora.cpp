@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "core/buffer.h"
-#include "core/json.h"
+#include "core/memory/buffer.h"
+#include "core/text/json.h"
 #include "ops/dora/dora.h"
 #include "ops/unpack_weights/unpack_weights.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/json.h"
+#include "core/text/json.h"
 #include "ops/cast/cast.h"
 #include "ops/linear/linear.h"
 #include "ops/random_fill/random_fill.h"

@@ -3,7 +3,7 @@
 // Kalajdzievski (arXiv:2312.03732).
 #pragma once
 
-#include "core/json_fwd.h"
+#include "core/text/json_fwd.h"
 #include "params/adapter.h"
 
 namespace hone {

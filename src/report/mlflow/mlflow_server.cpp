@@ -6,9 +6,9 @@
 #include <cmath>
 #include <optional>
 
-#include "core/answer_limits.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/files/answer_limits.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "report/metrics_file.h"
 #include "report/terminal.h"
 

@@ -14,10 +14,10 @@
 #include <random>
 #include <system_error>
 
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 #include "report/metrics_file.h"
 
 namespace hone {

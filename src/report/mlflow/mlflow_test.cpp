@@ -22,8 +22,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "report/folder_testing.h"
 #include "report/mlflow/mlflow_store.h"
 #include "report/mlflow/system_metrics.h"

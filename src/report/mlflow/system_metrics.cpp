@@ -9,9 +9,9 @@
 #include <set>
 #include <sstream>
 
-#include "core/json.h"
-#include "core/printable.h"
-#include "core/untrusted_json.h"
+#include "core/base/printable.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/nvml.h"
+#include "core/cuda/nvml.h"
 #include "report/metrics.h"
 
 namespace hone {

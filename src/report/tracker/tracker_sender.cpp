@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "core/quiet_thread.h"
+#include "core/base/quiet_thread.h"
 
 namespace hone {
 

@@ -3,10 +3,10 @@
 #include <chrono>
 #include <fstream>
 
-#include "core/durable_file.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/untrusted_json.h"
+#include "core/base/error.h"
+#include "core/files/durable_file.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
 
 namespace hone {
 

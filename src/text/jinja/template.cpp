@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "text/jinja/expression_parser.h"
 #include "text/jinja/lexer.h"
 

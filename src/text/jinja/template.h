@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/interpreter.h"
 

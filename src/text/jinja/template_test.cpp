@@ -7,8 +7,8 @@
 #include <random>
 #include <sstream>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/text/json.h"
 #include "text/chat_template.h"
 #include "text/jinja/template.h"
 

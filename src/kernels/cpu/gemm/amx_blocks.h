@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/page_memory.h"
+#include "core/cpu/page_memory.h"
 #include "kernels/cpu/gemm/amx_tiles.h"
 #include "kernels/cpu/gemm/task_cut.h"
 

@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/spin_wait.h"
-#include "core/thread_pool.h"
+#include "core/cpu/spin_wait.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/amx_blocks.h"
 
 namespace hone::amx {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/cpu_features.h"
-#include "core/error.h"
-#include "core/node_loop.h"
-#include "core/page_memory.h"
-#include "core/thread_pool.h"
+#include "core/base/error.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cpu/node_loop.h"
+#include "core/cpu/page_memory.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/amx_products.h"
 #include "kernels/cpu/gemm/task_cut.h"
 #include "kernels/cpu/gemm/tile_kernel.h"

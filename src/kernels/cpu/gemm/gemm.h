@@ -26,8 +26,8 @@
 #include <cstdint>
 #include <span>
 
-#include "core/dtype.h"
-#include "core/tensor.h"
+#include "core/base/dtype.h"
+#include "core/base/tensor.h"
 
 namespace hone {
 

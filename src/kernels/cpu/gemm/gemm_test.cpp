@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "core/isa_testing.h"
-#include "core/thread_pool.h"
+#include "core/cpu/isa_testing.h"
+#include "core/cpu/thread_pool.h"
 
 namespace hone {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 
 namespace hone {

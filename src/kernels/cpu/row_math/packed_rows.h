@@ -1,7 +1,7 @@
 // Packed matrices (formats/packed_weights.h) as float32 or bfloat16, with the active instruction set.
 #pragma once
 
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 #include "formats/packed_weights.h"
 
 namespace hone {

@@ -1,7 +1,7 @@
 // Blocks of tensors as float32, for ops that consist of row_math functions.
 #pragma once
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "tape/weight.h"
 

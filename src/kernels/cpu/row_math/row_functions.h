@@ -136,7 +136,7 @@ void narrow_randomly(const float* x, const uint32_t* words, int shift, BFloat16*
   }
 }
 
-/// Philox4x32-10 of core/philox.h for kLanes / 2 counters at once; each word is in the lower half of a lane.
+/// Philox4x32-10 of core/base/philox.h for kLanes / 2 counters at once; each word is in the lower half of a lane.
 typedef uint64_t W __attribute__((vector_size(4 * kLanes)));
 void random_words(uint64_t key, uint64_t first_group, uint32_t use, const uint32_t* salts, uint32_t* words,
                   int64_t groups) {

@@ -1,6 +1,6 @@
 #include "kernels/cpu/row_math/row_math.h"
 
-#include "core/cpu_features.h"
+#include "core/cpu/cpu_features.h"
 #include "kernels/cpu/row_math/row_math_tables.h"
 
 namespace hone {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "core/isa_testing.h"
-#include "core/philox.h"
+#include "core/base/philox.h"
+#include "core/cpu/isa_testing.h"
 #include "kernels/stochastic_rounding.h"
 
 namespace hone {

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "core/amx_registers.h"
+#include "core/cpu/amx_registers.h"
 #include "kernels/cpu/gemm/amx_fetch.h"
 #include "kernels/cpu/gemm/amx_tiles.h"
 #include "kernels/cpu/gemm/avx512_vector.h"

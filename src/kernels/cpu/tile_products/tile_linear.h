@@ -1,7 +1,7 @@
 // A product with one frozen matrix in tiles (formats/tiled_weights.h) on AMX.
 #pragma once
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "tape/weight.h"
 
 namespace hone::cpu {

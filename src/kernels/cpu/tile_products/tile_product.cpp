@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/page_memory.h"
+#include "core/cpu/page_memory.h"
 #include "kernels/cpu/gemm/task_cut.h"
 
 namespace hone::cpu {

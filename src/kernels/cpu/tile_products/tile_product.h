@@ -5,7 +5,7 @@
 #include <atomic>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/grouped_rows.h"
 #include "kernels/cpu/tile_products/expert_tiles.h"
 #include "kernels/expert_adapter.h"
@@ -34,7 +34,7 @@ struct TileFactor {
 };
 
 /// A product over all groups, run as tasks; the threads of the NUMA node that has a group's weight (spread_items of
-/// core/numa.h) take its tasks first.
+/// core/cpu/numa.h) take its tasks first.
 class TileProduct {
  public:
   /// `offsets` as in ExpertRows. `low_rank` [R, J] is undefined without adapters. `factor` must outlive this.

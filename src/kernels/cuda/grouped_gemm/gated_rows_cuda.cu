@@ -2,7 +2,7 @@
 // time if rows are aligned. Tensor-core tiers do this in their epilogues.
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

@@ -2,8 +2,8 @@
 // products without such an epilogue. CUDA only.
 #pragma once
 
-#include "core/context.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/stream/context.h"
 
 namespace hone::cuda {
 

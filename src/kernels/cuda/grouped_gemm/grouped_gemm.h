@@ -2,8 +2,8 @@
 // device memory. Tensor-level launchers shared by CUDA ops; for CPUs see kernels/cpu/gemm.
 #pragma once
 
-#include "core/context.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/stream/context.h"
 #include "tape/weight.h"
 
 namespace hone::cuda {

@@ -1,6 +1,6 @@
 // Entry points of the grouped products: select the best tier that supports the arguments, else float32 FMA tiles
 // (grouped_tiles_cuda.h), which are also the reference of the other tiers in tests.
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"

@@ -8,7 +8,7 @@
 #include "kernels/op_testing.h"
 
 #if HONE_CUDA
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
 #include "kernels/cuda/tiers.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"
 #include "kernels/cuda/ptx_cuda.h"
 #include "kernels/cuda/tiers.h"

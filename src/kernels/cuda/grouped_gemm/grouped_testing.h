@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"
 #include "kernels/op_testing.h"
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/hopper_tiles_cuda.h"
 #include "kernels/cuda/sm90/tma_cuda.h"
 #include "kernels/cuda/sm90/wgmma_cuda.h"

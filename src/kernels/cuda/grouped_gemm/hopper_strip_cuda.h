@@ -2,7 +2,7 @@
 // a time, so that threads read and write 16 bytes of a row. Included by *_cuda.cu only.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/sm90/tma_cuda.h"
 #include "kernels/cuda/sm90/wgmma_cuda.h"
 

@@ -2,7 +2,7 @@
 // reproducible.
 #include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

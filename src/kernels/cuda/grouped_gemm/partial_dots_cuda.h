@@ -1,8 +1,8 @@
 // The last step of a sum along rows to which several tiles contribute, in a fixed order. CUDA only.
 #pragma once
 
-#include "core/context.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/stream/context.h"
 
 namespace hone::cuda {
 

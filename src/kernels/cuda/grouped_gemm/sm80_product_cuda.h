@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"
 #include "kernels/cuda/grouped_gemm/sm80_tiles_cuda.h"
 #include "kernels/cuda/tiers.h"

@@ -2,7 +2,7 @@
 // kernels do not support, and as their reference in tests.
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
 

@@ -2,7 +2,7 @@
 // N] once. Launchers shared by CUDA ops; included by *_cuda.cu only.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "kernels/lora_dropout.h"
 #include "tape/weight.h"
 

@@ -5,7 +5,7 @@
 // same way, the kernels number k so that a thread's elements are contiguous in memory.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/ptx_cuda.h"
 #include "kernels/cuda/tiers.h"

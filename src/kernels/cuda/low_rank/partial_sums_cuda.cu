@@ -1,7 +1,7 @@
 // Adds partial sums, or the rows of a matrix, in a fixed order. Memory-bound.
 #include "kernels/cuda/low_rank/partial_sums_cuda.h"
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "tape/weight.h"
 
 namespace hone::cuda {

@@ -9,8 +9,8 @@
 #include <array>
 #include <map>
 
-#include "core/cublaslt_library.h"
-#include "core/cuda_launch.h"
+#include "core/cuda/cublaslt_library.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/tiers.h"
 
 namespace hone::cuda {

@@ -2,7 +2,7 @@
 // Included by *_cuda.cu only.
 #pragma once
 
-#include "core/context.h"
+#include "core/stream/context.h"
 
 namespace hone::cuda {
 

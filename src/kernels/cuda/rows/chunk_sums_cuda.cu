@@ -1,6 +1,6 @@
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

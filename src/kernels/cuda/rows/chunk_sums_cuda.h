@@ -4,7 +4,7 @@
 
 #include <initializer_list>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "tape/weight.h"
 
 namespace hone::cuda {

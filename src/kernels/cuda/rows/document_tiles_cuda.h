@@ -2,7 +2,7 @@
 // products of tiles in shared memory. Included by *_cuda.cu only.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/error.h"
-#include "core/host_device.h"
+#include "core/base/error.h"
+#include "core/base/host_device.h"
 
 namespace hone::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/cuda_check.h"
+#include "core/cuda/cuda_check.h"
 
 namespace hone::cuda::sm90 {
 

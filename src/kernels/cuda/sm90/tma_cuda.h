@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 #include "kernels/cuda/ptx_cuda.h"
 
 namespace hone::cuda::sm90 {

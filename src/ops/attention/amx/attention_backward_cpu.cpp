@@ -4,8 +4,8 @@
 #include <atomic>
 #include <numbers>
 
-#include "core/spin_wait.h"
-#include "core/thread_pool.h"
+#include "core/cpu/spin_wait.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/attention/amx/attention.h"
 #include "ops/attention/amx/attention_cpu.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numbers>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/attention/amx/attention.h"
 
 namespace hone::cpu {

@@ -1,7 +1,7 @@
 // Attention of bfloat16 on a CPU with AMX.
 #pragma once
 
-#include "core/cpu_features.h"
+#include "core/cpu/cpu_features.h"
 #include "kernels/cpu/gemm/amx_tiles.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/vector/attention_block.h"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/amx_registers.h"
+#include "core/cpu/amx_registers.h"
 #include "kernels/cpu/gemm/avx512_vector.h"
 #include "ops/attention/amx/attention.h"
 

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/cached/cached_attention.h"
 #include "ops/attention/vector/attention_block.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <memory>
 
-#include "core/cpu_features.h"
-#include "core/thread_pool.h"
+#include "core/cpu/cpu_features.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 
 namespace hone {

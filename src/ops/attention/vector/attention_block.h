@@ -7,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "core/context.h"
+#include "core/stream/context.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "ops/attention/attention.h"
 

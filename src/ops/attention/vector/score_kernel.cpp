@@ -1,6 +1,6 @@
 #include "ops/attention/vector/score_kernel.h"
 
-#include "core/cpu_features.h"
+#include "core/cpu/cpu_features.h"
 
 namespace hone::cpu {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 
 namespace hone::cpu {
 

@@ -1,6 +1,6 @@
 #include "ops/moe_experts/cpu/base_experts_cpu.h"
 
-#include "core/node_loop.h"
+#include "core/cpu/node_loop.h"
 #include "kernels/cpu/gemm/task_cut.h"
 #include "kernels/cpu/row_math/packed_rows.h"
 #include "ops/moe_experts/cpu/tile_products_cpu.h"

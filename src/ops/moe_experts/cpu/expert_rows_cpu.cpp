@@ -1,5 +1,5 @@
 #include "ops/moe_experts/cpu/expert_rows_cpu.h"
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 
 namespace hone::cpu {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/thread_pool.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/grouped_rows.h"
 #include "kernels/cpu/row_math/row_blocks.h"
@@ -24,7 +24,7 @@ inline float element_of(const Tensor& t, int64_t i) {
 }
 
 /// Runs product(slice, i) of experts[i], also for those without rows, as one set of tasks; the threads of the NUMA node
-/// that has an expert (spread_items of core/numa.h) take its tasks first.
+/// that has an expert (spread_items of core/cpu/numa.h) take its tasks first.
 template <class Experts, class Product>
 void expert_products(ThreadPool& pool, const ExpertRows& rows, const Experts& experts, Product product) {
   const int64_t* offsets = rows.offsets.as<int64_t>();

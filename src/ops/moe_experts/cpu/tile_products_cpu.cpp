@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/cpu_features.h"
+#include "core/cpu/cpu_features.h"
 #include "kernels/cpu/gemm/task_cut.h"
 #include "kernels/cpu/tile_products/tile_product.h"
 #include "ops/moe_experts/cpu/activation_rows_cpu.h"

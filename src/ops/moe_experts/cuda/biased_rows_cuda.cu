@@ -1,6 +1,6 @@
 // Biases, and activations other than SwiGLU, row by row: memory-bound passes in addition to the products, with sums in
 // a fixed order.
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/moe_experts/cuda/biased_rows_cuda.h"
 
 namespace hone::cuda {

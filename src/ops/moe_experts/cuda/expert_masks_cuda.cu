@@ -2,7 +2,7 @@
 // generates them again instead of storing them.
 #include "ops/moe_experts/cuda/expert_masks_cuda.h"
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
 
 namespace hone::cuda {

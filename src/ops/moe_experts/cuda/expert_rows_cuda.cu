@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

@@ -1,7 +1,7 @@
 // Masks of expert adapters, as arguments of the kernels of rank_products_cuda.h. Included by *_cuda.cu only.
 #pragma once
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 #include "ops/moe_experts/cuda/rank_products_cuda.h"
 
 namespace hone::cuda {

@@ -2,7 +2,7 @@
 // to the products.
 #include "ops/moe_experts/cuda/slice_copy_cuda.h"
 
-#include "core/cuda_launch.h"
+#include "core/stream/cuda_launch.h"
 
 namespace hone::cuda {
 

@@ -2,8 +2,8 @@
 // gradients of those operands to gradients of adapters. CUDA only.
 #pragma once
 
-#include "core/context.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/stream/context.h"
 
 namespace hone::cuda {
 

@@ -1,0 +1,425 @@
+#include "app/inference/inference_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "app/merge/merge.h"
+#include "config/resolve_rules.h"
+#include "config/run_options.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/cuda/cuda_device.h"
+#include "core/files/file_bytes.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
+#include "dist/exchange/host_sharing.h"
+#include "params/frozen_weights.h"
+#include "params/mapped_values.h"
+#include "session/device_facts.h"
+#include "session/model_path.h"
+#include "text/named_templates.h"
+#include "train/plan/adapter_tokenizer.h"
+#include "train/plan/experts_device.h"
+#include "train/plan/fitting_setting.h"
+#include "train/save/saved_chat.h"
+#include "weights/adapter_folder.h"
+#include "weights/model_folder.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Replaces names of the hub by folders, and an adapter's folder by its base model and the adapter.
+InferenceOptions with_base(InferenceOptions options) {
+  if (is_hub_name(options.model)) options.model = resolve_model_path(options.model).string();
+  options.adapter = resolve_adapter_path(options.adapter).string();
+  const fs::path folder = options.model;
+  if (!is_adapter_folder(folder)) return options;
+  if (!options.adapter.empty()) {
+    throw UserError("the model is an adapter's folder, and another adapter is given", "--model",
+                    "name the base model with --model");
+  }
+  options.adapter = options.model;
+  options.model = base_of_adapter(folder);
+  return options;
+}
+
+DType dtype_of(const std::string& given, const fs::path& model) {
+  if (const std::optional<DType> dtype = parse_weight_dtype(given, "generate")) return *dtype;
+  const HfConfig config = HfConfig::read(model);
+  const std::string stated = config.string_or("dtype", config.string_or("torch_dtype", "bfloat16"));
+  return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
+}
+
+/// The options that say where weights are, as keys of a run.
+RunConfig keys_of(const InferenceOptions& options, const fs::path& model, const TrainerRanks& ranks) {
+  RunConfig run;
+  run.model.dtype = name_of(dtype_of(options.dtype, model));
+  run.model.base_weight_dtype = options.base_weight_dtype;
+  run.model.expert_weight_dtype = options.expert_weight_dtype;
+  run.machine.zero_stage = std::to_string(options.zero_stage);
+  run.machine.cpu_offload = options.cpu_offload;
+  run.machine.experts_device = options.experts_device;
+  run.machine.least_sharded_elements = options.least_sharded_elements;
+  run.machine.ranks = ranks.size;
+  run.machine.ranks_of_host = ranks.ranks_of_host;
+  run.machine.expert_parallel_size = options.expert_ranks;
+  check_experts_device(run, "--experts-device");
+  if (ranks.size > 1 && run.machine.experts_device == "auto") {
+    throw UserError("auto chooses for one rank here", "--experts-device", "write cpu or gpu");
+  }
+  check_expert_ranks(run, "--expert-parallel-size");
+  return run;
+}
+
+const WeightFormat& experts_of(const RunConfig& run, Device device) {
+  constexpr const char* kOption = "--expert-weight-dtype";
+  const WeightFormat& experts = parse_expert_format(run.model.expert_weight_dtype, kOption);
+  check_expert_format(experts, experts_device_of(run, device), kOption,
+                      "choose --experts-device cpu, which computes them on the CPU beside the GPU, or leave it out");
+  return experts;
+}
+
+/// The template of --chat-template that is built in; null for a file of that name, or any other.
+const NamedTemplate* built_in_template(const std::string& name) {
+  return name.empty() || fs::exists(name) ? nullptr : find_named_template(name);
+}
+
+/// The template of the options; else the adapter's, with which it was trained; else the model's. Adds to `notes` what
+/// to tell the user of it.
+ChatTemplateSource template_of(const InferenceOptions& options, const Tokenizer& tokenizer,
+                               std::vector<std::string>& notes) {
+  if (const NamedTemplate* named = built_in_template(options.chat_template)) {
+    const ChosenTemplate chosen = choose_template(named->name, tokenizer, "--chat-template");
+    if (!chosen.note.empty()) notes.push_back(chosen.note);
+    return {chosen.text, named->name};
+  }
+  if (!options.chat_template.empty()) {
+    if (!fs::exists(options.chat_template)) {
+      throw UserError(fmt::format("'{}' is neither a file nor a template that is built in.{}", options.chat_template,
+                                  did_you_mean(options.chat_template, template_name_list())),
+                      "--chat-template", fmt::format("name a Jinja file, or one of: {}", template_names()));
+    }
+    return read_chat_template(options.chat_template);
+  }
+  const fs::path of_adapter = fs::path(options.adapter) / "chat_template.jinja";
+  if (options.adapter.empty() || !fs::exists(of_adapter)) return {};
+  return read_chat_template(of_adapter.string());
+}
+
+Json variables_of(const InferenceOptions& options) {
+  Json variables = Json::object();
+  if (!options.chat_template_kwargs.empty()) {
+    variables = parse_json(options.chat_template_kwargs);
+    if (!variables.is_object()) {
+      throw UserError("the variables of the chat template are not a JSON object", "--chat-template-kwargs",
+                      R"(such as '{"enable_thinking": false}')");
+    }
+  }
+  if (!options.enable_thinking) return variables;
+  if (variables.contains("enable_thinking") && variables["enable_thinking"] != *options.enable_thinking) {
+    throw UserError("enable_thinking is given twice, with different values", "--enable-thinking", "leave out one");
+  }
+  variables["enable_thinking"] = *options.enable_thinking;
+  return variables;
+}
+
+void check_offload(const RunConfig& run, Device device) {
+  const bool int8_on_device = run.model.expert_weight_dtype == "int8" && !computes_experts_on_host(run, device);
+  if (run.machine.cpu_offload.empty() || !int8_on_device) return;
+  throw UserError("weights come from host memory in dtype or packed, and experts held in 8 bits stay on the device",
+                  "--cpu-offload", "leave it out, or --expert-weight-dtype, or choose --experts-device cpu");
+}
+
+/// `chat_template`: --chat-template.
+Tokenizer load_tokenizer(const fs::path& model, const fs::path& adapter, const TokenChoice& choice,
+                         const std::string& chat_template) {
+  if (!fs::exists(model / "tokenizer.json")) {
+    throw UserError("the model has no tokenizer", (model / "tokenizer.json").string(),
+                    "copy the tokenizer's files into the model folder");
+  }
+  Tokenizer tokenizer = load_tokenizer_beside(model, tokenizer_folder(model, adapter));
+  const NamedTemplate* named = built_in_template(chat_template);
+  if (named != nullptr) require_tokens(*named, tokenizer, "--chat-template");
+  tokenizer.choose(named == nullptr ? choice : with_stop(choice, *named));
+  return tokenizer;
+}
+
+/// The device of one of the ranks, or of the only one.
+Device device_of(const InferenceOptions& options, const TrainerRanks& ranks) {
+  return ranks.size > 1 ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
+                        : choose_device(options.device, "--device");
+}
+
+}  // namespace
+
+std::vector<std::pair<fs::path, const char*>> inputs_of(const InferenceOptions& given) {
+  const InferenceOptions options = with_base(given);
+  return {{resolve_model_path(options.model), "the model"},
+          {options.adapter, "the adapter"},
+          {built_in_template(options.chat_template) == nullptr ? options.chat_template : "", "the chat template"}};
+}
+
+std::vector<std::string> inference_offload_names() { return {"params", "experts"}; }
+
+bool is_adapter_folder(const fs::path& folder) {
+  require_finished(folder);
+  return fs::exists(folder / "adapter_config.json") && !fs::exists(folder / "config.json");
+}
+
+std::string base_of_adapter(const fs::path& folder) {
+  const Json config = read_json(folder / "adapter_config.json");
+  if (config.is_object() && config.contains("base_model_name_or_path") &&
+      config["base_model_name_or_path"].is_string()) {
+    return config["base_model_name_or_path"].get<std::string>();
+  }
+  throw UserError("the adapter does not say which model it belongs to", (folder / "adapter_config.json").string(),
+                  "name the base model with --model");
+}
+
+SamplingOptions SamplingOverrides::apply(SamplingOptions options) const {
+  const bool draws = temperature.has_value() || top_k.has_value() || top_p.has_value();
+  options.do_sample = do_sample.value_or(draws || options.do_sample);
+  options.max_new_tokens = max_new_tokens.value_or(options.max_new_tokens);
+  options.temperature = temperature.value_or(options.temperature);
+  options.top_k = top_k.value_or(options.top_k);
+  options.top_p = top_p.value_or(options.top_p);
+  options.repetition_penalty = repetition_penalty.value_or(options.repetition_penalty);
+  options.seed = seed.value_or(options.seed);
+  check_sampling(options);
+  return options;
+}
+
+InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ranks)
+    : options_(with_base(options)),
+      ranks_(std::move(ranks)),
+      device_(device_of(options_, ranks_)),
+      directory_(resolve_model_path(options_.model)),
+      run_(keys_of(options_, directory_, ranks_)),
+      trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
+      tokenizer_(load_tokenizer(directory_, options_.adapter, trained_.tokens, options_.chat_template)),
+      pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
+      stream_(device_, pool_),
+      model_(directory_, dtype_of(run_), experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
+      variables_(trained_.kwargs) {
+  if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
+    notes_.push_back(reason);
+  chat_ = std::make_unique<ChatPrompt>(tokenizer_, template_of(options_, tokenizer_, notes_),
+                                       options_.split_special_tokens.value_or(trained_.split_special_tokens));
+  const Json stated = variables_of(options_);
+  if (!variables_.empty()) {
+    notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),
+                                 stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
+  }
+  if (trained_.split_special_tokens && !options_.split_special_tokens) {
+    notes_.push_back("split_special_tokens of the training run: special tokens in the text of messages are text");
+  }
+  variables_->update(stated);
+  check_offload(run_, device_);
+  SamplingDefaults defaults = read_sampling_defaults(directory_);
+  sampling_ = options_.sampling.apply(defaults.options);
+  if (!defaults.not_applied.empty()) {
+    notes_.push_back(fmt::format("warning: generation_config.json asks for what this version does not apply: {}",
+                                 fmt::join(defaults.not_applied, ", ")));
+  }
+}
+
+std::optional<std::string> InferenceModel::warning_of_thinking() const {
+  if (!sampling_.greedy() || !chat_->thinks(variables_)) return std::nullopt;
+  const std::optional<std::string> name = chat_->thinking_switch(variables_);
+  const std::string off = !name                        ? ""
+                          : *name == "enable_thinking" ? "; --enable-thinking false turns thoughts off"
+                                                       : fmt::format(
+                                                             "; --chat-template-kwargs '{{\"{}\": false}}' "
+                                                             "turns thoughts off",
+                                                             *name);
+  return "warning: thoughts are on and the most likely token is always taken: models that think often repeat "
+         "themselves without end so; --temperature 0.6 --top-p 0.95 draws" +
+         off;
+}
+
+bool InferenceModel::is_stop(int32_t id) const {
+  return std::find(stop_ids().begin(), stop_ids().end(), id) != stop_ids().end();
+}
+
+ChatTemplateSource read_chat_template(const std::string& path) {
+  ChatTemplateSource source{read_whole_file(path), path};
+  if (source.text.empty()) throw UserError("the chat template is empty", path, "give a Jinja file");
+  return source;
+}
+
+int64_t context_length(const RopeParameters& rope) {
+  const RopeScaling& scaling = rope.scaling;
+  const auto scaled = [&](int64_t positions) {
+    constexpr double kMost = 1e15;  // a file may have any factor
+    return static_cast<int64_t>(std::clamp(scaling.factor.value_or(1.0) * static_cast<double>(positions), 0.0, kMost));
+  };
+  switch (scaling.type) {
+    case RopeType::kDefault:
+    case RopeType::kLlama3:
+      return rope.max_position_embeddings;
+    case RopeType::kLinear:
+    case RopeType::kDynamic:
+      return scaled(rope.max_position_embeddings);
+    case RopeType::kYarn:
+      return std::max(rope.max_position_embeddings,
+                      scaled(scaling.original_max_position_embeddings.value_or(rope.max_position_embeddings)));
+  }
+  return rope.max_position_embeddings;
+}
+
+void InferenceModel::connect(std::span<const std::vector<int32_t>> prompts) {
+  if (ranks_.size == 1) return;
+  communicator_ = ranks_.connect(stream_);
+  uint32_t sum = 0;
+  for (const std::vector<int32_t>& prompt : prompts) sum = extend_crc32c(sum, std::as_bytes(std::span(prompt)));
+  control()->check_same("prompts", fmt::format("{} prompts, checksum {:08x}", prompts.size(), sum));
+  control()->check_same("sampling",
+                        fmt::format("max_new_tokens {}\ntemperature {}\ntop_k {}\ntop_p {}\n"
+                                    "repetition_penalty {}\ndo_sample {}\nseed {}",
+                                    sampling_.max_new_tokens, sampling_.temperature, sampling_.top_k, sampling_.top_p,
+                                    sampling_.repetition_penalty, sampling_.do_sample, sampling_.seed));
+}
+
+MemoryPlan InferenceModel::plan(const RunConfig& run, const GeneratorOptions& options) {
+  const RankShare share = rank_share(run, device_, ranks_.rank);
+  model_.store().share_among(share);
+  MemoryPlan plan;
+  plan.parameters = model_.store().bytes(false);
+  plan.libraries = library_memory(device_, share);
+  for (const std::vector<CacheTensor>& layer : model_.decoder().cache(options.max_sequences, options.max_length)) {
+    for (const auto& [shape, dtype] : layer) {
+      plan.activations += shape.numel() * static_cast<int64_t>(size_of(dtype));
+    }
+  }
+  return plan;
+}
+
+namespace {
+
+/// Packs what base_weight_dtype: nf4 would pack.
+void hold_base_in_nf4(ParameterStore& store) {
+  const auto formats = packed_weights(store, [](const Parameter&) { return &nf4_format(); }, {});
+  for (Parameter& p : store.all()) {
+    if (formats.contains(&p)) p.hold_in(nf4_format());
+  }
+}
+
+/// Changed keys, and the options that change them.
+struct Change {
+  RunConfig run;
+  std::string option;
+};
+
+/// Host memory as room for a GPU's weights, the fastest way first: the CPU reads the experts that a pass chooses, and
+/// streaming brings all weights of layers in every pass.
+std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& decoder) {
+  if (run.machine.expert_parallel_size > 1) return {};  // spread experts are on the GPUs
+  const auto with_params = [](Change change) {
+    change.run.machine.cpu_offload.emplace_back("params");
+    change.option += change.option.empty() ? "--cpu-offload params" : " --cpu-offload params";
+    return change;
+  };
+  Change on_cpu{run, "--experts-device cpu"};
+  on_cpu.run.machine.experts_device = "cpu";
+  if (decoder.num_moe_layers() == 0 || !can_have_experts_on_cpu(run)) return {with_params({run, ""})};
+  return {on_cpu, with_params({run, ""}), with_params(on_cpu)};
+}
+
+}  // namespace
+
+std::string InferenceModel::what_fits(const GeneratorOptions& options, const MemoryLimit& limit) {
+  GeneratorOptions one = options;
+  one.max_sequences = 1;
+  const auto fits = [&](const RunConfig& run) { return limit.fits(plan(run, one)); };
+  if (fits(run_)) return "run fewer sequences at once (--batch-size), or shorter ones (--max-new-tokens)";
+  const bool on_gpu = device_.kind == DeviceKind::kCuda;
+  for (int ranks = 2; on_gpu && ranks_.size == 1 && ranks <= cuda::device_count(); ++ranks) {
+    RunConfig among = run_;
+    among.machine.ranks = among.machine.ranks_of_host = ranks;
+    among.machine.zero_stage = "3";
+    MemoryLimit of_a_rank = limit;
+    *of_a_rank.host /= ranks;
+    if (of_a_rank.fits(plan(among, one))) {
+      return fmt::format("it fits on {} GPUs: hone generate --ranks {}", ranks, ranks);
+    }
+  }
+  const std::vector<Change> changes =
+      on_gpu ? into_host_memory(run_, model_.decoder().config()) : std::vector<Change>{};
+  const auto option_that_fits = [&] {
+    const auto change = std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return fits(c.run); });
+    return change == changes.end() ? std::string() : change->option;
+  };
+  const std::string exact = option_that_fits();
+  if (options_.base_weight_dtype == "dtype") {
+    hold_base_in_nf4(model_.store());
+    if (fits(run_)) {
+      return fmt::format("it fits with --base-weight-dtype nf4, which rounds the weights{}",
+                         exact.empty() ? "" : fmt::format("; or, slower, with {}, which does not", exact));
+    }
+    const std::string rounded = exact.empty() ? option_that_fits() : std::string();
+    if (!rounded.empty()) return fmt::format("it fits with --base-weight-dtype nf4 and {}", rounded);
+  }
+  if (!exact.empty()) return "it fits with " + exact;
+  return on_gpu ? "shard the weights over more GPUs (hone launch -n N -- generate …)"
+                : "use a machine with more memory";
+}
+
+void InferenceModel::require_memory(const GeneratorOptions& options) {
+  MemoryLimit limit = memory_limit(stream_);
+  if (ranks_.size > 1) limit = least_of_ranks(limit, device_, ranks_.local_size, *control());
+  const MemoryPlan needed = plan(run_, options);
+  if (limit.fits(needed)) return;
+  throw does_not_fit("the model", needed, limit, what_fits(options, limit));
+}
+
+void InferenceModel::choose_experts_place(const GeneratorOptions& options,
+                                          const std::function<void(const std::string&)>& tell) {
+  if (run_.machine.experts_device != "auto") return;
+  const MemoryLimit limit = memory_limit(stream_);
+  const auto fits = [&](const RunConfig& run) { return limit.fits(plan(run, options)); };
+  ExpertsDevice chosen =
+      experts_device_in(run_, hone::choose_experts_place(run_, {.model = model_,
+                                                                .device = device_,
+                                                                .pool = pool_,
+                                                                .tokens = options.max_sequences,  // most passes decode
+                                                                .training = false,
+                                                                .fits = fits}));
+  tell(chosen.line);
+  run_ = std::move(chosen.config);
+}
+
+Generator& InferenceModel::load(GeneratorOptions options, const std::function<void(const std::string&)>& tell) {
+  TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
+  hold_base_as(nothing, options_.base_weight_dtype);
+  nothing.ranks = rank_share(run_, device_, ranks_.rank);
+  model_.set_trainable(nothing);
+  for (const std::string& warning : model_.adapter_warnings()) tell("warning: " + warning);
+  choose_experts_place(options, tell);
+  require_memory(options);
+  model_.load(device_, pool_, 0, true);
+  ParameterStore& store = model_.store();
+  order_frozen_experts(store, pool_);
+  if (communicator_) share_values(*control(), store);
+  model_.decoder().prepare(stream_, options.max_length);
+  if (store.expert_ranks() > 1) {
+    mesh_.emplace(*communicator_, rank_share(run_, device_, ranks_.rank));
+    exchange_.emplace(store.expert_rank(), store.expert_ranks(), mesh_->experts());
+    options.together.experts = &*exchange_;
+  }
+  if (store.brings_values()) {
+    Communicator* const sharing = mesh_ ? &mesh_->weights() : communicator_.get();
+    feed_.emplace(sharing, store, model_.decoder().placement(), device_);
+    options.together.values = &*feed_;
+  }
+  options.together.ranks = control();
+  generator_ = std::make_unique<Generator>(model_.decoder(), stream_, options);
+  return *generator_;
+}
+
+}  // namespace hone

@@ -1,0 +1,136 @@
+// InferenceModel: a model with tokenizer and chat template for `hone generate` and `hone chat`.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/run_config.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json_value.h"
+#include "dist/exchange/weight_feed.h"
+#include "dist/transport/mesh.h"
+#include "infer/chat_prompt.h"
+#include "infer/generator.h"
+#include "session/loaded_model.h"
+#include "train/plan/memory_fit.h"
+#include "train/plan/trainer_ranks.h"
+#include "train/save/saved_chat.h"
+
+namespace hone {
+
+/// Sampling options of the command line. The model's generation_config.json gives the others.
+struct SamplingOverrides {
+  std::optional<int64_t> max_new_tokens, top_k;
+  std::optional<double> temperature, top_p, repetition_penalty;
+  std::optional<bool> do_sample;  ///< unset: true if temperature, top_k or top_p is given
+  std::optional<uint64_t> seed;
+
+  SamplingOptions apply(SamplingOptions options) const;
+};
+
+struct InferenceOptions {
+  std::string model;    ///< folder, or a name of the Hugging Face hub; an adapter's folder contains its base's name
+  std::string adapter;  ///< folder of an adapter; "" = none
+  std::string chat_template;                 ///< a Jinja file or a built-in template's name; "" = the model's
+  std::string chat_template_kwargs;          ///< JSON object of variables for the template; "" = none
+  std::optional<bool> enable_thinking;       ///< the template's variable of that name
+  std::optional<bool> split_special_tokens;  ///< as the configuration's key; unset: as the training run had it
+  SamplingOverrides sampling;
+  std::string device = "auto";
+  std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
+  std::string base_weight_dtype = "dtype";   ///< the format of frozen weights of layers: base_format_names()
+  std::string expert_weight_dtype = "auto";  ///< one of expert_format_names(); int8 on a CPU
+  std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
+  std::string experts_device = "gpu";        ///< as the configuration's key of that name
+  int zero_stage = 3;                        ///< for several ranks: 3 shards the weights, 0 keeps them whole on each
+  int expert_ranks = 1;                      ///< over so many ranks the experts are spread
+  int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device
+  int threads = 0;                                                      ///< 0: all cores
+};
+
+/// What cpu_offload can name here.
+std::vector<std::string> inference_offload_names();
+
+/// The number of positions that a model supports.
+int64_t context_length(const RopeParameters& rope);
+
+/// Whether the folder has an adapter but no model.
+bool is_adapter_folder(const std::filesystem::path& folder);
+/// The base model stated in an adapter's folder. Throws UserError if there is none.
+std::string base_of_adapter(const std::filesystem::path& folder);
+
+/// Reads a chat template. Throws UserError if the file cannot be read.
+ChatTemplateSource read_chat_template(const std::string& path);
+
+/// The paths that a verb with these options reads, with descriptions (app/output.h).
+std::vector<std::pair<std::filesystem::path, const char*>> inputs_of(const InferenceOptions& options);
+
+class InferenceModel {
+ public:
+  /// Reads everything but the weights. Throws UserError for a missing folder or tokenizer, an invalid template, or
+  /// options out of range. `ranks` from a launcher generate together, each on a device of its own.
+  explicit InferenceModel(const InferenceOptions& options, TrainerRanks ranks = {});
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const ChatPrompt& chat() const { return *chat_; }
+  /// Variables for the chat template: those of the command line, then those of the run that trained the adapter or else
+  /// the model.
+  const Json& template_variables() const { return variables_; }
+  const SamplingOptions& sampling() const { return sampling_; }
+  /// Lines for the user: a GPU that --device auto passes over, settings of generation_config.json that are not applied,
+  /// chat settings of the training run.
+  const std::vector<std::string>& notes() const { return notes_; }
+  /// For chats: a warning if decoding is greedy although the prompt enables thinking.
+  std::optional<std::string> warning_of_thinking() const;
+  const std::vector<int32_t>& stop_ids() const { return tokenizer_.special_tokens().stop; }
+  bool is_stop(int32_t id) const;
+  /// The model's context_length().
+  int64_t context() { return context_length(model_.decoder().config().rope); }
+
+  /// Connects the ranks. `prompts` are compared: UserError on all if a rank has others.
+  void connect(std::span<const std::vector<int32_t>> prompts);
+  /// The other ranks, if there are any, once they are connected.
+  Control* control() const { return communicator_ ? &communicator_->control() : nullptr; }
+
+  /// Reads the weights and makes a generator. `tell` gets what experts_device auto is, and why. UserError if they do
+  /// not fit in memory, with the options that help. Collective, if there are other ranks.
+  Generator& load(GeneratorOptions options, const std::function<void(const std::string&)>& tell);
+
+ private:
+  /// Memory of the weights, shared as a run of these keys shares them, and of a generator's cache.
+  MemoryPlan plan(const RunConfig& run, const GeneratorOptions& options);
+  /// Replaces experts_device auto by what is fastest of what fits. One rank.
+  void choose_experts_place(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell);
+  void require_memory(const GeneratorOptions& options);
+  /// The fastest options with which the model fits, or advice where none does. Changes the model, which is not loaded
+  /// afterwards.
+  std::string what_fits(const GeneratorOptions& options, const MemoryLimit& limit);
+
+  InferenceOptions options_;
+  TrainerRanks ranks_;
+  Device device_;  // chosen before a file is read
+  std::filesystem::path directory_;
+  RunConfig run_;  // the keys that say where weights are, and how ranks share them
+  ChatSettings trained_;
+  Tokenizer tokenizer_;
+  ThreadPool pool_;
+  Stream stream_;
+  LoadedModel model_;
+  std::unique_ptr<Communicator> communicator_;  // set if there are several ranks
+  std::optional<RankMesh> mesh_;                // if experts are spread over them
+  std::optional<ExpertExchange> exchange_;      // the same
+  std::optional<WeightFeed> feed_;              // if weights come for their use
+  std::unique_ptr<ChatPrompt> chat_;
+  JsonObject variables_;
+  SamplingOptions sampling_;
+  std::vector<std::string> notes_;
+  std::unique_ptr<Generator> generator_;
+};
+
+}  // namespace hone

@@ -1,0 +1,658 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "config/config_reader.h"
+#include "config/output_name.h"
+#include "config/presets.h"
+#include "config/resolve_rules.h"
+#include "config/run_options.h"
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "params/bucket.h"
+#include "report/mlflow/mlflow_store.h"
+
+namespace hone {
+
+std::string where(const ResolvedConfig& config, const std::string& name) {
+  const auto found = config.stated.find(name);
+  return found == config.stated.end() ? name : found->second;
+}
+
+bool says_something(const ResolvedConfig& config, const KeySpec& key) {
+  return config.states(key.name) && key.load(config.run) != key.default_value;
+}
+
+void check_expert_ranks(const RunConfig& run, const std::string& where) {
+  const RunConfig::Machine& machine = run.machine;
+  const int64_t size = machine.expert_parallel_size;
+  if (size == 1) return;
+  const auto refuse = [&](const std::string& why, const std::string& instead) { throw UserError(why, where, instead); };
+  if (machine.ranks % size != 0) {
+    refuse(fmt::format("experts are spread over {} ranks, which do not divide the {} that {} started", size,
+                       machine.ranks == 1 ? "one" : std::to_string(machine.ranks), machine.ranks == 1 ? "was" : "were"),
+           fmt::format("start a multiple of {} ranks: hone launch -n {} -- …; or choose a divisor", size, size));
+  }
+  if (machine.shard_size % size != 0) {
+    refuse(fmt::format("groups of dp_shard_size {} ranks share state, and experts are spread over {} ranks of a group",
+                       machine.shard_size, size),
+           "choose a divisor of dp_shard_size, or leave that out");
+  }
+  if (run.generation.generate_samples) {
+    refuse("generate_samples with spread experts is known, not in this version",
+           "use zero_stage: 3 instead of expert_parallel_size, or leave generate_samples out");
+  }
+  if (run.optim.name == "adafactor") {
+    refuse("adafactor measures all experts of a layer together, and no rank has them all",
+           "use another optimizer, or leave expert_parallel_size out");
+  }
+  if (run.model.expert_weight_dtype == "int8") {
+    refuse("experts held in 8 bits stay whole on every rank",
+           "use base_weight_dtype: int8, which spreads, or leave expert_weight_dtype out");
+  }
+  for (const std::string& name : machine.cpu_offload) {
+    if (name != "params" && name != "experts") continue;
+    refuse(fmt::format("cpu_offload: {} brings whole layers from host memory, and experts are spread over ranks", name),
+           "leave one of the two out");
+  }
+}
+
+void check_experts_device(const RunConfig& run, const std::string& where) {
+  const RunConfig::Machine& machine = run.machine;
+  const auto refuse = [&](const std::string& why, const std::string& instead) {
+    throw UserError(fmt::format("experts_device is {}, but {}", machine.experts_device, why), where, instead);
+  };
+  if (machine.cpu_expert_layers && machine.experts_device != "cpu") {
+    refuse(fmt::format("cpu_expert_layers is {}", *machine.cpu_expert_layers),
+           "write experts_device: cpu beside it; auto chooses the layers itself");
+  }
+  const Offload offload = offload_of(machine.cpu_offload);
+  if (machine.offload_expert_layers && !offload.values()) {
+    throw UserError(fmt::format("offload_expert_layers is {}, but cpu_offload names neither experts nor params",
+                                *machine.offload_expert_layers),
+                    where, "add experts to cpu_offload; experts_device: auto chooses both");
+  }
+  if (machine.experts_device == "auto" && offload.values()) {
+    refuse("cpu_offload says already which weights are in host memory",
+           "leave experts and params out there, or write experts_device: cpu or gpu");
+  }
+  if (machine.experts_device == "gpu") return;
+  if (machine.expert_parallel_size > 1) {
+    refuse("expert_parallel_size spreads the experts over ranks, and experts on the CPU are whole on each host",
+           "leave one of the two out");
+  }
+  if (machine.ranks > 1 && machine.ranks_of_host == 0) {
+    refuse(
+        "the hosts have different numbers of ranks, or not consecutive ones, and the ranks of a host share the experts",
+        "start the same number on each host, one after another in the order of ranks");
+  }
+  if (run.optim.optimizer_in_backward) {
+    refuse("optimizer_in_backward steps a layer's experts in backward", "leave one of the two out");
+  }
+  if (offload.experts && !machine.cpu_expert_layers) {
+    refuse("cpu_offload brings experts from host memory to the device",
+           "leave experts out there, or experts_device; cpu_expert_layers says for how many layers it means the CPU");
+  }
+  if (machine.cpu_expert_layers && run.model.expert_weight_dtype == "int8") {
+    refuse(
+        "cpu_expert_layers leaves some experts to the device, which does not multiply 8 bits (int8) with a scale a row",
+        "leave cpu_expert_layers out, or use expert_weight_dtype: fp8, nf4 or int4");
+  }
+  if (machine.cuda_graphs == "true") {
+    refuse("a CUDA graph has no work of the CPU", "leave cuda_graphs out, which then is false");
+  }
+}
+
+namespace {
+
+void resolve_method(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  std::vector<const KeySpec*> lora_keys;
+  for (const KeySpec& key : schema()) {
+    const bool about_lora = key.group == key_spec("lora_r").group || key.name == "adapter_name_or_path";
+    if (about_lora && key.load && says_something(config, key)) lora_keys.push_back(&key);
+  }
+  if (lora_keys.empty()) return;
+  const std::string& first = lora_keys.front()->name;
+  if (!config.states("finetuning_type")) {
+    model.finetuning_type = "lora";
+    config.notes.push_back(
+        fmt::format("finetuning_type is lora, since {} is stated ({})", first, where(config, first)));
+  }
+  if (model.finetuning_type == "lora") return;
+  if (!model.adapter_name_or_path.empty()) {
+    throw UserError("adapter_name_or_path continues an adapter, but finetuning_type is full",
+                    where(config, "adapter_name_or_path"), "write finetuning_type: lora, or merge the adapter first");
+  }
+  for (const KeySpec* key : lora_keys) {
+    config.notes.push_back(
+        fmt::format("{} has no effect: finetuning_type is full ({})", key->name, where(config, key->name)));
+  }
+}
+
+void resolve_lora(ResolvedConfig& config) {
+  RunConfig::Lora& lora = config.run.lora;
+  if (config.run.model.finetuning_type != "lora" || !config.run.model.adapter_name_or_path.empty()) return;
+  lora.r = lora.r.value_or(16);
+  lora.alpha = lora.alpha.value_or(2.0 * static_cast<double>(*lora.r));
+  lora.dropout = lora.dropout.value_or(0);
+  if (lora.target_modules.empty() && lora.target_parameters.empty()) lora.target_modules = {"all-linear"};
+}
+
+void resolve_router(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  std::vector<std::string>& saved = config.run.lora.modules_to_save;
+  const bool lora = model.finetuning_type == "lora";
+  const bool listed = std::find(saved.begin(), saved.end(), "router") != saved.end(), router_saved = lora && listed;
+  if (!config.states("freeze_router")) {
+    model.freeze_router = lora && !router_saved;
+  } else if (model.freeze_router && router_saved) {
+    throw UserError("lora_modules_to_save trains the router, but freeze_router is true",
+                    where(config, "lora_modules_to_save"), "keep one of them");
+  }
+  if (lora && !model.freeze_router && !listed) saved.push_back("router");
+}
+
+/// Refuses lists of new tokens that have one twice.
+void check_new_tokens(const ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  std::set<std::string> seen;
+  for (const auto& [key, tokens] :
+       {std::pair("add_tokens", &model.add_tokens), std::pair("add_special_tokens", &model.add_special_tokens)}) {
+    for (const std::string& token : *tokens) {
+      if (!seen.insert(token).second) {
+        throw UserError(fmt::format("'{}' is listed twice among the tokens to add", token), where(config, key),
+                        "list it once: in add_special_tokens if generated text is to leave it out");
+      }
+    }
+  }
+}
+
+/// Refuses arguments that the optimizer does not take, and formats of state that it does not keep.
+void resolve_optimizer(ResolvedConfig& config) {
+  RunConfig::Optim& optim = config.run.optim;
+  if (optim.name == "lion" && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
+  OptimizerOptions options;
+  try {
+    options = optimizer_options(config.run);
+  } catch (const UserError& error) {
+    throw UserError(error.message(), where(config, "optim_args"), error.fix());
+  }
+  const std::vector<const Rule*> rules = options.rules();
+  const auto any = [&](auto holds) { return std::any_of(rules.begin(), rules.end(), holds); };
+  const auto named = [&](std::string_view name) { return any([&](const Rule* rule) { return rule->name() == name; }); };
+  if (any([](const Rule* rule) { return rule->makes_rate(); }) && config.states("learning_rate")) {
+    throw UserError("adafactor's relative_step makes the learning rate itself, but learning_rate is stated",
+                    where(config, "learning_rate"), "keep one of them");
+  }
+  const auto refuse = [&](const char* key, const std::string& why) {
+    throw UserError(fmt::format("optim {} {}, but {} is stated", optim.name, why, key), where(config, key),
+                    fmt::format("leave {} out", key));
+  };
+  const auto state_of = [](const Rule* rule) {
+    TrainingFormats formats;
+    rule->choose_state(formats);
+    return formats;
+  };
+  const auto keeps_v = [&](SecondMoment kind) {
+    return any([&](const Rule* rule) { return state_of(rule).second_moment == kind; });
+  };
+  const RunConfig::Model& model = config.run.model;
+  if (model.opt_v_dtype != "float32" && !keeps_v(SecondMoment::kWhole)) {
+    refuse("opt_v_dtype", keeps_v(SecondMoment::kFactored)
+                              ? "keeps second moments as factors of rows and columns, which are small and float32"
+                              : "keeps no second moments");
+  }
+  if (model.opt_m_dtype == "int8" && any([](const Rule* rule) { return !rule->takes_codes(); })) {
+    refuse("opt_m_dtype", "keeps first moments in float32 or bfloat16");
+  }
+  if (model.opt_m_dtype != "float32" && !any([&](const Rule* rule) { return state_of(rule).has_m; })) {
+    refuse("opt_m_dtype", "keeps no first moments here");
+  }
+  if (config.run.machine.device.starts_with("cuda")) options.require({DeviceKind::kCuda, 0}, where(config, "optim"));
+  std::vector<std::string> unused;
+  if (!named("adamw")) unused.push_back("adam_epsilon");
+  if (!named("adamw") && !named("lion")) unused.insert(unused.end(), {"adam_beta1", "adam_beta2"});
+  for (const std::string& key : unused) {
+    if (says_something(config, key_spec(key))) {
+      config.notes.push_back(fmt::format("{} has no effect: optim is {} ({})", key, optim.name, where(config, key)));
+    }
+  }
+}
+
+/// Experts in formats of their own are frozen; those of 8 bits require a CPU.
+void resolve_expert_weights(const ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  const auto refuse = [&](const std::string& what, const std::string& fix) {
+    throw UserError(what, where(config, "expert_weight_dtype"), fix);
+  };
+  if (model.expert_weight_dtype == "bfloat16" && model.dtype == "float32") {
+    refuse("expert_weight_dtype is bfloat16, but dtype is float32",
+           "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16");
+  }
+  if (expert_format_of(config.run).dense()) return;
+  const bool int8 = model.expert_weight_dtype == "int8";
+  if (model.finetuning_type != "lora") {
+    refuse(fmt::format("experts {} are frozen, but finetuning_type is {}",
+                       int8 ? "of 8 bits" : "in " + model.expert_weight_dtype, model.finetuning_type),
+           "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
+  }
+  if (!int8) return;
+  if (config.run.machine.device.starts_with("cuda") && config.run.machine.experts_device == "gpu") {
+    check_expert_format(int8_format(), Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
+  }
+}
+
+/// Nested scales are a matter of nf4, and have a format of their own without them.
+void resolve_nf4_scales(ResolvedConfig& config) {
+  constexpr const char* kNested = "bnb_4bit_use_double_quant";
+  RunConfig::Model& model = config.run.model;
+  if (!config.states(kNested)) return;
+  bool any = false;
+  for (auto [name, format] : {std::pair{"base_weight_dtype", &model.base_weight_dtype},
+                              {"expert_weight_dtype", &model.expert_weight_dtype}}) {
+    if (*format == "nf4_float_scales" && model.nested_scales) {
+      throw UserError(fmt::format("{} is true, but {} is nf4_float_scales", kNested, name), where(config, kNested),
+                      "write nf4, which has nested scales, or leave the other out");
+    }
+    if (*format == "nf4" && !model.nested_scales) *format = "nf4_float_scales";
+    any |= format->starts_with("nf4");
+  }
+  if (!any && !model.nested_scales)
+    config.notes.push_back(fmt::format("{} has no effect: no weight is nf4 ({})", kNested, where(config, kNested)));
+}
+
+/// Packed weights must be frozen.
+void resolve_base_weights(ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  if (model.base_weight_dtype == "dtype") {
+    if (!model.base_weight_keep.empty()) {
+      config.notes.push_back(fmt::format("base_weight_keep has no effect: base_weight_dtype is dtype ({})",
+                                         where(config, "base_weight_keep")));
+    }
+    return;
+  }
+  // Also where all that is packed is frozen: a model is saved whole, and packed weights are not those of the files.
+  if (model.finetuning_type == "full") {
+    throw UserError(fmt::format("base_weight_dtype is {}, which is for frozen weights, but finetuning_type is full",
+                                model.base_weight_dtype),
+                    where(config, "base_weight_dtype"),
+                    "write finetuning_type: lora, which trains adapters beside them, or leave it out");
+  }
+  if (model.base_weight_dtype == "int8" && config.states("base_weight_dtype")) {
+    config.notes.push_back(
+        "base_weight_dtype int8: a scale for each row and products in dtype; LLM.int8() of bitsandbytes multiplies in "
+        "int8 and keeps outliers of activations apart");
+  }
+}
+
+void resolve_precision(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  if (config.run.optim.name == "adamw_8bit") {
+    for (auto [name, dtype] : {std::pair{"opt_m_dtype", &model.opt_m_dtype}, {"opt_v_dtype", &model.opt_v_dtype}}) {
+      if (config.states(name) && *dtype != "int8") {
+        throw UserError(fmt::format("optim adamw_8bit has moments of 8 bits, but {} is {}", name, *dtype),
+                        where(config, name), "keep one of them: optim: adamw takes every dtype");
+      }
+      *dtype = "int8";
+    }
+  }
+  if (model.master_dtype == "bfloat16" && model.dtype == "float32") {
+    throw UserError("master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
+                    where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
+  }
+  resolve_nf4_scales(config);
+  resolve_expert_weights(config);
+  resolve_base_weights(config);
+}
+
+/// A layer that is stepped in backward cannot use other layers' gradients or further micro-batches.
+void resolve_optimizer_in_backward(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  if (!run.optim.optimizer_in_backward) return;
+  const auto refuse = [&](const std::string& what, const char* key, const std::string& fix) {
+    throw UserError("optimizer_in_backward steps a layer before backward has reached the others: " + what,
+                    where(config, key), fix);
+  };
+  if (run.schedule.gradient_accumulation_steps != 1) {
+    refuse(fmt::format("it cannot wait for {} micro-batches", run.schedule.gradient_accumulation_steps),
+           config.states("gradient_accumulation_steps") ? "gradient_accumulation_steps" : "global_batch_size",
+           "write gradient_accumulation_steps: 1, or leave optimizer_in_backward out");
+  }
+  if (run.optim.max_grad_norm != 0) {
+    refuse(fmt::format("it cannot clip to a norm of all gradients ({})", run.optim.max_grad_norm), "max_grad_norm",
+           "write max_grad_norm: 0, or leave optimizer_in_backward out");
+  }
+  if (run.optim.nan_policy == "skip") {
+    refuse("a step that loses its numbers cannot be skipped as a whole", "nan_policy",
+           "write nan_policy: stop, or leave optimizer_in_backward out");
+  }
+}
+
+/// The global batch from tokens_per_step and gradient_accumulation_steps; 0 if they do not determine one.
+int64_t global_batch_of_tokens(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  if (!run.schedule.tokens_per_step) return 0;
+  if (!run.data.max_length) {
+    throw UserError("tokens_per_step needs max_length", where(config, "tokens_per_step"),
+                    "state max_length, or global_batch_size instead");
+  }
+  if (*run.schedule.tokens_per_step % *run.data.max_length != 0) {
+    throw UserError(fmt::format("tokens_per_step {} is not a multiple of max_length {}", *run.schedule.tokens_per_step,
+                                *run.data.max_length),
+                    where(config, "tokens_per_step"), "state a multiple, or global_batch_size instead");
+  }
+  return *run.schedule.tokens_per_step / *run.data.max_length;
+}
+
+/// " × 4 ranks"; "" for one rank.
+std::string times_ranks(const ResolvedConfig& config) {
+  const int64_t ranks = config.run.machine.ranks;
+  return ranks > 1 ? fmt::format(" × {} ranks", ranks) : "";
+}
+
+/// The largest divisor of `number` that is at most `most`.
+int64_t largest_divisor(int64_t number, int64_t most) {
+  int64_t divisor = std::min(number, most);
+  while (number % divisor != 0) --divisor;
+  return divisor;
+}
+
+/// What to change for a step of `total` sequences that `part` × ranks does not divide; first, what trains the same.
+std::string undivided_fix(int64_t total, int64_t part, int64_t ranks, const std::string& name) {
+  const std::string multiple = fmt::format("or state a multiple of {}", part * ranks);
+  if (total % ranks == 0) {
+    return fmt::format("set {}: {}, with which the run trains the same; {}", name, largest_divisor(total / ranks, part),
+                       multiple);
+  }
+  const int64_t fewer = largest_divisor(total, ranks);
+  return fmt::format("{} sequences cannot be divided among {} ranks: start {}, with which the run trains the same; {}",
+                     total, ranks, fewer, multiple);
+}
+
+/// Returns total / (part × ranks), which must be an integer.
+int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const char* name) {
+  const int64_t of_ranks = part * config.run.machine.ranks;
+  if (total % of_ranks == 0) return total / of_ranks;
+  throw UserError(
+      fmt::format("global_batch_size {} is not a multiple of {} {}{}", total, name, part, times_ranks(config)),
+      where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
+      undivided_fix(total, part, config.run.machine.ranks, name));
+}
+
+/// dp_shard_size as a number of ranks.
+int64_t stated_shard_size(const ResolvedConfig& config) {
+  const RunConfig::Machine& machine = config.run.machine;
+  const std::string& text = machine.dp_shard_size;
+  if (text == "all") return machine.ranks;
+  if (text == "host") {
+    if (machine.ranks_of_host > 0) return machine.ranks_of_host;
+    throw UserError("ranks cannot share by host: the hosts have different numbers of them, or not consecutive ones",
+                    where(config, "dp_shard_size"), "write dp_shard_size: N, or start the same number on each host");
+  }
+  double number = 0;
+  if (parse_number(text, number) && number >= 1 && number <= 1e6 && number == std::floor(number)) {
+    return static_cast<int64_t>(number);
+  }
+  throw UserError(fmt::format("dp_shard_size is '{}'", text), where(config, "dp_shard_size"),
+                  "write all, host or a number of ranks");
+}
+
+/// The ranks of a shard group, from dp_shard_size and dp_replicate_size.
+void resolve_shard_group(ResolvedConfig& config) {
+  RunConfig::Machine& machine = config.run.machine;
+  int64_t size = stated_shard_size(config);
+  if (machine.dp_replicate_size) {
+    const int64_t groups = *machine.dp_replicate_size;
+    if (!config.states("dp_shard_size")) {
+      if (machine.ranks % groups != 0) {
+        throw UserError(fmt::format("{} groups do not divide {} ranks", groups, machine.ranks),
+                        where(config, "dp_replicate_size"), "choose a divisor of the number of ranks");
+      }
+      size = machine.ranks / groups;
+    } else if (size * groups != machine.ranks) {
+      throw UserError(fmt::format("dp_replicate_size {} groups of dp_shard_size {} ({}) ranks are not {} ranks", groups,
+                                  size, where(config, "dp_shard_size"), machine.ranks),
+                      where(config, "dp_replicate_size"), "leave one of the two out: one fixes the other");
+    }
+  }
+  require_shard_size(size, machine.ranks, where(config, "dp_shard_size"));
+  const bool by_number = machine.dp_shard_size != "host" || machine.dp_replicate_size;
+  if (size > 1 && size < machine.ranks && machine.zero_stage == "0" && by_number) {
+    const char* key = config.states("dp_shard_size") ? "dp_shard_size" : "dp_replicate_size";
+    throw UserError(fmt::format("groups of {} ranks share what zero_stage says, but that is 0: nothing", size),
+                    where(config, key), fmt::format("write zero_stage: 3, or leave {} out", key));
+  }
+  machine.shard_size = size < machine.ranks ? size : 0;
+}
+
+/// Checks the number of ranks and the options that depend on it.
+void resolve_ranks(ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  const RunConfig::Machine& machine = run.machine;
+  if (machine.num_gpus && *machine.num_gpus != machine.ranks) {
+    throw UserError(
+        fmt::format("num_gpus is {}, but {} {} started", *machine.num_gpus, machine.ranks,
+                    machine.ranks == 1 ? "rank was" : "ranks were"),
+        where(config, "num_gpus"),
+        fmt::format("start one rank for each: hone launch -n {} train …; or leave num_gpus out", *machine.num_gpus));
+  }
+  if (machine.ranks > 1) resolve_shard_group(config);
+  check_expert_ranks(run, where(config, "expert_parallel_size"));
+  if (machine.ranks == 1) return;
+  if (run.optim.optimizer_in_backward) {
+    throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
+                    where(config, "optimizer_in_backward"), "leave it out, or train with one rank");
+  }
+  if (machine.zero_stage != "0" && run.optim.name == "adafactor") {
+    throw UserError(fmt::format("zero_stage {} gives each rank a part of a matrix, and adafactor keeps factors of "
+                                "whole ones",
+                                machine.zero_stage),
+                    where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
+  }
+  const bool on_device =
+      machine.experts_device == "gpu" || (machine.experts_device == "auto" && machine.device.starts_with("cpu"));
+  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8" && on_device) {
+    throw UserError("zero_stage 3 shards the weights in dtype, and experts held in 8 bits stay whole on every rank",
+                    where(config, "zero_stage"),
+                    "use zero_stage: 2, or leave expert_weight_dtype out, or write experts_device: cpu");
+  }
+}
+
+/// Weights that are copied to the device for each use must be dense, and are stepped in host memory.
+void resolve_offload(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  const std::vector<std::string>& names = run.machine.cpu_offload;
+  const auto offloads = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  if (offloads("auto") && names.size() > 1) {
+    throw UserError("cpu_offload names parts, and auto, which chooses them", where(config, "cpu_offload"),
+                    "keep the names, or auto alone");
+  }
+  if (!offloads("params") && !offloads("experts")) return;
+  if (run.model.expert_weight_dtype == "int8") {
+    throw UserError("cpu_offload brings weights in dtype to the device, and experts held in 8 bits stay there",
+                    where(config, "cpu_offload"), "leave params and experts out there, or expert_weight_dtype");
+  }
+  if (gathers_stepped_values(run)) {
+    throw UserError(fmt::format("with zero_stage {} each rank hands stepped weights to the others, on the device; "
+                                "cpu_offload has them in host memory",
+                                run.machine.zero_stage),
+                    where(config, "cpu_offload"), "use zero_stage: 3");
+  }
+}
+
+void resolve_batch(ResolvedConfig& config) {
+  RunConfig::Schedule& batch = config.run.schedule;
+  const int64_t of_tokens = global_batch_of_tokens(config);
+  const bool global = config.states("global_batch_size") || of_tokens > 0;
+  if (of_tokens > 0 && config.states("global_batch_size") && of_tokens != batch.global_batch_size) {
+    throw UserError(
+        fmt::format("tokens_per_step {} means a global_batch_size of {}, but it is {} ({})", *batch.tokens_per_step,
+                    of_tokens, batch.global_batch_size, where(config, "global_batch_size")),
+        where(config, "tokens_per_step"), "keep one of them");
+  }
+  if (of_tokens > 0) batch.global_batch_size = of_tokens;
+  const bool micro = config.states("per_device_train_batch_size");
+  const bool accumulation = config.states("gradient_accumulation_steps");
+  if (global && accumulation && !micro) {
+    batch.per_device_train_batch_size =
+        divided(config, batch.global_batch_size, batch.gradient_accumulation_steps, "gradient_accumulation_steps");
+  } else if (global && !accumulation) {
+    batch.gradient_accumulation_steps =
+        divided(config, batch.global_batch_size, batch.per_device_train_batch_size, "per_device_train_batch_size");
+  }
+  const int64_t product =
+      batch.per_device_train_batch_size * batch.gradient_accumulation_steps * config.run.machine.ranks;
+  if (global && product != batch.global_batch_size) {
+    throw UserError(
+        fmt::format(
+            "per_device_train_batch_size {} × gradient_accumulation_steps {}{} is {}, but global_batch_size is {}",
+            batch.per_device_train_batch_size, batch.gradient_accumulation_steps, times_ranks(config), product,
+            batch.global_batch_size),
+        where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
+        "leave one of the three out: two fix the third");
+  }
+  batch.global_batch_size = product;
+}
+
+/// Limits the size of a micro-batch: its host memory is allocated before the plan can report that it does not fit. Call
+/// it after resolve_evaluation.
+void check_micro_batches(const ResolvedConfig& config) {
+  constexpr int64_t kMostTokens = int64_t{1} << 30, kUsualLength = 4096;
+  const int64_t length = config.run.data.max_length.value_or(kUsualLength);
+  for (const auto& [key, batch] :
+       {std::pair{"per_device_train_batch_size", config.run.schedule.per_device_train_batch_size},
+        std::pair{"per_device_eval_batch_size", config.run.eval.per_device_eval_batch_size}}) {
+    if (batch <= kMostTokens / length) continue;
+    throw UserError(fmt::format("{} {} × max_length {} is more than a micro-batch can be: {} tokens", key, batch,
+                                length, kMostTokens),
+                    where(config, key), "lower it: gradient_accumulation_steps makes a step larger");
+  }
+}
+
+void resolve_names(ResolvedConfig& config) {
+  name_output(config);
+  RunConfig::Report& report = config.run.report;
+  const std::filesystem::path folder = std::filesystem::path(report.output_dir).lexically_normal();
+  const std::filesystem::path last = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  if (!config.states("run_name")) report.run_name = last.string();
+  if (!config.states("logging_dir")) report.logging_dir = (folder / "runs").string();
+  if (!config.states("data_seed")) config.run.machine.data_seed = config.run.machine.seed;
+}
+
+void resolve_reports(ResolvedConfig& config) {
+  constexpr int64_t kUsualPort = 8000;
+  RunConfig::Report& report = config.run.report;
+  const auto names = [&](const char* name) {
+    return std::find(report.report_to.begin(), report.report_to.end(), name) != report.report_to.end();
+  };
+  if (names("prometheus") && !config.states("metrics_port")) report.metrics_port = kUsualPort;
+  if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
+  struct Setting {
+    const char* key;
+    bool stated;
+    const char* tracker;
+  };
+  const Setting settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty(), "mlflow"},
+                              {"mlflow_experiment_name", !report.mlflow_experiment_name.empty(), "mlflow"},
+                              {"mlflow_run_id", !report.mlflow_run_id.empty(), "mlflow"},
+                              {"mlflow_tags", !report.mlflow_tags.empty(), "mlflow"},
+                              {"wandb_project", !report.wandb_project.empty(), "wandb"},
+                              {"wandb_entity", !report.wandb_entity.empty(), "wandb"},
+                              {"wandb_name", !report.wandb_name.empty(), "wandb"},
+                              {"wandb_run_id", !report.wandb_run_id.empty(), "wandb"},
+                              {"wandb_mode", !report.wandb_mode.empty(), "wandb"},
+                              {"wandb_tags", !report.wandb_tags.empty(), "wandb"},
+                              {"trackio_project", !report.trackio_project.empty(), "trackio"},
+                              {"trackio_space_id", !report.trackio_space_id.empty(), "trackio"}};
+  for (const auto& [key, stated, tracker] : settings) {
+    if (config.states(key) && stated && !names(tracker)) {
+      config.notes.push_back(
+          fmt::format("{} has no effect: report_to does not name {} ({})", key, tracker, where(config, key)));
+    }
+  }
+}
+
+}  // namespace
+
+void apply_rules(ResolvedConfig& config) {
+  resolve_method(config);
+  apply_preset(config);
+  resolve_revisions(config);
+  resolve_lora(config);
+  resolve_router(config);
+  check_new_tokens(config);
+  resolve_optimizer(config);
+  resolve_precision(config);
+  resolve_batch(config);
+  resolve_ranks(config);
+  resolve_offload(config);
+  check_experts_device(config.run, where(config, "experts_device"));
+  resolve_optimizer_in_backward(config);
+  resolve_rate(config);
+  resolve_warmup(config);
+  resolve_data(config);
+  resolve_evaluation(config);
+  check_micro_batches(config);
+  resolve_checkpoints(config);
+  resolve_names(config);
+  resolve_reports(config);
+}
+
+std::vector<std::string> default_lines(const ResolvedConfig& config) {
+  static const char* const kDisputed[] = {
+      "num_train_epochs",
+      "max_length",
+      "packing",
+      "train_on",
+      "per_device_train_batch_size",
+      "learning_rate",
+      "lr_scheduler_type",
+      "warmup_ratio",
+      "weight_decay",
+      "adam_beta2",
+      "adam_epsilon",
+      "max_grad_norm",
+      "router_aux_loss_coef",
+      "lora_r",
+      "lora_alpha",
+      "gradient_checkpointing",
+      "seed",
+      "logging_steps",
+      "save_steps",
+      "eval_steps",
+      "save_total_limit",
+  };
+  const RunConfig& run = config.run;
+  // A key without effect in this run gets no line.
+  const auto is_idle = [&](const std::string& name) {
+    return (name == "num_train_epochs" && run.schedule.max_steps) ||
+           (name == "eval_steps" && run.eval.eval_strategy != "steps") ||
+           (name == "save_steps" && run.checkpoint.save_strategy != "steps");
+  };
+  const auto is_stated = [&](const std::string& name) {
+    const auto& families = key_families();
+    return config.states(name) || std::any_of(families.begin(), families.end(), [&](const auto& family) {
+             return std::find(family.begin(), family.end(), name) != family.end() &&
+                    std::any_of(family.begin(), family.end(), [&](const auto& key) { return config.states(key); });
+           });
+  };
+  std::vector<std::string> lines;
+  for (const char* name : kDisputed) {
+    const KeySpec& key = key_spec(name);
+    const bool of_lora = key.group == key_spec("lora_r").group;
+    if (is_stated(name) || is_idle(name) || (of_lora && run.model.finetuning_type != "lora")) continue;
+    const Json value = key.load(run);
+    if (!value.is_null()) {
+      lines.push_back(fmt::format("{} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+  }
+  return lines;
+}
+
+}  // namespace hone

@@ -1,0 +1,70 @@
+#include "core/text/pcre.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <new>
+#include <string>
+
+namespace hone {
+
+namespace {
+
+constexpr uint32_t kMostHeapKib = 256 * 1024;  // for one match
+
+std::string message_of(int code) {
+  PCRE2_UCHAR buffer[256];
+  pcre2_get_error_message(code, buffer, sizeof buffer);
+  return reinterpret_cast<const char*>(buffer);
+}
+
+PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data() ? text.data() : ""); }
+
+}  // namespace
+
+void Pcre::Free::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
+void PcreMatcher::FreeContext::operator()(pcre2_real_match_context_8* context) const {
+  pcre2_match_context_free(context);
+}
+void PcreMatcher::FreeData::operator()(pcre2_real_match_data_8* data) const { pcre2_match_data_free(data); }
+
+Pcre::Pcre(std::string_view pattern, uint32_t flags, Engine engine) {
+  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  if (!context) throw std::bad_alloc();
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  code_.reset(
+      pcre2_compile(units(pattern), pattern.size(), flags | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get()));
+  if (!code_) throw PcreError(message_of(error) + " at byte " + std::to_string(offset));
+  // Without JIT support the interpreter is used.
+  if (engine == Engine::kJit) pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+}
+
+PcreMatcher::PcreMatcher(const Pcre& expression, uint32_t most_steps)
+    : expression_(expression),
+      limits_(pcre2_match_context_create(nullptr)),
+      data_(pcre2_match_data_create(1, nullptr)) {
+  if (!limits_ || !data_) throw std::bad_alloc();
+  pcre2_set_heap_limit(limits_.get(), kMostHeapKib);
+  set_most_steps(most_steps);
+}
+
+void PcreMatcher::set_most_steps(uint32_t steps) { pcre2_set_match_limit(limits_.get(), steps); }
+
+std::optional<PcreMatcher::Range> PcreMatcher::find(std::string_view text, size_t from, uint32_t flags) {
+  const auto match = [&](uint32_t more) {
+    return pcre2_match(expression_.code_.get(), units(text), text.size(), from, flags | more | PCRE2_NO_UTF_CHECK,
+                       data_.get(), limits_.get());
+  };
+  int result = match(0);
+  if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);
+  if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (result == PCRE2_ERROR_MATCHLIMIT) throw PcreStepsError(message_of(result));
+  if (result < 0) throw PcreError(message_of(result));
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
+  return Range{range[0], range[1]};
+}
+
+}  // namespace hone

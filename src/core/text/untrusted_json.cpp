@@ -1,0 +1,97 @@
+#include "core/text/untrusted_json.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "core/files/file_bytes.h"
+#include "core/text/json.h"
+
+namespace hone {
+
+namespace {
+
+/// The nesting depth, and the numbers of brackets and commas, outside strings.
+struct Punctuation {
+  int64_t deepest = 0;
+  uint64_t values = 0, structures = 0;
+};
+
+Punctuation punctuation_of(std::string_view json) {
+  Punctuation found;
+  int64_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      const bool opens = c == '[' || c == '{';
+      depth += opens - (c == ']' || c == '}');
+      found.deepest = std::max(found.deepest, depth);
+      found.structures += opens;
+      found.values += c == ',';
+    }
+  }
+  return found;
+}
+
+bool is_deep(const Punctuation& found) {
+  constexpr int64_t kDeepest = 64;
+  return found.deepest > kDeepest;
+}
+
+constexpr uint64_t kOfValue = 24, kOfStructure = 80;
+
+uint64_t allowed_memory(size_t bytes) { return 10 * uint64_t{bytes} + (uint64_t{512} << 20); }
+
+bool takes_much_memory(const Punctuation& found, size_t bytes) {
+  return kOfValue * found.values + kOfStructure * found.structures > allowed_memory(bytes);
+}
+
+}  // namespace
+
+std::optional<uint64_t> unsigned_number(const Json& json) {
+  if (json.is_number_unsigned()) return json.get<uint64_t>();
+  const bool positive = json.is_number_integer() && json.get<int64_t>() >= 0;
+  return positive ? std::optional(json.get<uint64_t>()) : std::nullopt;
+}
+
+std::optional<int64_t> negative_number(const Json& json) {
+  const bool negative = json.is_number_integer() && !json.is_number_unsigned() && json.get<int64_t>() < 0;
+  return negative ? std::optional(json.get<int64_t>()) : std::nullopt;
+}
+
+bool nested_deeply(std::string_view json) { return is_deep(punctuation_of(json)); }
+
+bool takes_much_memory(std::string_view json) {
+  // too short to use much memory with brackets alone
+  if (kOfStructure * json.size() <= allowed_memory(json.size())) return false;
+  return takes_much_memory(punctuation_of(json), json.size());
+}
+
+Json parse_json(std::string_view text) {
+  const Punctuation found = punctuation_of(text);
+  if (is_deep(found) || takes_much_memory(found, text.size())) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, false);
+}
+
+Json parse_json(std::istream& file) {
+  std::string text;
+  for (char piece[1 << 16]; file.read(piece, sizeof piece), file.gcount() > 0;) {
+    text.append(piece, static_cast<size_t>(file.gcount()));
+    if (text.size() > kMostTextBytes) return Json(Json::value_t::discarded);
+  }
+  return parse_json(std::string_view(text));
+}
+
+Json read_json(const std::filesystem::path& path) { return parse_json(std::string_view(read_whole_file(path))); }
+
+std::optional<Json> read_json_if_there(const std::filesystem::path& path) {
+  const std::optional<std::string> text = read_whole_file_if_there(path);
+  return text ? std::optional(parse_json(std::string_view(*text))) : std::nullopt;
+}
+
+}  // namespace hone

@@ -1,0 +1,152 @@
+#include "train/plan/fitting_setting.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "config/run_options.h"
+#include "params/adapter_kind.h"
+#include "train/plan/memory_fit.h"
+#include "train/plan/recompute.h"
+
+namespace hone {
+
+bool halve_batch(RunConfig& config) {
+  RunConfig::Schedule& schedule = config.schedule;
+  if (schedule.per_device_train_batch_size % 2 != 0 || config.optim.optimizer_in_backward) return false;
+  schedule.per_device_train_batch_size /= 2;
+  schedule.gradient_accumulation_steps *= 2;
+  config.eval.per_device_eval_batch_size =
+      std::min(config.eval.per_device_eval_batch_size, schedule.per_device_train_batch_size);
+  return true;
+}
+
+bool can_shard_values(const RunConfig& config) {
+  const bool int8_on_device = config.model.expert_weight_dtype == "int8" && config.machine.experts_device != "cpu";
+  return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward &&
+         adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && !int8_on_device;
+}
+
+bool can_have_experts_on_cpu(const RunConfig& config) {
+  const RunConfig::Machine& machine = config.machine;
+  return machine.experts_device == "gpu" && machine.ranks_of_host > 0 && machine.expert_parallel_size == 1 &&
+         machine.cuda_graphs != "true" && !config.optim.optimizer_in_backward && !machine.offload_expert_layers &&
+         !offload_of(machine.cpu_offload).experts;
+}
+
+namespace {
+
+const std::string& smallest_level() { return recompute_levels().back(); }
+
+/// A changed configuration, and the change as keys and values.
+struct Change {
+  RunConfig config;
+  std::string text;
+};
+
+std::vector<Change> higher_stages(const RunConfig& config) {
+  std::vector<Change> changes;
+  if (config.machine.ranks == 1 || !can_shard_values(config)) return changes;
+  for (int stage = std::stoi(config.machine.zero_stage) + 1; stage <= 3; ++stage) {
+    RunConfig changed = config;
+    changed.machine.zero_stage = std::to_string(stage);
+    if (gathers_stepped_values(changed) && offload_of(config.machine.cpu_offload).values())
+      continue;  // refused (resolve_offload)
+    changes.push_back({std::move(changed), fmt::format("zero_stage: {}", stage)});
+  }
+  return changes;
+}
+
+/// Other values of cpu_offload, with the weights of layers in host memory or without.
+std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
+  std::vector<Change> changes;
+  for (const std::vector<std::string>& names : offload_choices(config)) {
+    if (offload_of(names).values() != weights || names == config.machine.cpu_offload) continue;
+    if (config.machine.offload_expert_layers && !weights) continue;  // refused (check_experts_device)
+    RunConfig changed = config;
+    changed.machine.cpu_offload = names;
+    changes.push_back({std::move(changed), fmt::format("cpu_offload: [{}]", fmt::join(names, ", "))});
+  }
+  return changes;
+}
+
+/// Frozen weights in fewer bits.
+std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
+  std::vector<Change> changes;
+  const bool in_dtype = config.model.base_weight_dtype == "dtype" && expert_format_of(config).dense();
+  if (config.model.finetuning_type != "lora" || !in_dtype) return changes;
+  const bool sharded =
+      config.machine.ranks > 1 && config.machine.zero_stage == "3" && config.machine.experts_device != "cpu";
+  if (int8_experts && !sharded && config.machine.expert_parallel_size == 1) {
+    changes.push_back({config, "expert_weight_dtype: int8"});
+    changes.back().config.model.expert_weight_dtype = "int8";
+  }
+  changes.push_back({config, "base_weight_dtype: nf4"});
+  changes.back().config.model.base_weight_dtype = "nf4";
+  return changes;
+}
+
+/// Routed experts on the CPU, with what keys beside it allow.
+std::vector<Change> experts_elsewhere(const RunConfig& config) {
+  if (!can_have_experts_on_cpu(config)) return {};
+  Change change{config, "experts_device: cpu"};
+  change.config.machine.experts_device = "cpu";
+  return {change};
+}
+
+/// All changes of the configuration but of the batch, the fastest first.
+std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) {
+  std::vector<Change> changes = higher_stages(config);
+  const auto add = [&](std::vector<Change> more) {
+    for (Change& change : more) changes.push_back(std::move(change));
+  };
+  if (room.host_is_apart) add(other_offloads(config, false));
+  add(smaller_bases(config, room.int8_experts));
+  if (room.host_is_apart) add(other_offloads(config, true));
+  if (room.host_is_apart && room.experts) add(experts_elsewhere(config));
+  return changes;
+}
+
+/// "A, B and C"
+std::string listed(const std::vector<std::string>& parts) {
+  const auto most = parts.begin() + static_cast<std::ptrdiff_t>(parts.size()) - 1;
+  return parts.size() == 1 ? parts.front()
+                           : fmt::format("{} and {}", fmt::join(parts.begin(), most, ", "), parts.back());
+}
+
+std::string batch_text(const RunConfig& config) {
+  return fmt::format("per_device_train_batch_size: {}", config.schedule.per_device_train_batch_size);
+}
+
+std::string accumulation_text(const RunConfig& config) {
+  return fmt::format("gradient_accumulation_steps: {}, which is the same training",
+                     config.schedule.gradient_accumulation_steps);
+}
+
+}  // namespace
+
+std::optional<std::string> fitting_setting(const RunConfig& config, const MemoryRoom& room) {
+  const std::string everything = "gradient_checkpointing: true";
+  for (const std::string& level : recompute_levels()) {
+    if (room.fits(config, level)) return fmt::format("gradient_checkpointing: {}", level_setting(level));
+  }
+  RunConfig smallest = config;
+  while (halve_batch(smallest)) {
+    if (!room.fits(smallest, smallest_level())) continue;
+    return listed({everything, batch_text(smallest), accumulation_text(smallest)});
+  }
+  for (const Change& change : changes_of(config, room)) {
+    if (room.fits(change.config, recompute_levels().front())) return change.text;
+    if (room.fits(change.config, smallest_level())) return listed({change.text, everything});
+  }
+  if (smallest.schedule.per_device_train_batch_size == config.schedule.per_device_train_batch_size) return std::nullopt;
+  for (const Change& change : changes_of(smallest, room)) {
+    if (!room.fits(change.config, smallest_level())) continue;
+    return listed({change.text, everything, batch_text(smallest), accumulation_text(smallest)});
+  }
+  return std::nullopt;
+}
+
+}  // namespace hone

@@ -1,0 +1,96 @@
+#include "train/plan/offload_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace hone {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Bytes of the parts of a run, none of them offloaded.
+struct Sizes {
+  int64_t weights = 0, moments = 0, activations = 0;
+};
+
+/// Plans in which a part that is offloaded leaves a tenth of itself on the device.
+PlanOfConfig plans_of(Sizes sizes) {
+  return [=](const RunConfig& config, const RecomputePolicy&) {
+    MemoryPlan plan;
+    const auto& names = config.machine.cpu_offload;
+    const auto place = [&](const char* name, int64_t bytes, int64_t& on_device, int64_t& on_host) {
+      const bool offloaded = std::find(names.begin(), names.end(), name) != names.end();
+      on_device = offloaded ? bytes / 10 : bytes;
+      on_host += offloaded ? bytes : 0;
+    };
+    place("params", sizes.weights, plan.parameters.weights, plan.parameters.host);
+    place("optimizer", sizes.moments, plan.parameters.moments, plan.parameters.host);
+    place("activations", sizes.activations, plan.activations, plan.host_activations);
+    return plan;
+  };
+}
+
+MemoryLimit limit_of(int64_t device, std::optional<int64_t> host) {
+  MemoryLimit limit;
+  limit.comfortable = limit.most = device;
+  limit.host = host;
+  return limit;
+}
+
+RunConfig automatic() {
+  RunConfig config;
+  config.machine.cpu_offload = {kAutoOffload};
+  return config;
+}
+
+OffloadChoice choose(Sizes sizes, int64_t device, std::optional<int64_t> host, RunUse use = RunUse::kTraining) {
+  return choose_offload(automatic(), limit_of(device, host), use, plans_of(sizes));
+}
+
+TEST(OffloadChoice, IsThePartThatIsLargeInThisRun) {
+  EXPECT_THAT(choose({.weights = 900, .moments = 10, .activations = 90}, 2000, 2000).names, ElementsAre("params"));
+  EXPECT_THAT(choose({.weights = 100, .moments = 10, .activations = 900}, 2000, 2000).names,
+              ElementsAre("activations"));
+  EXPECT_THAT(choose({.weights = 100, .moments = 800, .activations = 90}, 2000, 2000).names, ElementsAre("optimizer"));
+  EXPECT_THAT(choose({.weights = 900, .moments = 10, .activations = 90}, 2000, 2000).line,
+              HasSubstr("params (810 B) of 1.0 kB on the device"));
+}
+
+TEST(OffloadChoice, TakesFurtherPartsUntilTheRunFits) {
+  const Sizes sizes{.weights = 500, .moments = 300, .activations = 200};
+  EXPECT_THAT(choose(sizes, 600, 2000).names, ElementsAre("params"));
+  EXPECT_THAT(choose(sizes, 300, 2000).names, ElementsAre("optimizer", "params"));
+  EXPECT_THAT(choose(sizes, 100, 2000).names, ElementsAre("optimizer", "params", "activations"));
+}
+
+TEST(OffloadChoice, PassesOverWhatTheHostCannotHold) {
+  EXPECT_THAT(choose({.weights = 500, .moments = 300, .activations = 0}, 2000, 400).names, ElementsAre("optimizer"));
+  EXPECT_THAT(choose({.weights = 500, .moments = 0, .activations = 0}, 2000, 400).line,
+              HasSubstr("the host's memory does not suffice"));
+}
+
+TEST(OffloadChoice, IsNothingWhereItWouldSaveNothing) {
+  const OffloadChoice on_cpu = choose({.weights = 500, .moments = 0, .activations = 0}, 2000, std::nullopt);
+  EXPECT_THAT(on_cpu.names, IsEmpty());
+  EXPECT_THAT(on_cpu.line, HasSubstr("the device is the CPU"));
+  EXPECT_THAT(choose({.weights = 500, .moments = 0, .activations = 0}, 2000, 2000, RunUse::kEvaluation).names,
+              IsEmpty());
+  EXPECT_THAT(choose({.weights = 500, .moments = 0, .activations = 0}, 200, 2000, RunUse::kEvaluation).names,
+              ElementsAre("params"));
+}
+
+TEST(OffloadChoice, LeavesExpertsWhereTheyWerePlaced) {
+  RunConfig config = automatic();
+  config.machine.cpu_offload.emplace_back("experts");
+  const OffloadChoice choice = choose_offload(config, limit_of(2000, 2000), RunUse::kTraining,
+                                              plans_of({.weights = 900, .moments = 300, .activations = 0}));
+  EXPECT_THAT(choice.names, ElementsAre("optimizer"));
+  EXPECT_THAT(with_offload(config, choice.names).machine.cpu_offload, ElementsAre("optimizer", "experts"));
+}
+
+}  // namespace
+}  // namespace hone

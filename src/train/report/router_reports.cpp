@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <optional>
+
+#include "core/text/json.h"
+#include "report/chart.h"
+#include "train/report/router_watch.h"
+#include "train/report/run_rows.h"
+#include "train/run/run_observer.h"
+
+namespace hone {
+
+namespace {
+
+RouterWatchOptions watch_options(const LoadedRun& run) {
+  const auto& parameters = run.store().all();
+  return {.experts_per_token = run.model().decoder().config().moe.num_experts_per_tok,
+          .trains_router =
+              std::any_of(parameters.begin(), parameters.end(),
+                          [](const Parameter& p) { return p.kind() == ParameterKind::kRouter && p.trainable(); }),
+          .aux_loss_coef = run.config().model.router_aux_loss_coef.value_or(0)};
+}
+
+class RouterReports : public RunObserver {
+ public:
+  explicit RouterReports(const LoadedRun& run)
+      : logger_(run.logger()),
+        maps_(run.config().model.moe_log_expert_load),
+        step_(run.state.step),
+        watch_(watch_options(run)) {
+    const DecoderConfig& decoder = run.model().decoder().config();
+    watch_.restore(run.state.router_watch, decoder.num_moe_layers(), decoder.moe.num_experts);
+    if (maps_ && run.context().writes()) rows_.emplace(open_run_rows(run, "expert_load.jsonl"));
+  }
+
+  void step_computed(const StepDone& step) override {
+    ++step_;
+    if (step.result.nonfinite) return;
+    for (const std::string& alarm : watch_.add(step.result.routing, step.result.loss.loss)) {
+      logger_.warning("{}", alarm);
+    }
+    if (step_ == 1) show_map();
+  }
+
+  void evaluated(const EvalMetrics& metrics) override {
+    if (metrics.step > 0) show_map();
+  }
+
+  void saving(const std::filesystem::path&, RunState& state) override { state.router_watch = watch_.state(); }
+
+  void ended(const RunEnd& end) override {
+    if (end.finished) show_map();
+  }
+
+ private:
+  /// Logs the heat map of expert load and writes its numbers, at most once per step, if requested.
+  void show_map() {
+    if (!maps_ || watch_.empty() || shown_ == step_) return;
+    shown_ = step_;
+    if (rows_) rows_->append(Json{{"step", step_}, {"layers", watch_.shares()}});
+    Console& console = logger_.console();
+    logger_.block(heat_map(watch_.heat_map(), {.max_width = console.width(), .color = console.color()}));
+  }
+
+  Logger& logger_;
+  bool maps_;
+  int64_t step_, shown_ = -1;
+  RouterWatch watch_;
+  std::optional<MetricsFile> rows_;  // set on the rank that writes
+};
+
+}  // namespace
+
+std::unique_ptr<RunObserver> router_reports(const LoadedRun& run) { return std::make_unique<RouterReports>(run); }
+
+}  // namespace hone

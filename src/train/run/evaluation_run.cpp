@@ -1,0 +1,34 @@
+#include "train/run/evaluation_run.h"
+
+#include "config/run_options.h"
+#include "core/base/error.h"
+#include "train/run/loaded_run.h"
+
+namespace hone {
+
+LossResult EvaluationRun::evaluate() const {
+  const auto engine = evaluation_engine(described, group);  // planned for the currently attached adapters
+  engine->reserve();
+  return engine->evaluate(described.eval_batches);
+}
+
+DescribedRun describe_evaluation(RunConfig config, RunContext& context, std::optional<int64_t> max_samples) {
+  DescribedRun run = describe_run(describe_model(std::move(config), context, RunUse::kEvaluation), context);
+  if (run.eval_batches.empty() || max_samples) {
+    const SampleStore& evaluated = run.data().eval.size() > 0 ? run.data().eval : run.data().train;
+    run.eval_batches = Loader(evaluated, eval_loader_options(run.config)).all_in_order(max_samples);
+  }
+  return run;
+}
+
+EvaluationRun load_evaluation(DescribedRun run, RankGroup& group) {
+  choose_experts_device(run, group, RunUse::kEvaluation);
+  choose_offload(run, group, RunUse::kEvaluation);
+  group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
+  report_shared_experts(run, group.context().logger);
+  require_evaluation_fits(run, group);
+  load_weights(run, group.context(), true);
+  return {group, std::move(run)};
+}
+
+}  // namespace hone
