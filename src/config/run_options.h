@@ -7,6 +7,7 @@
 #include "core/stream/graph_cache.h"
 #include "data/dataset/dataset_builder.h"
 #include "data/packing/loader.h"
+#include "dist/exchange/weight_fetcher.h"
 #include "optim/optimizer.h"
 #include "session/loaded_model.h"
 
