@@ -30,6 +30,7 @@
 #include "config/run_options.h"
 #include "config/schema_docs.h"
 #include "config/schema_summary.h"
+#include "config/tools/tool.h"
 #include "core/base/error.h"
 #include "core/stream/process_kernels.h"
 #include "core/text/json.h"

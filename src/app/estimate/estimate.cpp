@@ -32,6 +32,7 @@
 #include "train/plan/fitting_setting.h"
 #include "train/plan/memory_fit.h"
 #include "train/plan/offload_choice.h"
+#include "train/plan/memory_rows.h"
 #include "train/plan/planned_run.h"
 #include "train/plan/recompute.h"
 #include "train/plan/run_vocabulary.h"
