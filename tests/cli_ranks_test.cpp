@@ -122,7 +122,7 @@ TEST_F(SharedAnswers, AreThoseOfOneRank) {
 TEST_F(SharedAnswers, OfAPackedBaseAreThoseOfOneRank) {
   const Words packed = {"--base-weight-dtype", "nf4"};
   EXPECT_EQ(answers(packed + Words{"--ranks", "2"}), answers(packed));
-  EXPECT_EQ(answers(packed + Words{"--cpu-offload", "params"}), answers(packed));
+  EXPECT_EQ(answers(packed + Words{"cpu_offload=params"}), answers(packed));
 }
 
 TEST_F(SharedAnswers, AreStreamedByTheFirstRankAlone) {
@@ -187,15 +187,17 @@ TEST_F(SharedAnswers, EndWithTheErrorOfARank) {
   };
   refused({"--ranks", "2", "--adapter", (kChatModelCase / "lora_dora_final").string()}, "which zero_stage 3 shards");
   refused({"--ranks", "2", "--top-p", "2"}, "top_p is 2");
-  refused({"--cpu-offload", "optimizer"}, "--cpu-offload");
-  refused({"--experts-device", "host"}, "--experts-device");
+  refused({"--cpu-offload", "optimizer"}, "use params or experts");
+  refused({"--experts-device", "host"}, "experts_device");
+  refused({"learning_rate=1"}, "does not know 'learning_rate=1'");
   refused({"--experts-device", "cpu", "--cpu-offload", "experts"}, "leave experts out there");
   refused({"--experts-device", "auto", "--ranks", "2"}, "write cpu or gpu");
   refused({"--expert-parallel-size", "2"}, "start a multiple of 2 ranks");
   refused({"--expert-parallel-size", "3", "--ranks", "3"}, "choose a divisor of 8");
   refused({"--expert-parallel-size", "2", "--ranks", "2", "--experts-device", "cpu"}, "leave one of the two out");
   refused({"--expert-parallel-size", "2", "--ranks", "2", "--cpu-offload", "params"}, "leave one of the two out");
-  refused({"--zero-stage", "1", "--ranks", "2"}, "--zero-stage");
+  refused({"--zero-stage", "1", "--ranks", "2"}, "use 3, which shards the weights, or 0");
+  refused({"zero_stage=1", "--ranks", "2"}, "use 3, which shards the weights, or 0");
   const Outcome other =
       run_hone(Words{"launch", "-n", "2", "--device", "cpu", "--"} + generate({"--prompt", "hello", "--ranks", "3"}));
   EXPECT_EQ(other.code, 2);

@@ -30,10 +30,8 @@ Outcome on_host(Job job) {
 VerifyReport verify(const std::string& name, const std::string& dtype, int64_t layers = kAllLayers) {
   VerifyOptions options;
   options.case_directory = goldens() / name;
-  options.device = test_run().device;
-  options.dtype = dtype;
-  options.experts_device = "cpu";
-  options.cpu_expert_layers = layers;
+  options.keys = {"device=" + test_run().device, "dtype=" + dtype, "experts_device=cpu"};
+  if (layers != kAllLayers) options.keys.push_back("cpu_expert_layers=" + std::to_string(layers));
   return verify_case(options);
 }
 

@@ -29,8 +29,7 @@ Device device_under_test() { return choose_device(test_run().device); }
 VerifyReport verify(const std::string& name, const std::string& dtype) {
   VerifyOptions options;
   options.case_directory = goldens() / name;
-  options.device = test_run().device;
-  options.dtype = dtype;
+  options.keys = {"device=" + test_run().device, "dtype=" + dtype};
   return verify_case(options);
 }
 
@@ -47,7 +46,7 @@ TEST_P(Golden, RanksTakeTheRunsOfTheCase) {
     VerifyOptions options;
     options.case_directory = goldens() / GetParam();
     options.ranks = ranks;
-    options.zero_stage = zero_stage;
+    options.keys = {"zero_stage=" + std::to_string(zero_stage)};
     const VerifyReport report = verify_case(options);
     EXPECT_TRUE(report.ok()) << ranks << " ranks, zero_stage " << zero_stage << "\n" << report_table(report);
     EXPECT_GE(report.checks.size(), 10u);

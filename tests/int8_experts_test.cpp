@@ -182,9 +182,9 @@ TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {
   refused(run_hone(train_arguments(make_model(odd), data_, folder_ / "out", {int8, "finetuning_type=lora"})),
           "int8 takes multiples of 64");
   refused(run_hone({"bench", "step", "--model", model_, "--device", "cpu", "--expert-weight-dtype", "int8"}),
-          "would be trained");
+          "are frozen, but finetuning_type is full");
   refused(run_hone({"bench", "step", "--model", model_, "--mode", "lora", "--expert-weight-dtype", "int9"}),
-          "use one of auto, bfloat16, int8");
+          "expected one of auto, bfloat16, int8");
 }
 
 /// Experts that are packed alone are those of a base of which all else is kept: the same bits, whether a run is stopped

@@ -313,9 +313,8 @@ TEST(SharedExperts, TheRowsOfACaseHold) {
   for (const int stage : {0, 3}) {
     VerifyOptions options;
     options.case_directory = goldens() / "qwen3_moe";
-    options.experts_device = "cpu";
+    options.keys = {"experts_device=cpu", "zero_stage=" + std::to_string(stage)};
     options.ranks = 2;
-    options.zero_stage = stage;
     const VerifyReport report = verify_case(options);
     EXPECT_TRUE(report.ok()) << report_table(report);
   }

@@ -101,6 +101,19 @@ void refuse_misspelt_option(const CLI::App& verb, const std::string& argument) {
                   "command line: " + argument, "write " + dashed);
 }
 
+/// `zero_stage=3` and `--zero_stage=3` as `--zero-stage=3`, under any name of the key, if the verb has that option.
+std::string as_option(const CLI::App& verb, const std::string& argument) {
+  const size_t equals = argument.find('=');
+  const std::string written = argument.substr(0, equals);
+  if (equals == std::string::npos || verb.get_option_no_throw(written) != nullptr) return argument;
+  const std::string name = config_name(written.substr(written.starts_with("--") ? 2 : 0));
+  const FoundKey found = find_key(schema(), "", name);
+  const bool same_value = found.key != nullptr && (found.alias == nullptr || !found.alias->rewrite);
+  std::string option = "--" + (same_value ? found.key->name : name);
+  std::replace(option.begin(), option.end(), '_', '-');
+  return verb.get_option_no_throw(option) == nullptr ? argument : option + argument.substr(equals);
+}
+
 }  // namespace
 
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv) {
@@ -110,7 +123,12 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char*
     const auto mark = std::find(arguments.begin(), arguments.end(), "--");
     if (mark != arguments.end()) arguments.erase(mark);
   }
-  if (!takes_overrides(verb->get_name())) return arguments;
+  if (!takes_overrides(verb->get_name())) {
+    if (arguments.size() > 1 && is_verb(*verb, arguments[1])) verb = verb->get_subcommand(arguments[1]);
+    if (!takes_keys(verb->get_name())) return arguments;
+    for (std::string& argument : arguments) argument = as_option(*verb, argument);
+    return arguments;
+  }
   for (size_t i = 1; i < arguments.size(); ++i) refuse_misspelt_option(*verb, arguments[i]);
   for (size_t i = 1; i + 1 < arguments.size(); ++i) {
     const std::string& name = arguments[i];

@@ -58,7 +58,11 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
 /// remain in its remaining().
 bool takes_overrides(const std::string& verb);
 
-/// The arguments after the program's name, with each override `--key value` as one word, so that its value is not read
+/// Whether a verb has keys as options (app/key_options.h), which may be written as `key=value`, too.
+bool takes_keys(const std::string& verb);
+
+/// The arguments after the program's name. `key=value` of a verb that has the key as an option becomes that option, and
+/// each override `--key value` as one word, so that its value is not read
 /// as CONFIG.
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv);
 

@@ -19,6 +19,7 @@
 #include "app/generate/generate.h"
 #include "app/init/init.h"
 #include "app/inspect/inspect.h"
+#include "app/key_options.h"
 #include "app/launch/launch.h"
 #include "app/launched_ranks.h"
 #include "app/merge/merge.h"
@@ -501,29 +502,19 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less");
   verb->add_option("--do-sample", sampling.do_sample, "draw tokens at random; default: if one of the above says how");
   verb->add_option("--seed", sampling.seed, "seed of random sampling");
-  verb->add_option("--device", options.device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
-      ->capture_default_str();
-  verb->add_option("--dtype", options.dtype, "float32 or bfloat16; default: what the model's config says");
-  verb->add_option("--base-weight-dtype", options.base_weight_dtype,
-                   fmt::format("format of the weights of layers: {}", fmt::join(base_format_names(), ", ")))
-      ->capture_default_str();
-  verb->add_option("--expert-weight-dtype", options.expert_weight_dtype,
-                   fmt::format("format of routed experts: {}; int8 where a CPU computes them",
-                               fmt::join(expert_format_names(), ", ")))
-      ->capture_default_str();
-  verb->add_option("--experts-device", options.experts_device,
-                   "where routed experts are stored and computed: gpu, as all else; cpu, beside the GPU; auto, the "
-                   "fastest of the GPU, --cpu-offload experts and the CPU that fits")
-      ->check(CLI::IsMember({"gpu", "cpu", "auto"}))
-      ->capture_default_str();
-  verb->add_option("--cpu-offload", options.cpu_offload,
-                   "weights that are in host memory and come to the GPU for each use: params (of layers), or experts")
-      ->delimiter(',')
-      ->check(CLI::IsMember(inference_offload_names()));
-  verb->add_option("--param-persistence-threshold", options.least_sharded_elements,
-                   "tensors of fewer elements are neither offloaded nor sharded")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  add_keys(verb, options.keys, usual_in_inference(),
+           {{"device"},
+            {"dtype"},
+            {"base_weight_dtype"},
+            {"base_weight_keep"},
+            {"expert_weight_dtype"},
+            {"experts_device"},
+            {"cpu_expert_layers"},
+            {"cpu_offload"},
+            {"offload_expert_layers"},
+            {"stage3_param_persistence_threshold", "--param-persistence-threshold"},
+            {"zero_stage"},
+            {"expert_parallel_size"}});
   add_tier(verb);
   add_threads(verb, options.threads);
 }
@@ -586,20 +577,13 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
   verb->add_option("--ranks", *ranks, "number of ranks that share the prompts; as hone launch -n")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  verb->add_option("--zero-stage", options->zero_stage,
-                   "3: ranks shard the weights; 0: each keeps all, faster where they fit")
-      ->capture_default_str()
-      ->check(CLI::IsMember({0, 3}));
-  verb->add_option("--expert-parallel-size", options->expert_ranks,
-                   "number of ranks that share each layer's experts, to which tokens travel; 1: every rank has all, or "
-                   "its shard of them with --zero-stage 3")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
   add_force(verb, options->force, "replace the output file");
   verb->callback([=, &action] {
     action = [=] {
       if (*ranks > 1 && !is_launched()) {
-        return run_launch({.ranks = *ranks, .device = options->device, .arguments = arguments});
+        const ResolvedConfig config =
+            resolve_keys(usual_in_inference(), options->keys, {*ranks, *ranks}, RuleUse::kAlways);
+        return run_launch({.ranks = *ranks, .device = config.run.machine.device, .arguments = arguments});
       }
       LaunchedRanks launched;
       if (*ranks > 1 && launched.size() != *ranks) {
@@ -624,34 +608,18 @@ void add_verify(CLI::App& app, Action& action) {
                             "  hone launch -n 2 -- verify cases/qwen3_moe --device cuda --zero-stage 3");
   auto options = options_of<VerifyOptions>();
   verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
-  verb->add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-  verb->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   verb->add_option("--ranks", options->ranks, "the case's runs alone, by so many ranks that train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  verb->add_option("--zero-stage", options->zero_stage,
-                   "what ranks shard: 1 the optimizer's state, 2 gradients, too, 3 weights, too")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 3));
-  verb->add_option("--cpu-offload", options->cpu_offload,
-                   "the case's runs alone, with this in host memory, with commas: optimizer, params, experts, "
-                   "activations")
-      ->delimiter(',')
-      ->check(CLI::IsMember(offload_names()));
-  verb->add_option("--experts-device", options->experts_device,
-                   "gpu: the device; cpu: the CPU beside it computes routed experts, also beside --device cpu")
-      ->check(CLI::IsMember({"gpu", "cpu"}))
-      ->capture_default_str();
-  verb->add_option("--cpu-expert-layers", options->cpu_expert_layers,
-                   "number of layers, evenly spread; default: all with experts")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--shard-size", options->shard_size,
-                   "number of ranks that shard together, in groups that are replicas of each other; 0: all")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 64));
-  verb->add_option("--expert-parallel-size", options->expert_ranks, "number of ranks that share each layer's experts")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
+  add_keys(verb, options->keys, usual_in_verify(),
+           {{"device"},
+            {"dtype"},
+            {"cpu_offload"},
+            {"experts_device"},
+            {"cpu_expert_layers"},
+            {"zero_stage"},
+            {"dp_shard_size", "--shard-size"},
+            {"expert_parallel_size"}});
   add_tier(verb);
   add_threads(verb, options->threads);
   add_json(verb, options->json);
@@ -729,6 +697,10 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
 bool takes_overrides(const std::string& verb) {
   return verb == "train" || verb == "eval" || verb == "validate" || verb == "estimate" || verb == "prepare" ||
          verb == "convert-config";
+}
+
+bool takes_keys(const std::string& verb) {
+  return verb == "generate" || verb == "chat" || verb == "verify" || verb == "step";
 }
 
 }  // namespace hone

@@ -274,12 +274,12 @@ class Collector {
 
 }  // namespace
 
-ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks) {
+ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks, RuleUse use) {
   check_names(file, overrides);
   ResolvedConfig config = Collector(file, overrides).finish();
   config.run.machine.ranks = ranks.all;
   config.run.machine.ranks_of_host = ranks.of_host.value_or(ranks.all);
-  apply_rules(config);
+  apply_rules(config, use);
   return config;
 }
 

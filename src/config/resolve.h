@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/config_reader.h"
+#include "config/rules.h"
 #include "config/run_config.h"
 
 namespace hone {
@@ -40,13 +41,15 @@ ResolvedConfig load_config(const std::string& path, const std::vector<std::strin
 
 /// The same from trees. An override replaces the file's statements about its key and about keys with the same meaning
 /// in other units (global_batch_size and gradient_accumulation_steps); of two overrides the later one is used.
-ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks = {});
+/// `use`: which rules between keys hold.
+ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks = {},
+                              RuleUse use = RuleUse::kTraining);
 
 /// Throws UserError if one of the keys was not stated.
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names);
 
 /// The rules between keys: fills defaults that depend on other keys and refuses contradictions. Part of resolve_config.
-void apply_rules(ResolvedConfig& config);
+void apply_rules(ResolvedConfig& config, RuleUse use = RuleUse::kTraining);
 
 /// One line for each unstated default that differs between training tools: "weight_decay 0.0". Defaults that depend on
 /// model or data are omitted if `config.run` has neither.

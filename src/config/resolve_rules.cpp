@@ -28,86 +28,6 @@ bool says_something(const ResolvedConfig& config, const KeySpec& key) {
   return config.states(key.name) && key.load(config.run) != key.default_value;
 }
 
-void check_expert_ranks(const RunConfig& run, const std::string& where) {
-  const RunConfig::Machine& machine = run.machine;
-  const int64_t size = machine.expert_parallel_size;
-  if (size == 1) return;
-  const auto refuse = [&](const std::string& why, const std::string& instead) { throw UserError(why, where, instead); };
-  if (machine.ranks % size != 0) {
-    refuse(fmt::format("experts are spread over {} ranks, which do not divide the {} that {} started", size,
-                       machine.ranks == 1 ? "one" : std::to_string(machine.ranks), machine.ranks == 1 ? "was" : "were"),
-           fmt::format("start a multiple of {} ranks: hone launch -n {} -- …; or choose a divisor", size, size));
-  }
-  if (machine.shard_size % size != 0) {
-    refuse(fmt::format("groups of dp_shard_size {} ranks share state, and experts are spread over {} ranks of a group",
-                       machine.shard_size, size),
-           "choose a divisor of dp_shard_size, or leave that out");
-  }
-  if (run.generation.generate_samples) {
-    refuse("generate_samples with spread experts is known, not in this version",
-           "use zero_stage: 3 instead of expert_parallel_size, or leave generate_samples out");
-  }
-  if (run.optim.name == "adafactor") {
-    refuse("adafactor measures all experts of a layer together, and no rank has them all",
-           "use another optimizer, or leave expert_parallel_size out");
-  }
-  if (run.model.expert_weight_dtype == "int8") {
-    refuse("experts held in 8 bits stay whole on every rank",
-           "use base_weight_dtype: int8, which spreads, or leave expert_weight_dtype out");
-  }
-  for (const std::string& name : machine.cpu_offload) {
-    if (name != "params" && name != "experts") continue;
-    refuse(fmt::format("cpu_offload: {} brings whole layers from host memory, and experts are spread over ranks", name),
-           "leave one of the two out");
-  }
-}
-
-void check_experts_device(const RunConfig& run, const std::string& where) {
-  const RunConfig::Machine& machine = run.machine;
-  const auto refuse = [&](const std::string& why, const std::string& instead) {
-    throw UserError(fmt::format("experts_device is {}, but {}", machine.experts_device, why), where, instead);
-  };
-  if (machine.cpu_expert_layers && machine.experts_device != "cpu") {
-    refuse(fmt::format("cpu_expert_layers is {}", *machine.cpu_expert_layers),
-           "write experts_device: cpu beside it; auto chooses the layers itself");
-  }
-  const Offload offload = offload_of(machine.cpu_offload);
-  if (machine.offload_expert_layers && !offload.values()) {
-    throw UserError(fmt::format("offload_expert_layers is {}, but cpu_offload names neither experts nor params",
-                                *machine.offload_expert_layers),
-                    where, "add experts to cpu_offload; experts_device: auto chooses both");
-  }
-  if (machine.experts_device == "auto" && offload.values()) {
-    refuse("cpu_offload says already which weights are in host memory",
-           "leave experts and params out there, or write experts_device: cpu or gpu");
-  }
-  if (machine.experts_device == "gpu") return;
-  if (machine.expert_parallel_size > 1) {
-    refuse("expert_parallel_size spreads the experts over ranks, and experts on the CPU are whole on each host",
-           "leave one of the two out");
-  }
-  if (machine.ranks > 1 && machine.ranks_of_host == 0) {
-    refuse(
-        "the hosts have different numbers of ranks, or not consecutive ones, and the ranks of a host share the experts",
-        "start the same number on each host, one after another in the order of ranks");
-  }
-  if (run.optim.optimizer_in_backward) {
-    refuse("optimizer_in_backward steps a layer's experts in backward", "leave one of the two out");
-  }
-  if (offload.experts && !machine.cpu_expert_layers) {
-    refuse("cpu_offload brings experts from host memory to the device",
-           "leave experts out there, or experts_device; cpu_expert_layers says for how many layers it means the CPU");
-  }
-  if (machine.cpu_expert_layers && run.model.expert_weight_dtype == "int8") {
-    refuse(
-        "cpu_expert_layers leaves some experts to the device, which does not multiply 8 bits (int8) with a scale a row",
-        "leave cpu_expert_layers out, or use expert_weight_dtype: fp8, nf4 or int4");
-  }
-  if (machine.cuda_graphs == "true") {
-    refuse("a CUDA graph has no work of the CPU", "leave cuda_graphs out, which then is false");
-  }
-}
-
 namespace {
 
 void resolve_method(ResolvedConfig& config) {
@@ -225,29 +145,6 @@ void resolve_optimizer(ResolvedConfig& config) {
   }
 }
 
-/// Experts in formats of their own are frozen; those of 8 bits require a CPU.
-void resolve_expert_weights(const ResolvedConfig& config) {
-  const RunConfig::Model& model = config.run.model;
-  const auto refuse = [&](const std::string& what, const std::string& fix) {
-    throw UserError(what, where(config, "expert_weight_dtype"), fix);
-  };
-  if (model.expert_weight_dtype == "bfloat16" && model.dtype == "float32") {
-    refuse("expert_weight_dtype is bfloat16, but dtype is float32",
-           "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16");
-  }
-  if (expert_format_of(config.run).dense()) return;
-  const bool int8 = model.expert_weight_dtype == "int8";
-  if (model.finetuning_type != "lora") {
-    refuse(fmt::format("experts {} are frozen, but finetuning_type is {}",
-                       int8 ? "of 8 bits" : "in " + model.expert_weight_dtype, model.finetuning_type),
-           "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
-  }
-  if (!int8) return;
-  if (config.run.machine.device.starts_with("cuda") && config.run.machine.experts_device == "gpu") {
-    check_expert_format(int8_format(), Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
-  }
-}
-
 /// Nested scales are a matter of nf4, and have a format of their own without them.
 void resolve_nf4_scales(ResolvedConfig& config) {
   constexpr const char* kNested = "bnb_4bit_use_double_quant";
@@ -267,8 +164,8 @@ void resolve_nf4_scales(ResolvedConfig& config) {
     config.notes.push_back(fmt::format("{} has no effect: no weight is nf4 ({})", kNested, where(config, kNested)));
 }
 
-/// Packed weights must be frozen.
-void resolve_base_weights(ResolvedConfig& config) {
+/// Notes on a packed base.
+void note_base_weights(ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
   if (model.base_weight_dtype == "dtype") {
     if (!model.base_weight_keep.empty()) {
@@ -276,13 +173,6 @@ void resolve_base_weights(ResolvedConfig& config) {
                                          where(config, "base_weight_keep")));
     }
     return;
-  }
-  // Also where all that is packed is frozen: a model is saved whole, and packed weights are not those of the files.
-  if (model.finetuning_type == "full") {
-    throw UserError(fmt::format("base_weight_dtype is {}, which is for frozen weights, but finetuning_type is full",
-                                model.base_weight_dtype),
-                    where(config, "base_weight_dtype"),
-                    "write finetuning_type: lora, which trains adapters beside them, or leave it out");
   }
   if (model.base_weight_dtype == "int8" && config.states("base_weight_dtype")) {
     config.notes.push_back(
@@ -302,36 +192,8 @@ void resolve_precision(ResolvedConfig& config) {
       *dtype = "int8";
     }
   }
-  if (model.master_dtype == "bfloat16" && model.dtype == "float32") {
-    throw UserError("master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
-                    where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
-  }
   resolve_nf4_scales(config);
-  resolve_expert_weights(config);
-  resolve_base_weights(config);
-}
-
-/// A layer that is stepped in backward cannot use other layers' gradients or further micro-batches.
-void resolve_optimizer_in_backward(const ResolvedConfig& config) {
-  const RunConfig& run = config.run;
-  if (!run.optim.optimizer_in_backward) return;
-  const auto refuse = [&](const std::string& what, const char* key, const std::string& fix) {
-    throw UserError("optimizer_in_backward steps a layer before backward has reached the others: " + what,
-                    where(config, key), fix);
-  };
-  if (run.schedule.gradient_accumulation_steps != 1) {
-    refuse(fmt::format("it cannot wait for {} micro-batches", run.schedule.gradient_accumulation_steps),
-           config.states("gradient_accumulation_steps") ? "gradient_accumulation_steps" : "global_batch_size",
-           "write gradient_accumulation_steps: 1, or leave optimizer_in_backward out");
-  }
-  if (run.optim.max_grad_norm != 0) {
-    refuse(fmt::format("it cannot clip to a norm of all gradients ({})", run.optim.max_grad_norm), "max_grad_norm",
-           "write max_grad_norm: 0, or leave optimizer_in_backward out");
-  }
-  if (run.optim.nan_policy == "skip") {
-    refuse("a step that loses its numbers cannot be skipped as a whole", "nan_policy",
-           "write nan_policy: stop, or leave optimizer_in_backward out");
-  }
+  note_base_weights(config);
 }
 
 /// The global batch from tokens_per_step and gradient_accumulation_steps; 0 if they do not determine one.
@@ -443,47 +305,16 @@ void resolve_ranks(ResolvedConfig& config) {
         fmt::format("start one rank for each: hone launch -n {} train …; or leave num_gpus out", *machine.num_gpus));
   }
   if (machine.ranks > 1) resolve_shard_group(config);
-  check_expert_ranks(run, where(config, "expert_parallel_size"));
-  if (machine.ranks == 1) return;
-  if (run.optim.optimizer_in_backward) {
-    throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
-                    where(config, "optimizer_in_backward"), "leave it out, or train with one rank");
-  }
-  if (machine.zero_stage != "0" && run.optim.name == "adafactor") {
-    throw UserError(fmt::format("zero_stage {} gives each rank a part of a matrix, and adafactor keeps factors of "
-                                "whole ones",
-                                machine.zero_stage),
-                    where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
-  }
-  const bool on_device =
-      machine.experts_device == "gpu" || (machine.experts_device == "auto" && machine.device.starts_with("cpu"));
-  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8" && on_device) {
-    throw UserError("zero_stage 3 shards the weights in dtype, and experts held in 8 bits stay whole on every rank",
-                    where(config, "zero_stage"),
-                    "use zero_stage: 2, or leave expert_weight_dtype out, or write experts_device: cpu");
-  }
 }
 
-/// Weights that are copied to the device for each use must be dense, and are stepped in host memory.
-void resolve_offload(const ResolvedConfig& config) {
-  const RunConfig& run = config.run;
-  const std::vector<std::string>& names = run.machine.cpu_offload;
-  const auto offloads = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  if (offloads("auto") && names.size() > 1) {
-    throw UserError("cpu_offload names parts, and auto, which chooses them", where(config, "cpu_offload"),
-                    "keep the names, or auto alone");
-  }
-  if (!offloads("params") && !offloads("experts")) return;
-  if (run.model.expert_weight_dtype == "int8") {
-    throw UserError("cpu_offload brings weights in dtype to the device, and experts held in 8 bits stay there",
-                    where(config, "cpu_offload"), "leave params and experts out there, or expert_weight_dtype");
-  }
-  if (gathers_stepped_values(run)) {
-    throw UserError(fmt::format("with zero_stage {} each rank hands stepped weights to the others, on the device; "
-                                "cpu_offload has them in host memory",
-                                run.machine.zero_stage),
-                    where(config, "cpu_offload"), "use zero_stage: 3");
-  }
+/// Refuses keys that do not go together.
+void check_together(const ResolvedConfig& config, RuleUse use) {
+  const std::optional<Refusal> refusal = find_refusal(config.run, use);
+  if (!refusal) return;
+  const auto stated =
+      std::find_if(refusal->keys.begin(), refusal->keys.end(), [&](const char* key) { return config.states(key); });
+  throw UserError(refusal->why, where(config, stated == refusal->keys.end() ? refusal->keys.front() : *stated),
+                  refusal->instead);
 }
 
 void resolve_batch(ResolvedConfig& config) {
@@ -580,7 +411,7 @@ void resolve_reports(ResolvedConfig& config) {
 
 }  // namespace
 
-void apply_rules(ResolvedConfig& config) {
+void apply_rules(ResolvedConfig& config, RuleUse use) {
   resolve_method(config);
   apply_preset(config);
   resolve_revisions(config);
@@ -591,9 +422,7 @@ void apply_rules(ResolvedConfig& config) {
   resolve_precision(config);
   resolve_batch(config);
   resolve_ranks(config);
-  resolve_offload(config);
-  check_experts_device(config.run, where(config, "experts_device"));
-  resolve_optimizer_in_backward(config);
+  check_together(config, use);
   resolve_rate(config);
   resolve_warmup(config);
   resolve_data(config);

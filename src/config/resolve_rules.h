@@ -14,13 +14,6 @@ std::string where(const ResolvedConfig& config, const std::string& name);
 /// Whether the key was stated with a value other than null and its default.
 bool says_something(const ResolvedConfig& config, const KeySpec& key);
 
-/// UserError at `where` if the run's other keys do not go with its expert_parallel_size. That it divides the experts is
-/// for the model to say (session/loaded_model.h).
-void check_expert_ranks(const RunConfig& run, const std::string& where);
-
-/// The same for its experts_device. That there are experts is for the model to say.
-void check_experts_device(const RunConfig& run, const std::string& where);
-
 /// Makes revisions a part of the names of models and data sets. UserError for a path's, and for two different ones.
 void resolve_revisions(ResolvedConfig& config);
 /// Resolves the learning rate, its floor and the other parameters of the schedule.

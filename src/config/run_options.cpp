@@ -130,13 +130,9 @@ TrainingFormats training_formats(const RunConfig& config) {
           .v = format(model.opt_v_dtype, DType::kU8)};
 }
 
-namespace {
-
 ZeroStage zero_stage_of(const RunConfig& config) {
   return static_cast<ZeroStage>(std::stoi(config.machine.zero_stage));  // the schema allows only valid stages
 }
-
-}  // namespace
 
 RunPrecision precision_of(const RunConfig& config) {
   return {.weights = dtype_of(config),
@@ -223,14 +219,10 @@ bool offloads_activations(const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), "activations") != names.end();
 }
 
-std::vector<std::vector<std::string>> offload_choices(const RunConfig& config) {
-  const bool params = config.model.expert_weight_dtype != "int8" && config.machine.expert_parallel_size == 1 &&
-                      !gathers_stepped_values(config);
-  std::vector<std::vector<std::string>> choices = {{}, {"activations"}, {"optimizer"}, {"optimizer", "activations"}};
-  if (!params) return choices;
-  choices.insert(
-      choices.end(),
-      {{"params"}, {"params", "activations"}, {"params", "optimizer"}, {"params", "optimizer", "activations"}});
+const std::vector<std::vector<std::string>>& offload_choices() {
+  static const std::vector<std::vector<std::string>> choices = {
+      {},         {"activations"},           {"optimizer"},           {"optimizer", "activations"},
+      {"params"}, {"params", "activations"}, {"params", "optimizer"}, {"params", "optimizer", "activations"}};
   return choices;
 }
 

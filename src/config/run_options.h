@@ -26,6 +26,7 @@ struct RunPrecision {
 };
 
 DType dtype_of(const RunConfig& config);
+ZeroStage zero_stage_of(const RunConfig& config);
 /// The storage format of routed experts.
 const WeightFormat& expert_format_of(const RunConfig& config);
 /// Formats as configured; which of them apply to a parameter depends on its optimizer.
@@ -88,8 +89,9 @@ std::vector<std::string> offload_names();
 /// Which data of the parameters these names move to host memory.
 Offload offload_of(const std::vector<std::string>& names);
 bool offloads_activations(const std::vector<std::string>& names);
-/// The values of cpu_offload that the run could have, the fastest first; the first is empty.
-std::vector<std::vector<std::string>> offload_choices(const RunConfig& config);
+/// The values of cpu_offload that advice may propose, the fastest first, as far as they go with a run's other keys
+/// (config/rules.h).
+const std::vector<std::vector<std::string>>& offload_choices();
 
 /// Parses auto, true or false.
 GraphUse graph_use_of(const std::string& cuda_graphs);

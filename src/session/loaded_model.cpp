@@ -93,10 +93,13 @@ const WeightFormat& parse_expert_format(const std::string& name, const std::stri
                   fmt::format("use one of {}", fmt::join(expert_format_names(), ", ")));
 }
 
+UserError experts_need_cpu(const std::string& where, const std::string& fix) {
+  return UserError("experts of 8 bits are computed by a CPU, but the device is a GPU", where,
+                   fix + "; base_weight_dtype: int8 holds them in 8 bits on a GPU");
+}
+
 void check_expert_format(const WeightFormat& experts, Device device, const std::string& where, const std::string& fix) {
-  if (experts.packed() || experts.read_in_place(WeightProduct::kExperts, device)) return;
-  throw UserError("experts of 8 bits are computed by a CPU, but the device is a GPU", where,
-                  fix + "; base_weight_dtype: int8 holds them in 8 bits on a GPU");
+  if (!experts.packed() && !experts.read_in_place(WeightProduct::kExperts, device)) throw experts_need_cpu(where, fix);
 }
 
 LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts,
@@ -298,6 +301,12 @@ void check_stated(ParameterStore& store, const StatedLora& stated, const LoraOpt
 
 }  // namespace
 
+UserError rows_are_sharded(const AdapterKind& kind) {
+  return UserError(
+      fmt::format("{} {}, which zero_stage 3 shards", kind.name, kind.reads_whole_rows), "zero_stage",
+      fmt::format("use zero_stage: 2, or leave {} out; a trained adapter can be merged first (hone merge)", kind.key));
+}
+
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options,
                                          std::vector<std::string>* warnings) {
   std::optional<LoraOptions> lora = options.lora;
@@ -312,10 +321,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   if (lora) {
     const AdapterKind& kind = adapter_kind(*lora);
     if (!kind.reads_whole_rows.empty() && options.ranks.ranks > 1 && options.ranks.stage == ZeroStage::kValues) {
-      throw UserError(
-          fmt::format("{} {}, which zero_stage 3 shards", kind.name, kind.reads_whole_rows), "zero_stage",
-          fmt::format("use zero_stage: 2, or leave {} out; a trained adapter can be merged first (hone merge)",
-                      kind.key));
+      throw rows_are_sharded(kind);
     }
     attach_lora(store, *lora);
     for (Parameter& parameter : store.all()) {

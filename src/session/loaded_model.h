@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/base/error.h"
 #include "formats/packed_weights.h"
 #include "models/registry.h"
 #include "params/lora.h"
@@ -14,6 +15,8 @@
 #include "weights/checkpoint.h"
 
 namespace hone {
+
+struct AdapterKind;
 
 /// What a configuration states about adapters beside an adapter to continue, which has its own.
 struct StatedLora {
@@ -84,11 +87,17 @@ const std::vector<std::string>& expert_format_names();
 /// How one of these has the routed experts' weights held.
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key);
 
-/// UserError where the device, that of the experts, holds none of this format.
+/// What to do about experts of 8 bits on a GPU.
+constexpr const char* kExpertsOnCpuFix =
+    "write experts_device: cpu, which computes them on the CPU beside the GPU; or leave expert_weight_dtype out";
+/// The error of experts of 8 bits on a GPU.
+UserError experts_need_cpu(const std::string& where, const std::string& fix = kExpertsOnCpuFix);
+/// Throws it where the device, that of the experts, holds none of this format.
 void check_expert_format(const WeightFormat& experts, Device device, const std::string& where,
-                         const std::string& fix =
-                             "write experts_device: cpu, which computes them on the CPU beside "
-                             "the GPU; or leave expert_weight_dtype out");
+                         const std::string& fix = kExpertsOnCpuFix);
+
+/// The error of adapters that read whole rows of weights, of which zero_stage 3 gives each rank a part.
+UserError rows_are_sharded(const AdapterKind& kind);
 
 class LoadedModel {
  public:

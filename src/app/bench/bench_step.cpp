@@ -14,7 +14,7 @@
 #include "app/model_source.h"
 #include "app/output.h"
 #include "app/verify/replay.h"
-#include "config/resolve_rules.h"
+#include "config/resolve.h"
 #include "config/run_options.h"
 #include "core/base/error.h"
 #include "core/base/philox.h"
@@ -61,48 +61,55 @@ Mode mode_of(const BenchStepOptions& options) {
   return {options.mode != "full", options.mode == "lora-all"};
 }
 
-/// The run whose step is measured. `sparse`: a model with experts.
-RunConfig config_of(const BenchStepOptions& options, bool sparse, const TrainerRanks& ranks) {
-  RunConfig config;
-  config.model.dtype = options.dtype;
-  config.model.expert_weight_dtype = options.expert_weight_dtype;
-  config.model.base_weight_dtype = options.base_weight_dtype;
-  config.model.grad_dtype = options.grad_dtype;
-  config.model.master_dtype = options.master_dtype;
-  config.model.opt_m_dtype = options.opt_m_dtype;
-  config.model.opt_v_dtype = options.opt_v_dtype;
-  config.model.router_aux_loss_coef = 0;
-  config.schedule.gradient_accumulation_steps = options.micro_batches;
-  config.optim.optimizer_in_backward = options.optimizer_in_backward;
-  if (options.optimizer_in_backward) config.optim.max_grad_norm = 0;
-  config.machine.cuda_graphs = options.cuda_graphs;
-  config.machine.cpu_offload = options.cpu_offload;
-  config.machine.experts_device = options.experts_device;
-  if (options.cpu_expert_layers > 0) config.machine.cpu_expert_layers = options.cpu_expert_layers;
-  if (options.offload_expert_layers > 0) config.machine.offload_expert_layers = options.offload_expert_layers;
-  config.machine.weight_fetch = options.weight_fetch;
-  config.machine.ranks = ranks.size;
-  config.machine.ranks_of_host = ranks.ranks_of_host;
-  if (ranks.size > 1) {
-    config.machine.zero_stage = std::to_string(options.zero_stage);
-    config.machine.shard_size = options.shard_size;
-    config.machine.expert_parallel_size = options.expert_ranks;
-  }
+/// On standard error, since results may be JSON on standard output.
+void tell(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
+/// The adapters of a mode, as keys. `sparse`: a model with experts.
+UsualValues keys_of_mode(const BenchStepOptions& options, bool sparse) {
   const Mode mode = mode_of(options);
-  if (!mode.lora) return config;
-  config.model.finetuning_type = "lora";
-  config.model.freeze_router = true;
-  config.lora.r = options.lora_r;
-  config.lora.target_modules = {mode.experts && !sparse ? "all-linear" : "attention"};
-  if (mode.experts && sparse && options.expert_lora == "shared") {
-    config.lora.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
-  } else if (mode.experts && sparse && options.expert_lora == "split") {
-    config.lora.target_modules.push_back("all-experts");
-  } else if (mode.experts && sparse) {
+  if (!mode.lora) return {{"finetuning_type", "full"}};
+  UsualValues keys = {{"finetuning_type", "lora"}};
+  if (!mode.experts || !sparse) {
+    keys.emplace_back("lora_target_modules", mode.experts ? "all-linear" : "attention");
+  } else if (options.expert_lora == "shared") {
+    keys.emplace_back("lora_target_modules", "attention");
+    keys.emplace_back("lora_target_parameters", "[experts.gate_up_proj, experts.down_proj]");
+  } else if (options.expert_lora == "split") {
+    keys.emplace_back("lora_target_modules", "[attention, all-experts]");
+  } else {
     throw UserError(fmt::format("'{}' is not a way to adapt experts", options.expert_lora), "--expert-lora",
                     "use shared or split");
   }
-  return config;
+  return keys;
+}
+
+/// The run whose step is measured.
+RunConfig run_of(const BenchStepOptions& options, bool sparse, const TrainerRanks& ranks) {
+  UsualValues usual = usual_in_bench_step();
+  for (auto& key : keys_of_mode(options, sparse)) usual.push_back(std::move(key));
+  const auto states = [&](const char* text) { return std::ranges::find(options.keys, text) != options.keys.end(); };
+  if (states("optimizer_in_backward=true")) usual.emplace_back("max_grad_norm", "0");
+  ResolvedConfig config = resolve_keys(usual, options.keys, {ranks.size, ranks.ranks_of_host}, RuleUse::kTraining);
+  if (ranks.rank == 0) {
+    for (const std::string& note : config.notes) tell(note);
+  }
+  if (config.run.machine.experts_device == "auto") {
+    throw UserError("what is measured has one place", config.stated.at("experts_device"), "write gpu or cpu");
+  }
+  return config.run;
+}
+
+/// The run of a rank that trains alone.
+RunConfig alone(RunConfig run) {
+  run.machine.ranks = run.machine.ranks_of_host = run.machine.expert_parallel_size = 1;
+  run.machine.shard_size = 0;
+  run.machine.zero_stage = "0";
+  return run;
+}
+
+/// Tokens of a rank's step.
+int64_t tokens_of(const BenchStepOptions& options, const RunConfig& run) {
+  return run.schedule.gradient_accumulation_steps * options.batch * options.seq;
 }
 
 /// Documents packed into one micro-batch; others for each step and rank.
@@ -164,16 +171,17 @@ struct StepTime {
 /// A model with random weights and the engine that trains it.
 class BenchTraining {
  public:
-  BenchTraining(const BenchStepOptions& options, const TrainerRanks& ranks, bool together)
+  /// `run`: for all ranks, or of one that trains alone.
+  BenchTraining(const BenchStepOptions& options, const RunConfig& run, const TrainerRanks& ranks, bool together)
       : options_(options),
         pool_(rank_threads(options.threads, ranks.cores_shared_by)),
-        stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size), pool_),
-        described_(describe(options, together ? ranks : TrainerRanks{})),
+        stream_(choose_rank_device(run.machine.device, ranks.local_rank, ranks.local_size, ranks.size), pool_),
+        described_(describe(run, together ? ranks.rank : 0)),
         documents_(options, config().vocab_size),
         memory_before_(used_memory(device())),
         local_ranks_(ranks.local_size),
         communicator_(together ? ranks.connect(stream_) : nullptr) {
-    warn_of_unused_gpu(options.device, device());
+    warn_of_unused_gpu(run.machine.device, device());
     if (communicator_) mesh_.emplace(*communicator_, rank_share(described_.config, device(), ranks.rank));
     const int64_t tokens = options.batch * options.seq;
     EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq}, device());
@@ -188,6 +196,7 @@ class BenchTraining {
 
   Device device() const { return stream_.device(); }
   const DescribedModel& described() const { return described_; }
+  const RunConfig& run() const { return described_.config; }
   const DecoderConfig& config() const { return described_.model->decoder().config(); }
   double forward_flops(const ForwardWork& work) const { return described_.model->decoder().flops(work); }
   const ParameterStore& store() const { return described_.model->store(); }
@@ -229,21 +238,20 @@ class BenchTraining {
  private:
   StepData data_of(int64_t index) const {
     StepData data;
-    const int64_t count = options_.micro_batches * (communicator_ ? communicator_->size() : 1);
+    const int64_t count = run().schedule.gradient_accumulation_steps * (communicator_ ? communicator_->size() : 1);
     for (int64_t i = 0; i < count; ++i) {
       data.micro_batches.push_back(documents_.batch(index * count + i));
     }
     return data;
   }
 
-  DescribedModel describe(const BenchStepOptions& options, const TrainerRanks& ranks) const {
-    auto model = std::make_unique<LoadedModel>(bench_model(options.model, options.layers), std::filesystem::path(),
-                                               dtype_named(options.dtype));
+  DescribedModel describe(RunConfig run, int rank) const {
+    auto model = std::make_unique<LoadedModel>(bench_model(options_.model, options_.layers), std::filesystem::path(),
+                                               dtype_of(run));
     check_sizes(model->decoder().config());
-    hold_experts(model->store());
-    RunConfig config = config_of(options, model->decoder().config().num_moe_layers() > 0, ranks);
-    model->set_trainable(trainable_options(config, device(), ranks.rank));
-    return describe_model(std::move(config), std::move(model));
+    hold_experts(model->store(), run);
+    model->set_trainable(trainable_options(run, device(), rank));
+    return describe_model(std::move(run), std::move(model));
   }
 
   void check_sizes(const DecoderConfig& config) const {
@@ -257,12 +265,11 @@ class BenchTraining {
     }
   }
 
-  void hold_experts(ParameterStore& store) const {
-    constexpr const char* kOption = "--expert-weight-dtype";
-    const WeightFormat& experts = parse_expert_format(options_.expert_weight_dtype, kOption);
-    check_expert_format(experts, options_.experts_device == "cpu" ? Device{} : device(), kOption,
-                        "give --experts-device cpu, or --device cpu");
-    if (!experts.dense()) hold_experts_in(store, experts, kOption);
+  void hold_experts(ParameterStore& store, const RunConfig& run) const {
+    constexpr const char* kKey = "expert_weight_dtype";
+    const WeightFormat& experts = expert_format_of(run);
+    check_expert_format(experts, experts_device_of(run, device()), kKey, "write experts_device=cpu, or device=cpu");
+    if (!experts.dense()) hold_experts_in(store, experts, kKey);
   }
 
   /// Draws the experts of `tokens` tokens of this rank, where the routers are not to choose them.
@@ -283,8 +290,7 @@ class BenchTraining {
 
   void choose_recomputation() {
     described_.model->store().allocate_dry();
-    const std::vector<std::string> levels =
-        options_.recompute == "auto" ? recompute_levels() : std::vector<std::string>{options_.recompute};
+    const std::vector<std::string> levels = allowed_levels(run().model.gradient_checkpointing);
     MemoryLimit limit = memory_limit(stream_);
     if (communicator_) limit = least_of_ranks(limit, device(), local_ranks_, control());
     const FittingLevel choice = choose_level(levels, limit, *engine_);
@@ -377,8 +383,10 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
 }
 
 Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
-  const auto tokens = static_cast<double>(options.tokens());
-  const std::vector<double> documents(static_cast<size_t>(options.micro_batches * options.batch),
+  const RunConfig& run = training.run();
+  const int64_t micro_batches = run.schedule.gradient_accumulation_steps;
+  const auto tokens = static_cast<double>(tokens_of(options, run));
+  const std::vector<double> documents(static_cast<size_t>(micro_batches * options.batch),
                                       static_cast<double>(options.seq));
   const double flops = training.forward_flops({tokens, tokens, documents}) / tokens * (options.mode == "full" ? 3 : 2);
   int64_t trained = 0;
@@ -393,14 +401,14 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"mode", options.mode},
        {"seq", options.seq},
        {"batch", options.batch},
-       {"micro_batches", options.micro_batches},
-       {"cpu_offload", options.cpu_offload},
-       {"experts_device", options.experts_device},
+       {"micro_batches", micro_batches},
+       {"cpu_offload", run.machine.cpu_offload},
+       {"experts_device", run.machine.experts_device},
        {"weights_fetched_by", training.weights_fetched_by()},
        {"tokens_exchanged_by", training.tokens_exchanged_by()},
        {"warmup", options.warmup},
        {"steps", options.steps},
-       {"dtype", options.dtype},
+       {"dtype", run.model.dtype},
        {"recompute", training.recompute},
        {"parameters", total.parameters},
        {"active", total.active},
@@ -410,7 +418,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"step_ms",
         {{"median", times.median * 1e3}, {"min", times.min * 1e3}, {"max", times.max * 1e3}, {"all", milliseconds}}},
        {"host_ms", host.median * 1e3},
-       {"cuda_graphs", options.cuda_graphs},
+       {"cuda_graphs", run.machine.cuda_graphs},
        {"model_flops_per_token", flops},
        {"model_tflops", flops * tokens / times.median / 1e12},
        {"memory", memory_json(training, used_memory(training.device()))},
@@ -420,10 +428,10 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
     json["routing"] = options.routing;
     json["load_max_over_mean"] = mean_max_over_mean(layer_loads(training.result.routing));
   }
-  if (options.mode != "full") json["lora_r"] = options.lora_r;
+  if (options.mode != "full") json["lora_r"] = *run.lora.r;
   if (!options.text.empty()) json["text"] = options.text;
-  if (options.cpu_expert_layers > 0) json["cpu_expert_layers"] = options.cpu_expert_layers;
-  if (options.offload_expert_layers > 0) json["offload_expert_layers"] = options.offload_expert_layers;
+  if (run.machine.cpu_expert_layers) json["cpu_expert_layers"] = *run.machine.cpu_expert_layers;
+  if (run.machine.offload_expert_layers) json["offload_expert_layers"] = *run.machine.offload_expert_layers;
   if (options.mode == "lora-all" && training.config().num_moe_layers() > 0) json["expert_lora"] = options.expert_lora;
   return json;
 }
@@ -480,9 +488,6 @@ struct Measured {
   Times whole, host;
 };
 
-/// On standard error, since results may be JSON on standard output.
-void tell(const std::string& line) { fmt::print(stderr, "{}\n", line); }
-
 /// `tells`: of steps that take seconds, one line each.
 Measured measure(const BenchStepOptions& options, BenchTraining& training, bool tells) {
   constexpr double kLong = 2;
@@ -537,9 +542,9 @@ Profiles profile_steps(const BenchStepOptions& options, BenchTraining& training)
 }
 
 /// The median step of one rank that trains alone; none where that does not fit.
-std::optional<double> seconds_alone(const BenchStepOptions& options, const TrainerRanks& ranks) {
+std::optional<double> seconds_alone(const BenchStepOptions& options, const RunConfig& run, const TrainerRanks& ranks) {
   try {
-    BenchTraining training(options, ranks, false);
+    BenchTraining training(options, alone(run), ranks, false);
     return measure(options, training, false).whole.median;
   } catch (const UserError&) {
     return std::nullopt;
@@ -548,29 +553,23 @@ std::optional<double> seconds_alone(const BenchStepOptions& options, const Train
 
 }  // namespace
 
+UsualValues usual_in_bench_step() { return {{"router_aux_loss_coef", "0"}}; }
+
 int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   mode_of(options);
   const BenchOutput output{
       options.json, options.profile, {options.model, options.text, options.tokenizer}, options.force};
   require_bench_output(output);  // on every rank: one that failed alone would leave the others waiting
   const bool together = ranks.size > 1;
-  if (together && options.optimizer_in_backward) {
-    throw UserError("ranks do not step in backward", "--optimizer-in-backward", "leave it out");
-  }
-  if (together) require_shard_size(options.shard_size, ranks.size, "--shard-size");
-  if (options.expert_ranks > 1) {
-    RunConfig config = config_of(options, true, ranks);
-    config.machine.expert_parallel_size = options.expert_ranks;  // stated for one rank, too
-    check_expert_ranks(config, "--expert-parallel-size");
-  }
-  check_experts_device(config_of(options, true, ranks), "--experts-device");
+  const bool sparse = read_decoder_config(bench_model(options.model, options.layers)).num_moe_layers() > 0;
+  const RunConfig run = run_of(options, sparse, ranks);
   // Alone, each rank of a host would hold all experts there.
-  const bool compares = together && options.experts_device == "gpu";
-  const std::optional<double> alone = compares ? seconds_alone(options, ranks) : std::nullopt;
+  const bool compares = together && run.machine.experts_device == "gpu";
+  const std::optional<double> alone = compares ? seconds_alone(options, run, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)
     tell(fmt::format("{}: making random weights, then {} steps", options.model, options.warmup + options.steps));
-  BenchTraining training(options, ranks, together);
+  BenchTraining training(options, run, ranks, together);
   const Measured measured = measure(options, training, tells);
   Json results = results_of(options, training, measured.whole, measured.host);
   const Json alone_ms = together ? alone_on_each(alone, training) : Json(nullptr);
@@ -579,12 +578,13 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   if (profiled) profiles = profile_steps(options, training);
   const Profile& profile = profiles.device;
   if (ranks.rank > 0) return 0;
-  const ProfileSummary summary = summarise_profile(profile, static_cast<double>(kProfiledSteps * options.tokens()));
+  const ProfileSummary summary =
+      summarise_profile(profile, static_cast<double>(kProfiledSteps * tokens_of(options, run)));
   if (together) {
     results["ranks"] = ranks.size;
-    results["zero_stage"] = options.zero_stage;
-    if (options.shard_size > 0) results["shard_size"] = options.shard_size;
-    if (options.expert_ranks > 1) results["expert_parallel_size"] = options.expert_ranks;
+    results["zero_stage"] = static_cast<int>(zero_stage_of(run));
+    if (run.machine.shard_size > 0) results["shard_size"] = run.machine.shard_size;
+    if (run.machine.expert_parallel_size > 1) results["expert_parallel_size"] = run.machine.expert_parallel_size;
     results["alone_ms"] = alone_ms;
     results["share_of_one_rank"] = share_of_alone(alone_ms, measured.whole.median * 1e3);
     results["collectives"] = profile_json(summary)["collectives"];
@@ -597,7 +597,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     profile_text = "\n" + profile_table(summary, color);
     if (profiles.host) {
       const ProfileSummary on_host =
-          summarise_profile(*profiles.host, static_cast<double>(kProfiledSteps * options.tokens()));
+          summarise_profile(*profiles.host, static_cast<double>(kProfiledSteps * tokens_of(options, run)));
       results["profile_on_host"] = profile_json(on_host);
       write_bench_profile(output, *profiles.host, kHostEnding);
       profile_text += "\nExperts on the CPU:\n" + profile_table(on_host, color);

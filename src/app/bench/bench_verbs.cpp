@@ -9,8 +9,8 @@
 #include "app/bench/bench_step.h"
 #include "app/bench/bench_tokenizer.h"
 #include "app/bench/grid/bench_grid.h"
+#include "app/key_options.h"
 #include "app/launched_ranks.h"
-#include "config/run_options.h"
 #include "core/base/error.h"
 
 namespace hone {
@@ -35,74 +35,41 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
   verb->add_option("--layers", options->layers, "the first so many; 0: all")->capture_default_str();
   verb->add_option("--mode", options->mode, "full, lora (attention) or lora-all (experts or MLPs too)")
       ->capture_default_str();
-  verb->add_option("--lora-r", options->lora_r, "rank of the adapters")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
   verb->add_option("--expert-lora", options->expert_lora, "with lora-all: shared (PEFT's target_parameters) or split")
       ->capture_default_str();
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
   verb->add_option("--batch", options->batch, "documents of a micro-batch")->capture_default_str();
-  verb->add_option("--micro-batches", options->micro_batches, "of a step, whose gradients are accumulated")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--warmup", options->warmup, "steps before those that are timed")->capture_default_str();
   verb->add_option("--steps", options->steps, "steps that are timed")->capture_default_str();
-  verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
-  verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
-  verb->add_option("--base-weight-dtype", options->base_weight_dtype,
-                   "of frozen weights: " + fmt::format("{}", fmt::join(base_format_names(), ", ")))
-      ->capture_default_str();
-  verb->add_option("--expert-weight-dtype", options->expert_weight_dtype,
-                   fmt::format("of routed experts, with LoRA: {}; int8 with experts on a CPU",
-                               fmt::join(expert_format_names(), ", ")))
-      ->capture_default_str();
-  const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});
-  verb->add_option("--grad-dtype", options->grad_dtype, "of gradients")->check(floats)->capture_default_str();
-  verb->add_option("--master-dtype", options->master_dtype, "bfloat16: the weights themselves are stepped")
-      ->check(floats)
-      ->capture_default_str();
-  verb->add_option("--opt-m-dtype", options->opt_m_dtype, "of first moments")->check(moments)->capture_default_str();
-  verb->add_option("--opt-v-dtype", options->opt_v_dtype, "of second moments")->check(moments)->capture_default_str();
-  verb->add_flag("--optimizer-in-backward", options->optimizer_in_backward,
-                 "step each layer as soon as backward has its gradients; without clipping");
-  verb->add_option("--cpu-offload", options->cpu_offload,
-                   "what is in host memory between uses, with commas: optimizer, params, experts, activations")
-      ->delimiter(',')
-      ->check(CLI::IsMember(offload_names()));
-  verb->add_option("--offload-expert-layers", options->offload_expert_layers,
-                   "with --cpu-offload experts: of so many layers; the others' stay on the GPU; default: all")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--experts-device", options->experts_device,
-                   "of routed experts: gpu, as all else, or cpu, beside the device")
-      ->check(CLI::IsMember({"gpu", "cpu"}))
-      ->capture_default_str();
-  verb->add_option("--cpu-expert-layers", options->cpu_expert_layers,
-                   "with --experts-device cpu: of so many layers; default: all")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--weight-fetch", options->weight_fetch,
-                   "of weights that ranks shard: auto, peer, collective; as the config key of that name")
-      ->check(CLI::IsMember({"auto", "peer", "collective"}))
-      ->capture_default_str();
-  verb->add_option("--recompute", options->recompute,
-                   "none, norms, activations, experts, everything; auto: the first that fits")
-      ->capture_default_str();
-  verb->add_option("--cuda-graphs", options->cuda_graphs, "as the config key of that name")
-      ->check(CLI::IsMember({"auto", "true", "false"}))
-      ->capture_default_str();
+  add_keys(verb, options->keys, usual_in_bench_step(),
+           {{"gradient_accumulation_steps", "--micro-batches"},
+            {"lora_r"},
+            {"lora_alpha"},
+            {"use_dora"},
+            {"lora_target_modules"},
+            {"device"},
+            {"dtype"},
+            {"base_weight_dtype"},
+            {"base_weight_keep"},
+            {"expert_weight_dtype"},
+            {"grad_dtype"},
+            {"master_dtype"},
+            {"opt_m_dtype"},
+            {"opt_v_dtype"},
+            {"optim"},
+            {"optimizer_in_backward"},
+            {"gradient_checkpointing", "--recompute"},
+            {"cuda_graphs"},
+            {"cpu_offload"},
+            {"offload_expert_layers"},
+            {"experts_device"},
+            {"cpu_expert_layers"},
+            {"zero_stage"},
+            {"dp_shard_size", "--shard-size"},
+            {"expert_parallel_size"},
+            {"weight_fetch"}});
   add_tier(verb);
   add_threads(verb, options->threads);
-  verb->add_option("--zero-stage", options->zero_stage,
-                   "of several ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 3));
-  verb->add_option("--shard-size", options->shard_size,
-                   "of several ranks: so many shard together, the groups are replicas of each other; 0: all")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  verb->add_option("--expert-parallel-size", options->expert_ranks,
-                   "of several ranks: over so many the experts are spread")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
   verb->add_option("--routing", options->routing,
                    "experts of the tokens: router, as random weights choose them; balanced; zipf or "
                    "zipf:S; or a run's expert_load.jsonl")

@@ -270,10 +270,10 @@ std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
 /// How many GPUs like the target hold a run for one together; none if not even kMost do.
 std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
   constexpr int64_t kMost = 64;
-  if (config.machine.ranks > 1 || !can_shard_values(config) || target.device.kind != DeviceKind::kCuda)
-    return std::nullopt;
+  if (config.machine.ranks > 1 || target.device.kind != DeviceKind::kCuda) return std::nullopt;
   config.machine.zero_stage = "3";
   for (config.machine.ranks = 2; config.machine.ranks <= kMost; config.machine.ranks *= 2) {
+    if (!go_together(config)) return std::nullopt;
     if (fits_at(config, smallest_level(), target)) return config.machine.ranks;
   }
   return std::nullopt;

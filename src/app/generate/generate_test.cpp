@@ -77,11 +77,11 @@ class Generate : public testing::Test {
 TEST_F(Generate, HoldsTheBaseInAPackedFormat) {
   for (const char* base : {"dtype", "nf4", "int8"}) {
     GenerateOptions packed = options();
-    packed.base_weight_dtype = base;
+    packed.keys.push_back(std::string("base_weight_dtype=") + base);
     EXPECT_EQ(answers(R"({"prompt": "hello"})", packed).size(), 1u) << base;
   }
   GenerateOptions unknown = options();
-  unknown.base_weight_dtype = "int3";
+  unknown.keys.push_back("base_weight_dtype=int3");
   write("in.jsonl", R"({"prompt": "hello"})");
   unknown.input = path("in.jsonl");
   EXPECT_THAT(problem(unknown), HasSubstr("int3"));
@@ -330,7 +330,7 @@ TEST_F(Generate, ATextFileHasAPromptALine) {
 
 TEST_F(Generate, RunsInBfloat16) {
   GenerateOptions bf16 = options();
-  bf16.dtype = "bfloat16";
+  bf16.keys.push_back("dtype=bfloat16");
   EXPECT_FALSE(answer(R"({"prompt": "hello"})", bf16).empty());
 }
 
@@ -345,8 +345,9 @@ TEST_F(Generate, SaysWhatIsWrongWithItsOptions) {
   EXPECT_EQ(problem(bad), "top_p: top_p is 2");
   GenerateOptions dtype = options();
   dtype.prompt = "x";
-  dtype.dtype = "int3";
-  EXPECT_EQ(problem(dtype), "--dtype: 'int3' is not a dtype of generate");
+  dtype.keys.push_back("dtype=int3");
+  EXPECT_THAT(problem(dtype),
+              HasSubstr("command line: dtype=int3: dtype is 'int3': expected one of bfloat16, float32"));
   GenerateOptions system = options();
   system.prompt = "x";
   system.system = "y";

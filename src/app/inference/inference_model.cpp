@@ -7,7 +7,6 @@
 #include <iterator>
 
 #include "app/merge/merge.h"
-#include "config/resolve_rules.h"
 #include "config/run_options.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
@@ -49,39 +48,41 @@ InferenceOptions with_base(InferenceOptions options) {
   return options;
 }
 
-DType dtype_of(const std::string& given, const fs::path& model) {
-  if (const std::optional<DType> dtype = parse_weight_dtype(given, "generate")) return *dtype;
+std::string dtype_of_model(const fs::path& model) {
   const HfConfig config = HfConfig::read(model);
   const std::string stated = config.string_or("dtype", config.string_or("torch_dtype", "bfloat16"));
-  return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
+  return stated == name_of(DType::kF32) ? stated : std::string(name_of(DType::kBF16));
 }
 
-/// The options that say where weights are, as keys of a run.
-RunConfig keys_of(const InferenceOptions& options, const fs::path& model, const TrainerRanks& ranks) {
-  RunConfig run;
-  run.model.dtype = name_of(dtype_of(options.dtype, model));
-  run.model.base_weight_dtype = options.base_weight_dtype;
-  run.model.expert_weight_dtype = options.expert_weight_dtype;
-  run.machine.zero_stage = std::to_string(options.zero_stage);
-  run.machine.cpu_offload = options.cpu_offload;
-  run.machine.experts_device = options.experts_device;
-  run.machine.least_sharded_elements = options.least_sharded_elements;
-  run.machine.ranks = ranks.size;
-  run.machine.ranks_of_host = ranks.ranks_of_host;
-  run.machine.expert_parallel_size = options.expert_ranks;
-  check_experts_device(run, "--experts-device");
-  if (ranks.size > 1 && run.machine.experts_device == "auto") {
-    throw UserError("auto chooses for one rank here", "--experts-device", "write cpu or gpu");
+/// The run of the keys. Appends what to tell of them to `notes`.
+RunConfig run_of(const InferenceOptions& options, const TrainerRanks& ranks, std::vector<std::string>& notes) {
+  ResolvedConfig config =
+      resolve_keys(usual_in_inference(), options.keys, {ranks.size, ranks.ranks_of_host}, RuleUse::kAlways);
+  RunConfig& run = config.run;
+  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
+    throw UserError(why, config.stated.at(key), instead);
+  };
+  for (const std::string& name : run.machine.cpu_offload) {
+    if (name == "params" || name == "experts") continue;
+    refuse("cpu_offload", fmt::format("without training there is nothing of {} to hold in host memory", name),
+           "use params or experts");
   }
-  check_expert_ranks(run, "--expert-parallel-size");
+  if (run.machine.zero_stage != "0" && run.machine.zero_stage != "3") {
+    refuse("zero_stage", fmt::format("zero_stage {} shares what training alone has", run.machine.zero_stage),
+           "use 3, which shards the weights, or 0");
+  }
+  if (ranks.size > 1 && run.machine.experts_device == "auto") {
+    refuse("experts_device", "auto chooses for one rank here", "write cpu or gpu");
+  }
+  notes.insert(notes.end(), config.notes.begin(), config.notes.end());
+  if (!config.states("dtype")) run.model.dtype = dtype_of_model(resolve_model_path(options.model));
   return run;
 }
 
 const WeightFormat& experts_of(const RunConfig& run, Device device) {
-  constexpr const char* kOption = "--expert-weight-dtype";
-  const WeightFormat& experts = parse_expert_format(run.model.expert_weight_dtype, kOption);
-  check_expert_format(experts, experts_device_of(run, device), kOption,
-                      "choose --experts-device cpu, which computes them on the CPU beside the GPU, or leave it out");
+  const WeightFormat& experts = expert_format_of(run);
+  check_expert_format(experts, experts_device_of(run, device), "expert_weight_dtype",
+                      "choose experts_device=cpu, which computes them on the CPU beside the GPU, or leave it out");
   return experts;
 }
 
@@ -133,7 +134,7 @@ void check_offload(const RunConfig& run, Device device) {
   const bool int8_on_device = run.model.expert_weight_dtype == "int8" && !computes_experts_on_host(run, device);
   if (run.machine.cpu_offload.empty() || !int8_on_device) return;
   throw UserError("weights come from host memory in dtype or packed, and experts held in 8 bits stay on the device",
-                  "--cpu-offload", "leave it out, or --expert-weight-dtype, or choose --experts-device cpu");
+                  "cpu_offload", "leave it out, or expert_weight_dtype, or choose experts_device=cpu");
 }
 
 /// `chat_template`: --chat-template.
@@ -151,9 +152,9 @@ Tokenizer load_tokenizer(const fs::path& model, const fs::path& adapter, const T
 }
 
 /// The device of one of the ranks, or of the only one.
-Device device_of(const InferenceOptions& options, const TrainerRanks& ranks) {
-  return ranks.size > 1 ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
-                        : choose_device(options.device, "--device");
+Device device_of(const RunConfig& run, const TrainerRanks& ranks) {
+  return ranks.size > 1 ? choose_rank_device(run.machine.device, ranks.local_rank, ranks.local_size, ranks.size)
+                        : choose_device(run.machine.device, "device");
 }
 
 }  // namespace
@@ -165,7 +166,7 @@ std::vector<std::pair<fs::path, const char*>> inputs_of(const InferenceOptions& 
           {built_in_template(options.chat_template) == nullptr ? options.chat_template : "", "the chat template"}};
 }
 
-std::vector<std::string> inference_offload_names() { return {"params", "experts"}; }
+UsualValues usual_in_inference() { return {{"zero_stage", "3"}, {"dtype", ""}}; }
 
 bool is_adapter_folder(const fs::path& folder) {
   require_finished(folder);
@@ -198,16 +199,16 @@ SamplingOptions SamplingOverrides::apply(SamplingOptions options) const {
 InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ranks)
     : options_(with_base(options)),
       ranks_(std::move(ranks)),
-      device_(device_of(options_, ranks_)),
+      run_(run_of(options_, ranks_, notes_)),
+      device_(device_of(run_, ranks_)),
       directory_(resolve_model_path(options_.model)),
-      run_(keys_of(options_, directory_, ranks_)),
       trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
       tokenizer_(load_tokenizer(directory_, options_.adapter, trained_.tokens, options_.chat_template)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
       model_(directory_, dtype_of(run_), experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
       variables_(trained_.kwargs) {
-  if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
+  if (const std::string reason = why_no_gpu_is_used(run_.machine.device, device_); !reason.empty())
     notes_.push_back(reason);
   chat_ = std::make_unique<ChatPrompt>(tokenizer_, template_of(options_, tokenizer_, notes_),
                                        options_.split_special_tokens.value_or(trained_.split_special_tokens));
@@ -327,7 +328,8 @@ std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& 
   };
   Change on_cpu{run, "--experts-device cpu"};
   on_cpu.run.machine.experts_device = "cpu";
-  if (decoder.num_moe_layers() == 0 || !can_have_experts_on_cpu(run)) return {with_params({run, ""})};
+  const bool can_move = run.machine.experts_device == "gpu" && go_together(on_cpu.run, RuleUse::kAlways);
+  if (decoder.num_moe_layers() == 0 || !can_move) return {with_params({run, ""})};
   return {on_cpu, with_params({run, ""}), with_params(on_cpu)};
 }
 
@@ -356,7 +358,7 @@ std::string InferenceModel::what_fits(const GeneratorOptions& options, const Mem
     return change == changes.end() ? std::string() : change->option;
   };
   const std::string exact = option_that_fits();
-  if (options_.base_weight_dtype == "dtype") {
+  if (run_.model.base_weight_dtype == "dtype") {
     hold_base_in_nf4(model_.store());
     if (fits(run_)) {
       return fmt::format("it fits with --base-weight-dtype nf4, which rounds the weights{}",
@@ -396,7 +398,7 @@ void InferenceModel::choose_experts_place(const GeneratorOptions& options,
 
 Generator& InferenceModel::load(GeneratorOptions options, const std::function<void(const std::string&)>& tell) {
   TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
-  hold_base_as(nothing, options_.base_weight_dtype);
+  hold_base_as(nothing, run_.model.base_weight_dtype, run_.model.base_weight_keep);
   nothing.ranks = rank_share(run_, device_, ranks_.rank);
   model_.set_trainable(nothing);
   for (const std::string& warning : model_.adapter_warnings()) tell("warning: " + warning);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/key_options.h"
 #include "config/run_config.h"
 #include "core/cpu/thread_pool.h"
 #include "core/text/json_value.h"
@@ -42,20 +43,12 @@ struct InferenceOptions {
   std::optional<bool> enable_thinking;       ///< the template's variable of that name
   std::optional<bool> split_special_tokens;  ///< as the configuration's key; unset: as the training run had it
   SamplingOverrides sampling;
-  std::string device = "auto";
-  std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
-  std::string base_weight_dtype = "dtype";   ///< the format of frozen weights of layers: base_format_names()
-  std::string expert_weight_dtype = "auto";  ///< one of expert_format_names(); int8 on a CPU
-  std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
-  std::string experts_device = "gpu";        ///< as the configuration's key of that name
-  int zero_stage = 3;                        ///< for several ranks: 3 shards the weights, 0 keeps them whole on each
-  int expert_ranks = 1;                      ///< over so many ranks the experts are spread
-  int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device
-  int threads = 0;                                                      ///< 0: all cores
+  std::vector<std::string> keys;  ///< KEY=VALUE: where weights are, in which format, and how ranks share them
+  int threads = 0;                ///< 0: all cores
 };
 
-/// What cpu_offload can name here.
-std::vector<std::string> inference_offload_names();
+/// The keys' values that are other than the schema's.
+UsualValues usual_in_inference();
 
 /// The number of positions that a model supports.
 int64_t context_length(const RopeParameters& rope);
@@ -114,9 +107,10 @@ class InferenceModel {
 
   InferenceOptions options_;
   TrainerRanks ranks_;
-  Device device_;  // chosen before a file is read
+  std::vector<std::string> notes_;
+  RunConfig run_;  // where weights are, and how ranks share them
+  Device device_;
   std::filesystem::path directory_;
-  RunConfig run_;  // the keys that say where weights are, and how ranks share them
   ChatSettings trained_;
   Tokenizer tokenizer_;
   ThreadPool pool_;
@@ -129,7 +123,6 @@ class InferenceModel {
   std::unique_ptr<ChatPrompt> chat_;
   JsonObject variables_;
   SamplingOptions sampling_;
-  std::vector<std::string> notes_;
   std::unique_ptr<Generator> generator_;
 };
 

@@ -44,8 +44,10 @@ constexpr double kGpuFactor = 5;
 class Verification {
  public:
   /// `host_ranks`: of the ranks, how many are on each host; 0: all.
-  Verification(const VerifyOptions& options, Stream& stream, Communicator* ranks = nullptr, int host_ranks = 0)
+  Verification(const VerifyOptions& options, const RunConfig& run, Stream& stream, Communicator* ranks = nullptr,
+               int host_ranks = 0)
       : options_(options),
+        run_(run),
         stream_(stream),
         ranks_(ranks),
         host_ranks_(host_ranks),
@@ -88,7 +90,7 @@ class Verification {
       check_full(replay);
     }
     check_loras();
-    if (shards_more() || !options_.cpu_offload.empty()) check_all_bits();
+    if (shards_more() || !run_.machine.cpu_offload.empty()) check_all_bits();
     return std::move(checks_);
   }
 
@@ -118,32 +120,35 @@ class Verification {
   void check_split_adapter();
   void check_loras() {
     if (golden_.lora_attention) check_lora("lora_attention", *golden_.lora_attention, kLoraAttention);
-    const bool whole_rows = ranks_ == nullptr || options_.zero_stage < 3;
+    const bool whole_rows = ranks_ == nullptr || stage() < ZeroStage::kValues;
     if (golden_.lora_dora && whole_rows) check_lora("lora_dora", *golden_.lora_dora, kLoraAttention);
     if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
   }
   ReplayOptions run_options(std::filesystem::path adapter = {}) const {
     return {.adapter = std::move(adapter),
             .ranks = ranks_,
-            .stage = static_cast<ZeroStage>(options_.zero_stage),
-            .shard_size = options_.shard_size,
-            .expert_ranks = options_.expert_ranks,
-            .offload = offload_of(options_.cpu_offload),
+            .stage = stage(),
+            .shard_size = static_cast<int>(run_.machine.shard_size),
+            .expert_ranks = static_cast<int>(run_.machine.expert_parallel_size),
+            .offload = offload_of(run_.machine.cpu_offload),
             .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_,
-            .offload_activations = offloads_activations(options_.cpu_offload)};
+            .offload_activations = offloads_activations(run_.machine.cpu_offload)};
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
   ReplayOptions plain_options(std::filesystem::path adapter) const {
     return {.adapter = std::move(adapter),
             .ranks = ranks_,
-            .stage = std::min(static_cast<ZeroStage>(options_.zero_stage), ZeroStage::kState),
-            .expert_ranks = options_.expert_ranks,
+            .stage = std::min(stage(), ZeroStage::kState),
+            .expert_ranks = static_cast<int>(run_.machine.expert_parallel_size),
             .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_};
   }
-  int64_t host_expert_layers() const { return options_.experts_device == "cpu" ? options_.cpu_expert_layers : 0; }
-  bool shards_more() const { return ranks_ != nullptr && options_.zero_stage > 1; }
+  int64_t host_expert_layers() const {
+    return run_.machine.experts_device == "cpu" ? run_.machine.cpu_expert_layers.value_or(kAllLayers) : 0;
+  }
+  ZeroStage stage() const { return zero_stage_of(run_); }
+  bool shards_more() const { return ranks_ != nullptr && stage() > ZeroStage::kState; }
   void check_all_bits();
   void check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter);
   StepData data_of_step(size_t step) const;
@@ -156,6 +161,7 @@ class Verification {
                        const GradientNoise& noise);
 
   const VerifyOptions& options_;
+  const RunConfig& run_;
   Stream& stream_;
   Communicator* ranks_;  // the ranks that train together, or null
   int host_ranks_;
@@ -454,26 +460,26 @@ bool VerifyReport::ok() const {
 
 namespace {
 
-VerifyReport report_of(const VerifyOptions& options) {
+VerifyReport report_of(const VerifyOptions& options, const RunConfig& run) {
   const std::filesystem::path directory = std::filesystem::absolute(options.case_directory).lexically_normal();
   VerifyReport report;
   report.case_name = (directory.has_filename() ? directory : directory.parent_path()).filename().string();
-  report.dtype = options.dtype;
+  report.dtype = run.model.dtype;
   return report;
 }
 
 /// Each rank checks its own copy of the run; the report has the worst results.
-VerifyReport verify_ranks(const VerifyOptions& options) {
-  if (options.device != "cpu" || options.dtype != "float32") {
-    throw UserError("ranks that are threads run on the CPU, in float32", "--ranks", "leave --device and --dtype out");
+VerifyReport verify_ranks(const VerifyOptions& options, const RunConfig& run) {
+  if (run.machine.device != "cpu" || run.model.dtype != "float32") {
+    throw UserError("ranks that are threads run on the CPU, in float32", "--ranks", "leave device and dtype out");
   }
   std::vector<std::vector<Check>> checks(static_cast<size_t>(options.ranks));
   run_ranks(options.ranks, [&](Communicator& ranks) {
     ThreadPool pool(std::max(1, options.threads / options.ranks));
     Stream stream(Device{}, pool);
-    checks[static_cast<size_t>(ranks.rank())] = Verification(options, stream, &ranks).training_rows();
+    checks[static_cast<size_t>(ranks.rank())] = Verification(options, run, stream, &ranks).training_rows();
   });
-  VerifyReport report = report_of(options);
+  VerifyReport report = report_of(options, run);
   report.checks = std::move(checks.front());
   for (const std::vector<Check>& others : checks) {
     for (size_t i = 0; i < others.size(); ++i) {
@@ -483,51 +489,56 @@ VerifyReport verify_ranks(const VerifyOptions& options) {
   return report;
 }
 
+/// The run of the keys, for `ranks` ranks.
+RunConfig run_of(const VerifyOptions& options, const TrainerRanks& ranks) {
+  const bool threads = ranks.size == 1;  // --ranks: all are on this host
+  const RanksOfRun all =
+      threads ? RanksOfRun{options.ranks, options.ranks} : RanksOfRun{ranks.size, ranks.ranks_of_host};
+  const ResolvedConfig config = resolve_keys(usual_in_verify(), options.keys, all, RuleUse::kAlways);
+  const RunConfig::Machine& machine = config.run.machine;
+  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
+    throw UserError(why, config.stated.at(key), instead);
+  };
+  if (machine.experts_device == "auto") refuse("experts_device", "a case is replayed in one place", "write cpu or gpu");
+  if (config.run.model.dtype == "float32") {
+    if (all.all == 1 && machine.zero_stage != "0") {
+      refuse("zero_stage", "one rank has nothing to shard with", "give --ranks, or use hone launch");
+    }
+  } else if (all.all > 1 || !machine.cpu_offload.empty()) {
+    refuse("dtype", "the runs of several ranks, and with data in host memory, are compared in float32", "leave it out");
+  }
+  return config.run;
+}
+
 }  // namespace
 
+UsualValues usual_in_verify() { return {{"device", "cpu"}, {"dtype", "float32"}}; }
+
 VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks) {
-  if (options.dtype != "float32" && options.dtype != "bfloat16") {
-    throw UserError(fmt::format("'{}' is not a dtype of verify", options.dtype), "--dtype", "use float32 or bfloat16");
-  }
-  const bool together = ranks.size > 1, trains_only = together || !options.cpu_offload.empty();
+  const bool together = ranks.size > 1;
   if (options.ranks > 1 && together && options.ranks != ranks.size) {
     throw UserError(fmt::format("{} ranks have been started", ranks.size), "--ranks",
                     "leave it out: the launcher's number counts");
   }
-  const int count = together ? ranks.size : options.ranks;
-  require_shard_size(options.shard_size, count, "--shard-size");
-  require_expert_ranks(options.expert_ranks, options.shard_size > 0 ? options.shard_size : count,
-                       "--expert-parallel-size");
-  if (options.experts_device == "cpu" && options.expert_ranks > 1) {
-    throw UserError("experts on the CPU beside the device are whole on each host, not spread over ranks",
-                    "--experts-device", "leave it out, or --expert-parallel-size");
-  }
-  if (options.experts_device != "cpu" && options.cpu_expert_layers != kAllLayers) {
-    throw UserError("they are layers whose experts the CPU computes", "--cpu-expert-layers",
-                    "give --experts-device cpu");
-  }
-  if (options.ranks > 1 && !together) return verify_ranks(options);
-  if (trains_only && options.dtype != "float32") {
-    throw UserError("the runs of several ranks, and with data in host memory, are compared in float32", "--dtype",
-                    "leave it out");
-  }
-  if (!together && options.zero_stage > 0) {
-    throw UserError("one rank has nothing to shard with", "--zero-stage", "give --ranks, or use hone launch");
-  }
+  const RunConfig run = run_of(options, ranks);
+  const bool trains_only = together || !run.machine.cpu_offload.empty();
+  if (options.ranks > 1 && !together) return verify_ranks(options, run);
+  const std::string& asked = run.machine.device;
   ThreadPool pool(rank_threads(options.threads, ranks.cores_shared_by));
-  Stream stream(together ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size)
-                         : choose_device(options.device, "--device"),
+  Stream stream(together ? choose_rank_device(asked, ranks.local_rank, ranks.local_size, ranks.size)
+                         : choose_device(asked, "device"),
                 pool);
-  warn_of_unused_gpu(options.device, stream.device());
+  warn_of_unused_gpu(asked, stream.device());
   const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
   // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
-  if (options.dtype == "float32") stream.use_general_kernels(true);
+  const bool exact = run.model.dtype == "float32";
+  if (exact) stream.use_general_kernels(true);
   return guarded(communicator ? &communicator->control() : nullptr, [&] {
-    Verification verification(options, stream, communicator.get(), ranks.local_size);
-    VerifyReport report = report_of(options);
-    report.checks = trains_only                  ? verification.training_rows()
-                    : options.dtype == "float32" ? verification.float32_rows()
-                                                 : verification.bfloat16_rows();
+    Verification verification(options, run, stream, communicator.get(), ranks.local_size);
+    VerifyReport report = report_of(options, run);
+    report.checks = trains_only ? verification.training_rows()
+                    : exact     ? verification.float32_rows()
+                                : verification.bfloat16_rows();
     return report;
   });
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/key_options.h"
 #include "app/verify/check.h"
 #include "app/verify/golden_case.h"
 #include "core/text/json_fwd.h"
@@ -16,17 +17,12 @@ namespace hone {
 
 struct VerifyOptions {
   std::filesystem::path case_directory;
-  std::string device = "cpu";
-  std::string dtype = "float32";           ///< float32: every row; bfloat16: the gradients of batch 0
-  bool json = false;                       ///< print JSON instead of a table
-  int threads = 0;                         ///< 0: all cores
-  int ranks = 1;                           ///< more than 1: the training runs only, by as many threads as ranks
-  int zero_stage = 0;                      ///< their ZeRO stage (params/bucket.h)
-  std::vector<std::string> cpu_offload;    ///< as the key; the training runs only
-  std::string experts_device = "gpu";      ///< gpu: the device; cpu: the host beside it, even if that is a CPU
-  int64_t cpu_expert_layers = kAllLayers;  ///< how many layers the CPU computes, with cpu
-  int shard_size = 0;                      ///< how many of them shard together; 0: all
-  int expert_ranks = 1;                    ///< over how many of them experts are spread
+  /// KEY=VALUE: dtype float32: every row; bfloat16: the gradients of batch 0. cpu_offload: the training runs only.
+  /// experts_device cpu: the host beside the device, even if that is a CPU.
+  std::vector<std::string> keys;
+  bool json = false;  ///< print JSON instead of a table
+  int threads = 0;    ///< 0: all cores
+  int ranks = 1;      ///< more than 1: the training runs only, by as many threads as ranks
   /// Changes the optimizer, for tests with planted errors.
   std::function<void(ReferenceOptimizer&)> change_optimizer = {};
 };
@@ -38,6 +34,9 @@ struct VerifyReport {
   /// Every required row holds.
   bool ok() const;
 };
+
+/// The keys' values that are other than the schema's.
+UsualValues usual_in_verify();
 
 /// Replays the case. Throws UserError if files are missing or invalid, or belong to another model. With `ranks` from a
 /// launcher: this rank's report of the checks that ranks make together. If gradients or weights are sharded, or data

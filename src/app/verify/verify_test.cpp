@@ -119,13 +119,13 @@ TEST_F(PlantedCase, RanksAndHostMemoryKeepEveryBit) {
   const std::map<std::string, double> none = {
       {"full, bits", 0}, {"lora_attention, bits", 0}, {"lora_experts, bits", 0}};
   VerifyOptions offloaded = options();
-  offloaded.cpu_offload = {"optimizer", "params", "activations"};
+  offloaded.keys = {"cpu_offload=optimizer,params,activations"};
   const VerifyReport alone = verify_case(offloaded);
   EXPECT_TRUE(alone.ok()) << report_table(alone);
   EXPECT_EQ(differing_bits(alone), none);
   VerifyOptions ranks = offloaded;
   ranks.ranks = 2;
-  ranks.zero_stage = 3;
+  ranks.keys.push_back("zero_stage=3");
   const VerifyReport together = verify_case(ranks);
   EXPECT_TRUE(together.ok()) << report_table(together);
   EXPECT_EQ(differing_bits(together), none);
@@ -136,11 +136,10 @@ TEST_F(PlantedCase, RanksAndHostMemoryKeepEveryBit) {
 
 TEST_F(PlantedCase, SharingNeedsSeveralRanks) {
   VerifyOptions sharded = options();
-  sharded.zero_stage = 3;
+  sharded.keys = {"zero_stage=3"};
   EXPECT_THROW(verify_case(sharded), UserError);
   sharded = options();
-  sharded.cpu_offload = {"params"};
-  sharded.dtype = "bfloat16";
+  sharded.keys = {"cpu_offload=params", "dtype=bfloat16"};
   EXPECT_THROW(verify_case(sharded), UserError);
 }
 
@@ -268,10 +267,10 @@ TEST_F(PlantedCase, NoiseThatNoErrorCouldExceedIsRefused) {
 
 TEST_F(PlantedCase, UnknownDevicesAndDtypesAreRefused) {
   VerifyOptions wrong = options();
-  wrong.dtype = "float16";
+  wrong.keys = {"dtype=float16"};
   EXPECT_THROW(verify_case(wrong), UserError);
   wrong = options();
-  wrong.device = "cuda:0";
+  wrong.keys = {"device=cuda:0"};
   EXPECT_THROW(verify_case(wrong), UserError);
 }
 

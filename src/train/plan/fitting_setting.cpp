@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "config/rules.h"
 #include "config/run_options.h"
-#include "params/adapter_kind.h"
 #include "train/plan/memory_fit.h"
 #include "train/plan/recompute.h"
 
@@ -23,19 +23,6 @@ bool halve_batch(RunConfig& config) {
   return true;
 }
 
-bool can_shard_values(const RunConfig& config) {
-  const bool int8_on_device = config.model.expert_weight_dtype == "int8" && config.machine.experts_device != "cpu";
-  return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward &&
-         adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && !int8_on_device;
-}
-
-bool can_have_experts_on_cpu(const RunConfig& config) {
-  const RunConfig::Machine& machine = config.machine;
-  return machine.experts_device == "gpu" && machine.ranks_of_host > 0 && machine.expert_parallel_size == 1 &&
-         machine.cuda_graphs != "true" && !config.optim.optimizer_in_backward && !machine.offload_expert_layers &&
-         !offload_of(machine.cpu_offload).experts;
-}
-
 namespace {
 
 const std::string& smallest_level() { return recompute_levels().back(); }
@@ -48,12 +35,10 @@ struct Change {
 
 std::vector<Change> higher_stages(const RunConfig& config) {
   std::vector<Change> changes;
-  if (config.machine.ranks == 1 || !can_shard_values(config)) return changes;
+  if (config.machine.ranks == 1) return changes;
   for (int stage = std::stoi(config.machine.zero_stage) + 1; stage <= 3; ++stage) {
     RunConfig changed = config;
     changed.machine.zero_stage = std::to_string(stage);
-    if (gathers_stepped_values(changed) && offload_of(config.machine.cpu_offload).values())
-      continue;  // refused (resolve_offload)
     changes.push_back({std::move(changed), fmt::format("zero_stage: {}", stage)});
   }
   return changes;
@@ -62,9 +47,8 @@ std::vector<Change> higher_stages(const RunConfig& config) {
 /// Other values of cpu_offload, with the weights of layers in host memory or without.
 std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
   std::vector<Change> changes;
-  for (const std::vector<std::string>& names : offload_choices(config)) {
+  for (const std::vector<std::string>& names : offload_choices()) {
     if (offload_of(names).values() != weights || names == config.machine.cpu_offload) continue;
-    if (config.machine.offload_expert_layers && !weights) continue;  // refused (check_experts_device)
     RunConfig changed = config;
     changed.machine.cpu_offload = names;
     changes.push_back({std::move(changed), fmt::format("cpu_offload: [{}]", fmt::join(names, ", "))});
@@ -77,9 +61,7 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   std::vector<Change> changes;
   const bool in_dtype = config.model.base_weight_dtype == "dtype" && expert_format_of(config).dense();
   if (config.model.finetuning_type != "lora" || !in_dtype) return changes;
-  const bool sharded =
-      config.machine.ranks > 1 && config.machine.zero_stage == "3" && config.machine.experts_device != "cpu";
-  if (int8_experts && !sharded && config.machine.expert_parallel_size == 1) {
+  if (int8_experts) {
     changes.push_back({config, "expert_weight_dtype: int8"});
     changes.back().config.model.expert_weight_dtype = "int8";
   }
@@ -88,15 +70,15 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   return changes;
 }
 
-/// Routed experts on the CPU, with what keys beside it allow.
+/// Routed experts on the CPU.
 std::vector<Change> experts_elsewhere(const RunConfig& config) {
-  if (!can_have_experts_on_cpu(config)) return {};
+  if (config.machine.experts_device != "gpu" || config.machine.offload_expert_layers) return {};
   Change change{config, "experts_device: cpu"};
   change.config.machine.experts_device = "cpu";
   return {change};
 }
 
-/// All changes of the configuration but of the batch, the fastest first.
+/// All changes of the configuration but of the batch that go with its other keys, the fastest first.
 std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) {
   std::vector<Change> changes = higher_stages(config);
   const auto add = [&](std::vector<Change> more) {
@@ -106,6 +88,7 @@ std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) 
   add(smaller_bases(config, room.int8_experts));
   if (room.host_is_apart) add(other_offloads(config, true));
   if (room.host_is_apart && room.experts) add(experts_elsewhere(config));
+  std::erase_if(changes, [](const Change& change) { return !go_together(change.config); });
   return changes;
 }
 

@@ -28,11 +28,4 @@ std::optional<std::string> fitting_setting(const RunConfig& config, const Memory
 /// Halves the micro-batch and doubles their number. False if it is one sample, or the optimizer steps in backward.
 bool halve_batch(RunConfig& config);
 
-/// Whether ranks can share all that training keeps: other settings need a tensor whole, or one rank.
-bool can_shard_values(const RunConfig& config);
-
-/// Whether experts_device: cpu goes with the run's other keys (check_experts_device of config/), and changes it.
-/// That there are experts is for the model to say.
-bool can_have_experts_on_cpu(const RunConfig& config);
-
 }  // namespace hone

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "config/rules.h"
 #include "report/humanise.h"
 #include "train/plan/recompute.h"
 
@@ -23,9 +24,9 @@ std::string bytes_of(int64_t bytes) { return human_bytes(static_cast<double>(byt
 std::vector<std::string> parts_of_run(const RunConfig& config) {
   std::vector<std::string> parts;
   const bool weights_are_placed = offload_of(config.machine.cpu_offload).values();
-  for (const std::vector<std::string>& names : offload_choices(config)) {
+  for (const std::vector<std::string>& names : offload_choices()) {
     if (names.size() != 1 || (weights_are_placed && names.front() == "params")) continue;
-    parts.push_back(names.front());
+    if (go_together(with_offload(config, names))) parts.push_back(names.front());
   }
   return parts;
 }

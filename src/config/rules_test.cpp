@@ -1,0 +1,126 @@
+#include "config/rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+namespace hone {
+namespace {
+
+using Breaking = std::function<void(RunConfig&)>;
+
+void spread(RunConfig& run) { run.machine.ranks = run.machine.ranks_of_host = run.machine.expert_parallel_size = 2; }
+
+void in_backward(RunConfig& run) {
+  run.optim.optimizer_in_backward = true;
+  run.optim.max_grad_norm = 0;
+}
+
+/// For each rule a run that breaks this one and none before it.
+std::map<std::string, Breaking> breaking_runs() {
+  return {
+      {"master_dtype, dtype", [](RunConfig& run) { run.model.dtype = "float32", run.model.master_dtype = "bfloat16"; }},
+      {"expert_weight_dtype, dtype",
+       [](RunConfig& run) { run.model.dtype = "float32", run.model.expert_weight_dtype = "bfloat16"; }},
+      {"expert_weight_dtype, finetuning_type",
+       [](RunConfig& run) { run.model.finetuning_type = "full", run.model.expert_weight_dtype = "nf4"; }},
+      {"expert_weight_dtype, device",
+       [](RunConfig& run) { run.machine.device = "cuda", run.model.expert_weight_dtype = "int8"; }},
+      {"base_weight_dtype, finetuning_type",
+       [](RunConfig& run) { run.model.finetuning_type = "full", run.model.base_weight_dtype = "nf4"; }},
+      {"expert_parallel_size, ranks", [](RunConfig& run) { run.machine.expert_parallel_size = 2; }},
+      {"expert_parallel_size, dp_shard_size",
+       [](RunConfig& run) { spread(run), run.machine.ranks = 6, run.machine.shard_size = 3; }},
+      {"expert_parallel_size, generate_samples",
+       [](RunConfig& run) { spread(run), run.generation.generate_samples = true; }},
+      {"expert_parallel_size, optim", [](RunConfig& run) { spread(run), run.optim.name = "adafactor"; }},
+      {"expert_parallel_size, expert_weight_dtype",
+       [](RunConfig& run) { spread(run), run.model.expert_weight_dtype = "int8"; }},
+      {"expert_parallel_size, cpu_offload", [](RunConfig& run) { spread(run), run.machine.cpu_offload = {"params"}; }},
+      {"optimizer_in_backward, ranks", [](RunConfig& run) { in_backward(run), run.machine.ranks = 2; }},
+      {"zero_stage, optim",
+       [](RunConfig& run) { run.machine.ranks = 2, run.machine.zero_stage = "1", run.optim.name = "adafactor"; }},
+      {"zero_stage, expert_weight_dtype",
+       [](RunConfig& run) {
+         run.machine.ranks = 2, run.machine.zero_stage = "3", run.model.expert_weight_dtype = "int8";
+       }},
+      {"zero_stage, use_dora",
+       [](RunConfig& run) { run.machine.ranks = 2, run.machine.zero_stage = "3", run.lora.use_dora = true; }},
+      {"cpu_offload, auto",
+       [](RunConfig& run) {
+         run.machine.cpu_offload = {"auto", "optimizer"};
+       }},
+      {"cpu_offload, expert_weight_dtype",
+       [](RunConfig& run) { run.machine.cpu_offload = {"params"}, run.model.expert_weight_dtype = "int8"; }},
+      {"cpu_offload, zero_stage",
+       [](RunConfig& run) {
+         run.machine.ranks = 2, run.machine.zero_stage = "2", run.model.finetuning_type = "full";
+         run.machine.cpu_offload = {"params"};
+       }},
+      {"cpu_expert_layers, experts_device", [](RunConfig& run) { run.machine.cpu_expert_layers = 1; }},
+      {"offload_expert_layers, cpu_offload", [](RunConfig& run) { run.machine.offload_expert_layers = 1; }},
+      {"experts_device, cpu_offload",
+       [](RunConfig& run) { run.machine.experts_device = "auto", run.machine.cpu_offload = {"params"}; }},
+      {"experts_device, expert_parallel_size", [](RunConfig& run) { spread(run), run.machine.experts_device = "cpu"; }},
+      {"experts_device, ranks of hosts",
+       [](RunConfig& run) {
+         run.machine.ranks = 2, run.machine.ranks_of_host = 0, run.machine.experts_device = "cpu";
+       }},
+      {"experts_device, optimizer_in_backward",
+       [](RunConfig& run) { in_backward(run), run.machine.experts_device = "cpu"; }},
+      {"experts_device, cpu_offload experts",
+       [](RunConfig& run) { run.machine.experts_device = "cpu", run.machine.cpu_offload = {"experts"}; }},
+      {"cpu_expert_layers, expert_weight_dtype",
+       [](RunConfig& run) {
+         run.machine.experts_device = "cpu", run.machine.cpu_expert_layers = 1, run.model.expert_weight_dtype = "int8";
+       }},
+      {"experts_device, cuda_graphs",
+       [](RunConfig& run) { run.machine.experts_device = "cpu", run.machine.cuda_graphs = "true"; }},
+      {"optimizer_in_backward, gradient_accumulation_steps",
+       [](RunConfig& run) { in_backward(run), run.schedule.gradient_accumulation_steps = 2; }},
+      {"optimizer_in_backward, max_grad_norm", [](RunConfig& run) { in_backward(run), run.optim.max_grad_norm = 1; }},
+      {"optimizer_in_backward, nan_policy", [](RunConfig& run) { in_backward(run), run.optim.nan_policy = "skip"; }},
+  };
+}
+
+RunConfig lora_run() {
+  RunConfig run;
+  run.model.finetuning_type = "lora";
+  return run;
+}
+
+TEST(KeyRules, ARunWithoutPlacementKeepsAll) {
+  EXPECT_TRUE(go_together(RunConfig()));
+  EXPECT_TRUE(go_together(lora_run()));
+}
+
+TEST(KeyRules, EachIsBrokenBySomeRunAndIsTheFirstThatItBreaks) {
+  std::map<std::string, Breaking> breaking = breaking_runs();
+  for (const KeyRule& rule : key_rules()) {
+    ASSERT_TRUE(breaking.contains(rule.name)) << rule.name;
+    RunConfig run = lora_run();
+    breaking[rule.name](run);
+    const std::optional<Refusal> refusal = rule.check(run), first = find_refusal(run);
+    ASSERT_TRUE(refusal && first) << rule.name;
+    EXPECT_EQ(first->why, refusal->why) << rule.name;
+    EXPECT_FALSE(refusal->instead.empty()) << rule.name;
+    EXPECT_EQ(go_together(run, RuleUse::kAlways), rule.use == RuleUse::kTraining) << rule.name;
+    breaking.erase(rule.name);
+  }
+  EXPECT_TRUE(breaking.empty()) << breaking.begin()->first << " names no rule";
+}
+
+TEST(KeyRules, NameTheKeyThatIsStated) {
+  RunConfig run = lora_run();
+  in_backward(run);
+  run.schedule.gradient_accumulation_steps = 2;
+  EXPECT_THAT(find_refusal(run)->keys, ::testing::ElementsAre(::testing::StrEq("gradient_accumulation_steps"),
+                                                              ::testing::StrEq("global_batch_size")));
+}
+
+}  // namespace
+}  // namespace hone
