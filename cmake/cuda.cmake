@@ -75,7 +75,7 @@ target_compile_definitions(hone_cuda_flags INTERFACE HONE_CUDA=1)
 target_include_directories(hone_cuda_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 
 list(JOIN HONE_CUDA_ARCHITECTURES ", " hone_cuda_architecture_list)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/core/cuda_device_cuda.cpp PROPERTIES
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/core/cuda/cuda_device_cuda.cpp PROPERTIES
   COMPILE_DEFINITIONS "HONE_CUDA_ARCHITECTURES=\"${hone_cuda_architecture_list}\"")
 
 message(STATUS "GPU kernels: CUDA ${CUDAToolkit_VERSION} for ${HONE_CUDA_ARCHITECTURES}")

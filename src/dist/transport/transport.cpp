@@ -11,7 +11,7 @@ namespace {
 
 /// A time, not a number of tries: on a busy machine each try may take a time slice.
 constexpr auto kEagerTime = std::chrono::milliseconds(1);
-constexpr auto kPause = std::chrono::microseconds(50);
+constexpr auto kProbePause = std::chrono::microseconds(50);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -29,7 +29,7 @@ void PatientWait::pause() {
     std::this_thread::yield();
     return;
   }
-  std::this_thread::sleep_for(kPause);
+  std::this_thread::sleep_for(kProbePause);
   if (now - last_check_ < kBetweenChecks) return;
   control_.check();
   last_check_ = now;

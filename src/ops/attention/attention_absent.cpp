@@ -16,7 +16,7 @@ void take_tiles(ArenaScope& memory, const AttentionArgs& args) {
   const int64_t tiles = args.q.shape[0] / kTileRows + args.sequences.num_documents;
   memory.take({tiles, 4}, DType::kI32);  // unsorted
   memory.take({tiles, 4}, DType::kI32);  // sorted
-  memory.take({1}, DType::kI32);         // counter
+  memory.take({2}, DType::kI32);         // counters
 }
 
 /// What a shape of backward's kernels has: heads of up to so many elements, queries of a step, bytes of shared memory.

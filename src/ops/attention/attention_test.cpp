@@ -263,6 +263,7 @@ TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
   for (const AttentionCase& c :
        {AttentionCase{{2300, 1, 1700, 129}, 16, 2, 128}, AttentionCase{{3000}, 16, 4, 64, 700},
         AttentionCase{{2100, 1900}, 64, 8, 64, 128}, AttentionCase{{1500, 900}, 8, 8, 192, 0, 128},
+        AttentionCase{{1500, 900, 33}, 24, 24, 192, 0, 128},  // several passes
         AttentionCase{{1100, 600}, 16, 2, 256}}) {
     SCOPED_TRACE(c.name());
     const OpCase op_case = op_case_of(c);

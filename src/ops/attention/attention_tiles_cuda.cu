@@ -2,6 +2,8 @@
 // have the documents' lengths. Sorting compares all pairs of tiles, which are few (a tile per 128 tokens and document).
 #include "ops/attention/attention_tiles_cuda.h"
 
+#include "ops/attention/attention_order.h"
+
 namespace hone::cuda {
 
 namespace {
@@ -27,12 +29,12 @@ struct TilesArgs {
   int window;
   TileWork work;
   int4 *unsorted, *sorted;  // AttentionTile
-  int* counter;
+  int* counters;
 };
 
 __global__ void list_tiles_kernel(TilesArgs args) {
   const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (tile == 0) *args.counter = 0;
+  if (tile == 0) args.counters[0] = 0;
   if (tile >= args.num_tiles) return;
   const int n = document_of<kAttentionRows>(args.cu_seqlens, args.num_documents, tile);
   const int begin = args.cu_seqlens[n], first = (tile - (begin / kAttentionRows + n)) * kAttentionRows;
@@ -54,12 +56,14 @@ __global__ void sort_tiles_kernel(TilesArgs args) {
   if (tile >= args.num_tiles) return;
   const int4 record = args.unsorted[tile];
   const int work = work_of(record, args);
-  int place = 0;
+  int place = 0, filled = 0;
   for (int i = 0; i < args.num_tiles; ++i) {
     const int other = work_of(args.unsorted[i], args);
     place += other > work || (other == work && i < tile);
+    filled += other > 0;
   }
   args.sorted[place] = record;
+  if (tile == 0) args.counters[1] = filled;
 }
 
 struct StatsArgs {
@@ -113,7 +117,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
 AttentionTiles::AttentionTiles(ArenaScope& memory, const AttentionArgs& args)
     : count(args.q.shape[0] / kAttentionRows + args.sequences.num_documents) {
   for (Tensor* list : {&unsorted, &sorted}) *list = memory.take({count, 4}, DType::kI32);
-  counter = memory.take({1}, DType::kI32);
+  counters = memory.take({2}, DType::kI32);
 }
 
 void list_attention_tiles(const Context& context, const AttentionArgs& args, TileWork work,
@@ -126,12 +130,24 @@ void list_attention_tiles(const Context& context, const AttentionArgs& args, Til
                               .work = work,
                               .unsorted = reinterpret_cast<int4*>(tiles.unsorted.data),
                               .sorted = reinterpret_cast<int4*>(tiles.sorted.data),
-                              .counter = elements<int>(tiles.counter)};
+                              .counters = elements<int>(tiles.counters)};
   const unsigned blocks = blocks_for(tiles.count, kThreads);
   list_tiles_kernel<<<blocks, kThreads, 0, stream>>>(kernel_args);
   check_launch("listing tiles of documents");
   sort_tiles_kernel<<<blocks, kThreads, 0, stream>>>(kernel_args);
   check_launch("sorting tiles of documents");
+}
+
+TileOrder::TileOrder(const Context& context, const AttentionArgs& args, const AttentionTiles& of_tiles, TileWork work,
+                     int of_parts)
+    : tiles(of_tiles.data()), counters(elements<int>(of_tiles.counters)), parts(of_parts) {
+  int l2_bytes = 0;
+  check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, queue_of(context).device()),
+        "reading the size of L2");
+  const AttentionOptions& options = args.options;
+  const int64_t of_kv_head = work == TileWork::kKeys ? options.num_heads / options.num_kv_heads : 1;
+  heads = static_cast<int>(options.num_kv_heads * of_kv_head);
+  heads_at_a_time = static_cast<int>(kv_heads_at_a_time(static_cast<size_t>(l2_bytes), args) * of_kv_head);
 }
 
 QueryStats::QueryStats(ArenaScope& memory, const AttentionArgs& args)

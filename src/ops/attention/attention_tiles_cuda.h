@@ -25,7 +25,7 @@ struct AttentionTile {
 struct AttentionTiles {
   Tensor unsorted;  ///< [count, 4] int32
   Tensor sorted;    ///< [count, 4] int32: most work first; tiles of equal work in document order
-  Tensor counter;   ///< [1] int32: number of items that CTAs have taken
+  Tensor counters;  ///< [2] int32: number of items that CTAs have taken; number of tiles that are not empty
   int64_t count = 0;
 
   AttentionTiles(ArenaScope& memory, const AttentionArgs& args);
@@ -47,23 +47,52 @@ struct QueryStats {
 };
 void compute_query_stats(const Context& context, const AttentionBackwardArgs& args, const QueryStats& stats);
 
+/// What one CTA processes at a time: rows of one head.
+struct AttentionItem {
+  AttentionTile tile;
+  int head;
+};
+
+/// Tiles and heads in the order in which CTAs process them: all tiles of the first heads_at_a_time heads, most work
+/// first, then all tiles of the next heads. A CTA that has finished takes the next item, so that all end at about the
+/// same time. The result does not depend on which CTA computes a tile, nor on heads_at_a_time (attention_order.h).
+///
+/// With all of 128 key-value heads at a time, a head is read by one CTA, whose products wait for memory: each step of
+/// 128 keys and values, 192 and 128 wide, has 128 FLOP a byte.
+struct TileOrder {
+  const AttentionTile* tiles;  ///< sorted
+  int* counters;               ///< AttentionTiles::counters
+  int heads;                   ///< heads of a tile: of queries in forward, of keys and values in backward
+  int heads_at_a_time;         ///< a divisor of `heads`
+  int parts = 1;               ///< of a tile, one after another: items of kAttentionRows / parts rows
+
+  TileOrder(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles, TileWork work,
+            int parts = 1);
+
+#ifdef __CUDACC__
+  /// Called by one thread of the CTA: the index of the next item, or -1 if there are none left.
+  __device__ int take() const;
+  __device__ bool exists(int index) const;
+  __device__ AttentionItem at(int index) const;
+#endif
+};
+
 #ifdef __CUDACC__
 
-/// Tiles and heads in the order in which CTAs process them. A CTA that has finished takes the next item of the sorted
-/// list, so that all end at about the same time. The result does not depend on which CTA computes a tile.
-struct TileItems {
-  const AttentionTile* tiles;
-  int heads, count;
-  int* counter;
-
-  /// Called by one thread of the CTA: the next item, or -1 if there are none left.
-  __device__ int take() const {
-    const int item = atomicAdd(counter, 1);
-    return item < count && tiles[item / heads].first < tiles[item / heads].length ? item : -1;
-  }
-  __device__ AttentionTile tile(int item) const { return tiles[item / heads]; }
-  __device__ int head(int item) const { return item % heads; }
-};
+/// The index-th item.
+__device__ inline AttentionItem TileOrder::at(int index) const {
+  const int of_pass = counters[1] * parts * heads_at_a_time, in_pass = index % of_pass;
+  const int part = in_pass / heads_at_a_time;
+  AttentionItem item{.tile = tiles[part / parts],
+                     .head = index / of_pass * heads_at_a_time + in_pass % heads_at_a_time};
+  item.tile.first += part % parts * (kAttentionRows / parts);
+  return item;
+}
+__device__ inline bool TileOrder::exists(int index) const { return index < counters[1] * parts * heads; }
+__device__ inline int TileOrder::take() const {
+  const int index = atomicAdd(counters, 1);
+  return exists(index) ? index : -1;
+}
 
 /// The steps of a tile of queries: kKeys keys each, from row key(i) of the document on, last keys first.
 template <int kKeys>

@@ -18,13 +18,15 @@
 // is read before the wait for dS, so that the read costs no time. One warp of dV publishes it, a step later, for all:
 // warps of dV take turns at that, since the fence before it takes a seventh of a step.
 //
-// Registers (ptxas 13.0): up to 255 of 255; at most 8 bytes are spilled on any architecture.
+// Registers (ptxas 13.0): up to 255 of 255; at most 12 bytes are spilled, 84 on 8.9 by one shape of heads of 256.
 //
 // Measured on one H100 limited to this tier, 2026-11-26, `hone bench ops --tier sm80 --op attention`, causal, model
 // TFLOP/s: 4 x 4096, 32/4 heads of 128: 290 (237 with the 99 KB of Ada; FlashAttention-2 in torch 250 on the same GPU);
 // 1 x 16384: 318; heads of 64: 239 (200); 192/128: 157; 256: 234 (213). Tensor cores are busy half of
 // the time; each warp has some 320 MMAs a step, one in 9 clocks. What was tried is in docs/kernels.md. Raw:
-// bench/results/h100-attention-sm80-2026-11-26.txt.
+// bench/results/h100-attention-sm80-2026-11-26.txt. One H200, 2026-11-29, 4 x 4096, 128/128 heads of 192 and 128, with
+// two key-value heads at a time (attention_order.h): 148 -> 208 (four: 217; eight: 213). Raw:
+// bench/results/h200-attention-order-2026-11-29.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
@@ -73,8 +75,7 @@ struct BackwardShape {
 };
 
 struct BackwardArgs {
-  const AttentionTile* tiles;  // sorted
-  int* counter;
+  TileOrder order;
   int items;
   const __nv_bfloat16 *q, *k, *v, *dout;
   const float *shifts, *deltas;  // [Hq, stats_rows]
@@ -552,17 +553,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   extern __shared__ __align__(128) char memory[];
   // CTAs take items in list order, so a CTA only waits for items that have been started.
   __shared__ int taken;
-  constexpr int kParts = kAttentionRows / Shape::kKeys;  // parts of a tile of the list
   Work<Shape> work{.tile = {}, .kv_head = 0, .memory = memory, .begin = shared_address(memory)};
   if (threadIdx.x == 0) {
-    taken = atomicAdd(args.counter, 1);
+    taken = args.order.take();
     work.init_barriers();
   }
   __syncthreads();
-  const int in_tile = taken % (args.num_kv_heads * kParts);
-  work.kv_head = in_tile % args.num_kv_heads;
-  work.tile = args.tiles[taken / (args.num_kv_heads * kParts)];
-  work.tile.first += in_tile / args.num_kv_heads * Shape::kKeys;
+  if (taken < 0) return;
+  const AttentionItem item = args.order.at(taken);
+  work.tile = item.tile;
+  work.kv_head = item.head;
   const AttentionTile& tile = work.tile;
   if (tile.first >= tile.length) return;
   copy_rows<Shape::kThreads>(work.keys(), HeadRows(args.k, tile.begin, work.kv_head, args.num_kv_heads, args.head_dim),
@@ -622,10 +622,10 @@ void sm80_attention_backward(const Context& context, const AttentionBackwardArgs
   compute_query_stats(context, args, scratch.stats);
   with_backward_shape(context, options, [&](auto shape) {
     using Shape = decltype(shape);
-    const int64_t items = scratch.tiles.count * (kAttentionRows / Shape::kKeys) * options.num_kv_heads;
+    constexpr int kParts = kAttentionRows / Shape::kKeys;  // of a tile of the list
+    const int64_t items = scratch.tiles.count * kParts * options.num_kv_heads;
     HONE_ASSERT(items <= INT32_MAX);
-    launch<Shape>(context, {.tiles = scratch.tiles.data(),
-                            .counter = elements<int>(scratch.tiles.counter),
+    launch<Shape>(context, {.order = {context, forward, scratch.tiles, TileWork::kQueries, kParts},
                             .items = static_cast<int>(items),
                             .q = elements<__nv_bfloat16>(forward.q),
                             .k = elements<__nv_bfloat16>(forward.k),

@@ -4,14 +4,16 @@
 // share a multiprocessor if shared memory allows: one multiplies while the other is in softmax.
 //
 // Registers (ptxas 13.0): up to 255 of 255, of which heads of 128 with 64 keys per step have 128 accumulators of out
-// and 64 scores; at most 8 bytes are spilled on any architecture. Queries are read from shared memory again in each
+// and 64 scores; at most 16 bytes are spilled on any architecture. Queries are read from shared memory again in each
 // step, except for heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks
 // of shared memory against some 410 of MMAs.
 //
 // Measured on one H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328. With
 // one address of copies per thread, on an H100, 2026-11-26: 359 (347 with the 163 KB of an A100, 303 with the 99 KB of
 // Ada; FlashAttention-2 in torch 317 on the same GPU); heads of 64: 295 (245); 192/128: 372; 256: 293 (292). Raw:
-// bench/results/sm80-kernels-2026-11-23.txt, h100-attention-sm80-2026-11-26.txt.
+// bench/results/sm80-kernels-2026-11-23.txt, h100-attention-sm80-2026-11-26.txt. One H200, 2026-11-29, 4 x 4096,
+// 128/128 heads of 192 and 128, with two key-value heads at a time (attention_order.h): 369 -> 373 (four: 375). Raw:
+// bench/results/h200-attention-order-2026-11-29.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
@@ -37,7 +39,7 @@ struct ForwardShape {
 };
 
 struct ForwardArgs {
-  const AttentionTile* tiles;  // sorted
+  TileOrder order;
   const __nv_bfloat16 *q, *k, *v;
   __nv_bfloat16* out;
   float* lse;  // [Hq, T]
@@ -148,9 +150,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
     forward_kernel(const __grid_constant__ ForwardArgs args) {
   constexpr int kM = Shape::kRowTiles, kKeys = Shape::kKeys, kThreads = Shape::kThreads, kDim = Shape::kDim;
   extern __shared__ __align__(128) char memory[];
-  const int head = static_cast<int>(blockIdx.x) % args.num_heads, kv_head = head / (args.num_heads / args.num_kv_heads);
-  const AttentionTile tile = args.tiles[blockIdx.x / args.num_heads];
-  if (tile.first >= tile.length) return;
+  const int index = static_cast<int>(blockIdx.x);
+  if (!args.order.exists(index)) return;
+  const auto [tile, head] = args.order.at(index);
+  const int kv_head = head / (args.num_heads / args.num_kv_heads);
   const HeadRows of_q(args.q, tile.begin, head, args.num_heads, args.head_dim);
   const HeadRows of_k(args.k, tile.begin, kv_head, args.num_kv_heads, args.head_dim);
   const HeadRows of_v(args.v, tile.begin, kv_head, args.num_kv_heads, args.v_head_dim);
@@ -284,7 +287,7 @@ bool sm80_attention_serves(const Context& context, const AttentionArgs& args) {
 void sm80_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles) {
   list_attention_tiles(context, args, TileWork::kKeys, tiles);
   const AttentionOptions& options = args.options;
-  const ForwardArgs kernel_args{.tiles = tiles.data(),
+  const ForwardArgs kernel_args{.order = {context, args, tiles, TileWork::kKeys},
                                 .q = elements<__nv_bfloat16>(args.q),
                                 .k = elements<__nv_bfloat16>(args.k),
                                 .v = elements<__nv_bfloat16>(args.v),

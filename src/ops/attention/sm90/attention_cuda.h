@@ -24,9 +24,7 @@ void hopper_attention(const Context& context, const AttentionArgs& args, const A
 
 /// Arguments of the kernel.
 struct HopperForward {
-  const AttentionTile* tiles;  ///< sorted
-  int num_tiles;
-  int* counter;
+  TileOrder order;
   int64_t tokens;
   int num_heads, num_kv_heads, v_head_dim;
   float scale;
@@ -77,9 +75,7 @@ inline CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, in
 
 /// Arguments of the kernel.
 struct HopperBackward {
-  const AttentionTile* tiles;  ///< sorted
-  int num_tiles;
-  int* counter;
+  TileOrder order;
   const float *shifts, *deltas;  ///< [Hq, stats_rows]
   int64_t stats_rows;
   int* turns;         ///< [Hq, query_blocks]
@@ -90,7 +86,7 @@ struct HopperBackward {
   int window;  ///< 0: none
   Gradient dq, dk, dv;
 
-  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch);
+  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch, const TileOrder& order);
 };
 
 #ifdef __CUDACC__

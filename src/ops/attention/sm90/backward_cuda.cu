@@ -19,6 +19,12 @@
 // instead of five. Raw: bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 466, 377, 270
 // (bench/results/sm80-kernels-2026-11-23.txt). Tried without gain: one thread that both waits for turns and publishes
 // them, which cost each step a round trip to memory.
+//
+// With few key-value heads at a time (attention_order.h), old and new by turns on one H200, 2026-11-29: 128/128 heads
+// of 192 and 128: 293 -> 404 at 4 x 4096, 314 -> 439 at 1 x 16384 (50 % and 54 % of a square product), of which 303 and
+// 317 without the order (by_keys_cuda.h); 32/4 of 128: 425 -> 440 and 471 -> 477; 16/2 of 256: 273 -> 296. Heads at a
+// time, 4 x 4096, 128/128 heads: 128: 303; 32: 299; 16: 365; 8: 383; 4: 394; 2: 397; 1: 401; 32/4 heads of 128: 4: 425;
+// 2: 443; 1: 418. Raw: bench/results/h200-attention-order-2026-11-29.txt.
 #include "ops/attention/sm90/by_keys_cuda.h"
 #include "ops/attention/sm90/by_product_cuda.h"
 
@@ -33,21 +39,16 @@ struct Maps {
 template <class Shape>
 __device__ void load(const Maps& maps, const HopperBackward& args, const HopperShared<Shape>& shared) {
   using Shared = HopperShared<Shape>;
-  constexpr int kParts = kAttentionRows / Shape::kKeys;  // parts of a tile of the list
-  const int heads = args.num_kv_heads;
-  const TileItems items{args.tiles, heads * kParts, args.num_tiles * heads * kParts, args.counter};
   RingPosition<Shape::kStages> ring;
   RingPosition<1> keys_ring;
   for (;;) {
-    const int item = items.take();
-    if (item < 0) {
+    const int index = args.order.take();
+    if (index < 0) {
       barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
       shared.item().steps = -1;
       return barrier_arrive(shared.keys_full());
     }
-    const int kv_head = items.head(item) % heads;
-    AttentionTile tile = items.tile(item);
-    tile.first += items.head(item) / heads * Shape::kKeys;
+    const auto [tile, kv_head] = args.order.at(index);
     if (tile.first >= tile.length) continue;
     HopperSteps<Shape> at(tile, args.window, args.num_heads / args.num_kv_heads);
     barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
@@ -149,11 +150,13 @@ void launch(const Context& context, const AttentionBackwardArgs& args, const Hop
                   .dout = head_map(args.dout, options.num_heads, options.v_head_dim, Shape::kQueries),
                   .k = head_map(forward.k, options.num_kv_heads, options.head_dim, Shape::kKeys),
                   .v = head_map(forward.v, options.num_kv_heads, options.v_head_dim, Shape::kKeys)};
-  const HopperBackward kernel_args(args, scratch);
+  constexpr int kParts = kAttentionRows / Shape::kKeys;  // of a tile of the list
+  const TileOrder order(context, forward, scratch.tiles, TileWork::kQueries, kParts);
+  const HopperBackward kernel_args(args, scratch, order);
   constexpr size_t kBytes = HopperShared<Shape>::kBytes;
   check(cudaFuncSetAttribute(backward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
         "preparing attention's gradients");
-  const int64_t items = scratch.tiles.count * (kAttentionRows / Shape::kKeys) * options.num_kv_heads;
+  const int64_t items = scratch.tiles.count * kParts * options.num_kv_heads;
   const auto blocks = std::min<int64_t>(queue_of(context).multiprocessors(), items);
   backward_kernel<Shape>
       <<<static_cast<unsigned>(blocks), kHopperThreads, kBytes, stream_of(context)>>>(maps, kernel_args);

@@ -5,6 +5,14 @@
 // One step of a warpgroup, for heads of 128 (64 queries; accumulators: 64 dk, 64 dv, 32 + 32 scores, 32 dq):
 //   wgmma     S = K Qᵀ | dP = V dOᵀ       | dV += P dO            | dQ = dS K   dK += dS Q (into the next step)
 //   threads            | P = exp(S − lse) | dS = P (dP − δ) to shared memory | wait for the turn, add dQ
+//
+// Heads of 192 and 128 have 96 + 64 accumulators of dk and dv. There, dP waits for P, dk reads dS from shared memory,
+// and dq has two parts, one after another: with its 48 accumulators at once, ptxas 13.0 serialises every wgmma of the
+// kernel (C7512), which -Xptxas -v reports.
+//
+// Tried and lost, heads of 128, one H200, 2026-11-29: dk before the warpgroups exchange dS, so that tensor cores have
+// it while they wait: 478 -> 450 at 1 x 16384, 439 -> 420 at 4 x 4096, since the addition of dq then stands alone. The
+// next step's scores before that addition: ptxas serialises wgmma (C7514).
 #pragma once
 
 #include "ops/attention/sm90/scores_cuda.h"
@@ -14,59 +22,60 @@
 namespace hone::cuda::sm90 {
 
 /// A warpgroup's part of dq: 64 of 128 queries, or half of the elements: whole boxes of 64 and, if the number of boxes
-/// is odd, half of the middle one.
+/// is odd, half of the middle one, which is computed after the boxes have been added, for want of registers.
 template <class Shape>
 struct PartOfDq {
   static constexpr bool kSplitsQueries = Shape::kQueries == 128;
   static constexpr bool kSplitsBox = !kSplitsQueries && Shape::kElements / 64 % 2 == 1;
 
-  float sums[32];
-  float half_box[kSplitsBox ? 16 : 1];
+  const HopperBackward& args;
+  const HopperShared<Shape>& shared;
+  int stage, buffer;
+  int warpgroup;
 
   /// Computes dS · k.
-  __device__ void multiply(const HopperShared<Shape>& shared, int buffer) {
-    const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  __device__ void multiply_boxes(float (&dq)[32]) const {
     const auto gradients = shared.gradients(buffer);
-    const auto keys = shared.k();
 #pragma unroll
     for (int i = 0; i < Shape::kKeys / 16; ++i) {
-      const uint64_t factor = gradients.columns(i, kSplitsQueries ? warpgroup : 0);
-      Wgmma<64, true, true>::add(sums, factor, keys.columns(i, first_element() / 64), i > 0);
-      if constexpr (kSplitsBox) {
-        Wgmma<32, true, true>::add(half_box, factor, keys.half_box_columns(i, 1, warpgroup), i > 0);
-      }
+      Wgmma<64, true, true>::add(dq, gradients.columns(i, kSplitsQueries ? warpgroup : 0),
+                                 shared.k().columns(i, first_element() / 64), i > 0);
     }
+    wgmma_commit();
   }
-  __device__ void hold_all() {
-    hold(sums);
-    if constexpr (kSplitsBox) hold(half_box);
-  }
-  /// Adds this thread's accumulators to the sum in memory, or stores them if they are the first part.
-  __device__ void add_to(float* partial, bool first) const {
-    float* at = partial + 4 * (threadIdx.x % 128);
-    add_part(at, sums, first);
-    if constexpr (kSplitsBox) add_part(at + 32 * 128, half_box, first);
-  }
-  /// Adds the sum of the other CTAs.
-  __device__ void take_from(const float* partial) {
-    const float* at = partial + 4 * (threadIdx.x % 128);
-    take_parts(at, sums);
-    if constexpr (kSplitsBox) take_parts(at + 32 * 128, half_box);
-  }
-  __device__ void store(const HopperBackward& args, const AttentionTile& tile, const QueryStep& step) const {
-    const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-    const int query = step.query + (kSplitsQueries ? 64 * warpgroup : 0);
-    store_sums(args.dq, sums, args.scale, tile, query, step.head, args.num_heads, args.head_dim, first_element());
-    if constexpr (kSplitsBox) {
-      store_sums(args.dq, half_box, args.scale, tile, query, step.head, args.num_heads, args.head_dim,
-                 64 + 32 * warpgroup);
+  __device__ void multiply_half_box(float (&dq)[16]) const {
+#pragma unroll
+    for (int i = 0; i < Shape::kKeys / 16; ++i) {
+      Wgmma<32, true, true>::add(dq, shared.gradients(buffer).columns(i, 0),
+                                 shared.k().half_box_columns(i, 1, warpgroup), i > 0);
     }
+    wgmma_commit();
   }
+  __device__ void finish_boxes(float (&dq)[32]) const { finish(dq, 0, first_element()); }
+  __device__ void finish_half_box(float (&dq)[16]) const { finish(dq, 32 * 128, 64 + 32 * warpgroup); }
 
  private:
-  __device__ static int first_element() {
-    return kSplitsQueries ? 0 : (Shape::kElements - 64) * (static_cast<int>(threadIdx.x) / 128);
+  /// Adds accumulators to the sum in memory (the first part: stores them), or adds the sum to them and writes dq.
+  template <int kSums>
+  __device__ void finish(float (&dq)[kSums], int before, int element) const {
+    const QueryStep& step = shared.step(stage);
+    const bool last = step.turn == step.turns - 1;
+    if (step.turns > 1) {
+      constexpr int kPart = Shape::kQueries * Shape::kElements / 2;
+      float* at = args.partial_dq + ((step.head * args.query_blocks + step.block) * 2 + warpgroup) * kPart + before +
+                  4 * (threadIdx.x % 128);
+      if (last) {
+        take_parts(at, dq);
+      } else {
+        add_part(at, dq, step.turn == 0);
+      }
+    }
+    if (last) {
+      store_sums(args.dq, dq, args.scale, shared.item().tile, step.query + (kSplitsQueries ? 64 * warpgroup : 0),
+                 step.head, args.num_heads, args.head_dim, element);
+    }
   }
+  __device__ int first_element() const { return kSplitsQueries ? 0 : (Shape::kElements - 64) * warpgroup; }
 };
 
 template <class Shape>
@@ -74,7 +83,8 @@ __device__ inline void multiply_by_keys(const HopperBackward& args, const Hopper
   constexpr int kQueries = Shape::kQueries, kScores = Shape::kScores;
   // Whether there are enough registers for dP in addition to the scores.
   constexpr bool kScoresTogether = (Shape::kElements + Shape::kValueElements) / 2 + 2 * kScores <= 192;
-  constexpr bool kDkRunsOn = kScoresTogether && kQueries == 64;
+  // Otherwise dk reads dS from shared memory, as dq does.
+  constexpr bool kDkRunsOn = kQueries == 64;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;
   const float scale_log2 = args.scale * 1.44269504088896f;
   const auto release = [&](uint32_t barrier) {
@@ -125,41 +135,43 @@ __device__ inline void multiply_by_keys(const HopperBackward& args, const Hopper
 
       uint32_t gradient_factor[kScores / 2];
       make_score_gradients(gradient_factor, dp, factor, deltas);
-      share(shared.gradients(buffers.stage), gradient_factor, 64 * warpgroup);
+      const auto gradients = shared.gradients(buffers.stage);
+      share(gradients, gradient_factor, 64 * warpgroup);
       fence_for_async_reads();
       named_sync(1, 256);
-      PartOfDq<Shape> dq;
-      const auto begin_dk = [&] {
-#pragma unroll
-        for (int j = 0; j < kQueries / 16; ++j) add_columns(dk, gradient_factor + 4 * j, shared.q(stage).columns(j));
-        wgmma_commit();
-      };
+      const PartOfDq<Shape> part{args, shared, stage, buffers.stage, warpgroup};
+      float dq[32];
       wgmma_fence();
-      if constexpr (!kScoresTogether) {
-        begin_dk();
-        wgmma_wait<0>();
-      }
-      dq.multiply(shared, buffers.stage);
-      wgmma_commit();
-      if constexpr (kScoresTogether) begin_dk();
-      wgmma_wait<kScoresTogether ? 1 : 0>();
-      dq.hold_all();
-
-      const QueryStep step = shared.step(stage);
-      if (step.turns > 1) {
-        barrier_wait(shared.turn(turns.stage), turns.phase);
-        constexpr int kPart = kQueries * Shape::kElements / 2;
-        float* partial = args.partial_dq + ((step.head * args.query_blocks + step.block) * 2 + warpgroup) * kPart;
-        if (step.turn == step.turns - 1) {
-          dq.take_from(partial);
+      part.multiply_boxes(dq);
+#pragma unroll
+      for (int j = 0; j < kQueries / 16; ++j) {
+        if constexpr (kScoresTogether) {
+          add_columns(dk, gradient_factor + 4 * j, shared.q(stage).columns(j));
         } else {
-          dq.add_to(partial, step.turn == 0);
+          Wgmma<Shape::kElements, false, true>::add(dk, gradients.rows(64 * warpgroup, j), shared.q(stage).columns(j),
+                                                    true);
         }
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      hold(dq);
+
+      const bool takes_turns = shared.step(stage).turns > 1;
+      if (takes_turns) barrier_wait(shared.turn(turns.stage), turns.phase);
+      part.finish_boxes(dq);
+      if constexpr (PartOfDq<Shape>::kSplitsBox) {
+        float half_box[16];
+        wgmma_fence();
+        part.multiply_half_box(half_box);
+        wgmma_wait<0>();
+        hold(half_box);
+        part.finish_half_box(half_box);
+      }
+      if (takes_turns) {
         __syncwarp();
         release(shared.added(turns.stage));
         turns.advance();
       }
-      if (step.turn == step.turns - 1) dq.store(args, shared.item().tile, step);
       if constexpr (!kDkRunsOn) wgmma_wait<0>();
     }
     wgmma_wait<0>();

@@ -15,6 +15,12 @@
 // of a square product; cuDNN, dense, 611); 1 x 16384: 609; heads of 64: 383 (411), half the FLOPs per exponential; of
 // 256: 626. Raw: bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 634, 647, 364, 644
 // (bench/results/sm80-kernels-2026-11-23.txt).
+//
+// With few key-value heads at a time (attention_order.h), old and new by turns on one H200, 2026-11-29: 128/128 heads
+// of 192 and 128: 499 -> 672 at 4 x 4096, 538 -> 730 at 1 x 16384 (83 % and 90 % of a square product); 32/4 of 128: 568
+// -> 580 and 624 -> 630; 16/2 of 256: 643 -> 653. Heads at a time, 4 x 4096, 128/128 heads: 128: 499; 32: 494; 16: 569;
+// 8: 612; 4: 655; 2: 662; 1: 664; 32/4 heads of 128: 4: 566; 2: 582; 1: 568. Raw:
+// bench/results/h200-attention-order-2026-11-29.txt.
 #include "ops/attention/sm90/attention_cuda.h"
 
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -40,7 +46,7 @@ struct Shared {
   using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
   static constexpr int kStageBytes = Keys::kBytes + Values::kBytes, kBarriers = 4 * kStages + 2;
   static constexpr int kBarriersBegin = Queries::kBytes + kStages * kStageBytes;
-  static constexpr size_t kBytes = 1024 + kBarriersBegin + 8 * (kBarriers + 1);
+  static constexpr size_t kBytes = 1024 + kBarriersBegin + 8 * kBarriers + sizeof(AttentionItem);
   static_assert(kBytes <= 227 * 1024);
 
   char* memory;  ///< aligned to 1024
@@ -61,8 +67,10 @@ struct Shared {
   __device__ uint32_t v_empty(int stage) const { return barrier(3 * kStages + stage); }
   __device__ uint32_t queries_full() const { return barrier(4 * kStages); }
   __device__ uint32_t queries_empty() const { return barrier(4 * kStages + 1); }
-  /// The item whose queries have arrived, or -1 at the end; guarded by queries_full.
-  __device__ int& item() const { return *reinterpret_cast<int*>(memory + kBarriersBegin + 8 * kBarriers); }
+  /// The item whose queries have arrived, with head -1 at the end; guarded by queries_full.
+  __device__ AttentionItem& item() const {
+    return *reinterpret_cast<AttentionItem*>(memory + kBarriersBegin + 8 * kBarriers);
+  }
 
   /// Called by one thread; __syncthreads must follow.
   __device__ void init_barriers() const {
@@ -83,16 +91,15 @@ struct Maps {
 template <class Shape>
 __device__ void load(const Maps& maps, const HopperForward& args, const Shared<Shape>& shared) {
   const int group = args.num_heads / args.num_kv_heads;
-  const TileItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
   RingPosition<kStages> ring;
   RingPosition<1> queries_ring;
   for (;; queries_ring.advance()) {
-    const int item = items.take();
+    const int index = args.order.take();
+    const AttentionItem item = index < 0 ? AttentionItem{.tile = {}, .head = -1} : args.order.at(index);
     barrier_wait(shared.queries_empty(), queries_ring.phase ^ 1);
     shared.item() = item;
-    if (item < 0) return barrier_arrive(shared.queries_full());
-    const AttentionTile tile = items.tile(item);
-    const int head = items.head(item);
+    if (index < 0) return barrier_arrive(shared.queries_full());
+    const auto& [tile, head] = item;
     barrier_arrive_expect(shared.queries_full(), Shared<Shape>::Queries::kBytes);
     shared.q().load(maps.q, head, tile.begin + tile.first, shared.queries_full());
     const KeySteps<Shape::kKeys> steps(tile, args.window);
@@ -202,15 +209,13 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
   const auto release = [&](uint32_t barrier) {
     if (lane == 0) barrier_arrive(barrier);
   };
-  const TileItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
   RingPosition<kStages> ring;
   RingPosition<1> queries_ring;
   if (warpgroup == 1) pass_turn(warpgroup);
   for (;; queries_ring.advance()) {
     barrier_wait(shared.queries_full(), queries_ring.phase);
-    const int item = shared.item();
-    if (item < 0) return;
-    const AttentionTile tile = items.tile(item);
+    const auto [tile, head] = shared.item();
+    if (head < 0) return;
     const KeySteps<kKeys> steps(tile, args.window);
     const int query = tile.first + 64 * warpgroup;  // the warpgroup's first query
     float out[kSums] = {};
@@ -269,7 +274,7 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
     wgmma_wait<0>();
     hold(out);
     release(shared.v_empty(before.stage));
-    store_rows(args, softmax, out, tile, query, items.head(item));
+    store_rows(args, softmax, out, tile, query, head);
   }
 }
 
@@ -297,9 +302,7 @@ void launch(const Context& context, const AttentionArgs& args, const AttentionTi
   const Maps maps{.q = head_map(args.q, options.num_heads, options.head_dim, kAttentionRows),
                   .k = head_map(args.k, options.num_kv_heads, options.head_dim, Shape::kKeys),
                   .v = head_map(args.v, options.num_kv_heads, options.v_head_dim, Shape::kKeys)};
-  const HopperForward kernel_args{.tiles = reinterpret_cast<const AttentionTile*>(tiles.sorted.data),
-                                  .num_tiles = static_cast<int>(tiles.count),
-                                  .counter = elements<int>(tiles.counter),
+  const HopperForward kernel_args{.order = {context, args, tiles, TileWork::kKeys},
                                   .tokens = args.q.shape[0],
                                   .num_heads = static_cast<int>(options.num_heads),
                                   .num_kv_heads = static_cast<int>(options.num_kv_heads),

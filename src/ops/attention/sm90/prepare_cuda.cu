@@ -33,10 +33,9 @@ void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs
   compute_query_stats(context, args, scratch.stats);
 }
 
-HopperBackward::HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch)
-    : tiles(reinterpret_cast<const AttentionTile*>(scratch.tiles.sorted.data)),
-      num_tiles(static_cast<int>(scratch.tiles.count)),
-      counter(elements<int>(scratch.tiles.counter)),
+HopperBackward::HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch,
+                               const TileOrder& order_of)
+    : order(order_of),
       shifts(elements<float>(scratch.stats.shifts)),
       deltas(elements<float>(scratch.stats.deltas)),
       stats_rows(scratch.stats.rows),
