@@ -336,9 +336,13 @@ TEST(Ranks, NoValuesAreOnTheirWayToAnEngineThatHasEnded) {
       Arena scratch({}, "scratch");
       scratch.reserve(1);
       const Context context(stream, scratch);
-      for (const Parameter& p : replay.store().all()) {  // as a rank that has no answer to generate
-        engine->value_observer()->acquired(context, *p.group(), {});
-        engine->value_observer()->released(context, *p.group(), {});
+      {  // as a rank that has no answer to generate
+        PassCompanions& companions = engine->companions();
+        const PassCompanions::Pass pass(companions, {.work = PassWork::kIdle});
+        for (const Parameter& p : replay.store().all()) {
+          companions.acquired(context, *p.group(), {});
+          companions.released(context, *p.group(), {});
+        }
       }
       stream.synchronize();
       EXPECT_FALSE(replay.store().values_arrived());

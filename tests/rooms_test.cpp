@@ -36,7 +36,7 @@ Rooms allowed_rooms() {
       {"optim", {"core", "ops", "params", "dist"}},
       {"report", {"core"}},
       {"hub", {"core", "report"}},
-      {"session", {"core", "params", "weights", "models", "hub"}},
+      {"session", {"core", "params", "dist", "weights", "models", "hub"}},
       {"infer", {"core", "tape", "ops", "params", "dist", "nn", "weights", "models", "session", "text", "hub"}},
   };
   rooms["config"] = {"session", "data", "optim"};

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "all_cases.h"
@@ -24,7 +26,9 @@
 #include "params/placement.h"
 #include "rank_jobs.h"
 #include "session/loaded_model.h"
+#include "session/pass_companions.h"
 #include "test_communicators.h"
+#include "train/step/device_batch.h"
 
 namespace hone {
 namespace {
@@ -216,6 +220,91 @@ TEST(SpreadExperts, RefuseModelsThatDoNotDivide) {
   EXPECT_EQ(refusal("qwen3_moe", 25, 8),
             "a rank's experts of 'model.layers.0.mlp.experts.gate_up_proj' have 3200 elements, and moments of 8 bits "
             "take multiples of 256");
+}
+
+// Passes that ranks begin together.
+
+/// A model whose experts are spread over two of `ranks` ranks; its weights are not read.
+std::unique_ptr<LoadedModel> spread_model(int rank, int ranks) {
+  auto model = std::make_unique<LoadedModel>(goldens() / "qwen3_moe/model", DType::kF32);
+  TrainableOptions options = TrainableOptions::nothing();
+  options.ranks = {.rank = rank, .ranks = ranks, .expert_ranks = 2};
+  model->set_trainable(options);
+  return model;
+}
+
+TEST(SpreadExperts, AreAnErrorInAPassThatNobodyHasBegun) {
+  const std::unique_ptr<LoadedModel> loaded = spread_model(0, 2);
+  LoadedModel& model = *loaded;
+  model.store().allocate_dry(device_under_test());
+  ThreadPool pool(1);
+  Stream stream(device_under_test(), pool);
+  constexpr int64_t kTokens = 8;
+  model.decoder().prepare(stream, kTokens);
+  PassCompanions companions(model.decoder(), model.store(), stream);
+  PassRunner passes = companions.runner();
+  const DeviceBatchMemory memory(device_under_test(), {kTokens, 1, kTokens, kTokens});
+  const DeviceBatch batch = memory.largest();
+  const auto plan = [&](TokenExchange* exchange) {
+    Forward forward;
+    forward.batch = &batch;
+    forward.exchange = exchange;
+    passes.begin_dry();
+    TapePlan values;
+    Tape tape = passes.tape(values);
+    model.decoder().logits(tape, forward, batch.rows);
+  };
+  TokenExchange* exchange = nullptr;
+  {
+    const PassCompanions::Pass pass(companions, companions.largest(kTokens));
+    exchange = pass.exchange();
+    plan(exchange);
+  }
+  EXPECT_THROW(plan(exchange), std::logic_error) << "the pass has ended";
+  EXPECT_THROW(plan(nullptr), std::logic_error) << "experts of other ranks are not here";
+  EXPECT_THROW(PassCompanions::Pass(companions, {.work = PassWork::kPlanned}), std::logic_error) << "without tokens";
+  const PassCompanions::Pass pass(companions, companions.largest(kTokens));
+  plan(pass.exchange());
+}
+
+TEST(SpreadExperts, GetPassesThatAllRanksBeginTogether) {
+  run_ranks(4, [](Communicator& ranks) {
+    const int rank = ranks.rank();
+    const std::unique_ptr<LoadedModel> model = spread_model(rank, 4);
+    ThreadPool pool(1);
+    Stream stream(Device{}, pool);
+    const RankMesh mesh(ranks, {.rank = rank, .ranks = 4, .expert_ranks = 2});
+    const PassCompanions companions(model->decoder(), model->store(), stream, {.ranks = PassRanks(&mesh)});
+    using Counts = std::vector<int64_t>;
+    const std::vector<RankPass> passes = companions.deal(Counts{5, 6, 7, 8, 9});
+    ASSERT_EQ(passes.size(), 2u);
+    EXPECT_EQ(passes[0].batch, static_cast<size_t>(rank));
+    EXPECT_EQ(passes[1].batch, rank == 0 ? std::optional<size_t>(4) : std::nullopt);
+    EXPECT_EQ(passes[0].tokens, rank < 2 ? (Counts{5, 6}) : (Counts{7, 8}));
+    EXPECT_EQ(passes[1].tokens, rank < 2 ? (Counts{9, 0}) : (Counts{0, 0}));
+    for (const RankPass& pass : passes) EXPECT_EQ(pass.work, PassWork::kComputed) << "for the tokens of others";
+
+    const std::optional<RankPass> some = companions.agree(rank == 1 ? 3 : 0);
+    ASSERT_TRUE(some.has_value());
+    EXPECT_EQ(some->tokens, rank < 2 ? (Counts{1, 3}) : (Counts{1, 1}));
+    EXPECT_EQ(some->work, PassWork::kComputed);
+    EXPECT_FALSE(companions.agree(0).has_value());
+  });
+}
+
+TEST(Ranks, WithoutAMicroBatchAreIdleWhileOthersHaveOne) {
+  run_ranks(2, [](Communicator& ranks) {
+    LoadedModel model(goldens() / "qwen3_moe/model", DType::kF32);
+    ThreadPool pool(1);
+    Stream stream(Device{}, pool);
+    const PassCompanions companions(model.decoder(), model.store(), stream, {.ranks = PassRanks(&ranks)});
+    const std::vector<RankPass> passes = companions.deal(std::vector<int64_t>{5, 6, 7});
+    ASSERT_EQ(passes.size(), 2u);
+    EXPECT_EQ(passes[0].work, PassWork::kComputed);
+    EXPECT_EQ(passes[1].work, ranks.rank() == 0 ? PassWork::kComputed : PassWork::kIdle);
+    EXPECT_TRUE(passes[1].tokens.empty());
+    EXPECT_EQ(companions.agree(ranks.rank()).has_value(), ranks.rank() == 1) << "all weights are here";
+  });
 }
 
 // The node itself, against all experts on one rank.

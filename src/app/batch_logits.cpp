@@ -1,27 +1,32 @@
 #include "app/batch_logits.h"
 
 #include <numeric>
+#include <utility>
 
-#include "tape/pass_runner.h"
+#include "core/memory/buffer.h"
 
 namespace hone {
 
-std::vector<float> batch_logits(LoadedModel& model, Stream& stream, const DeviceBatch& batch, Forward forward) {
+std::vector<float> batch_logits(PassCompanions& companions, const DeviceBatch& batch, Forward forward) {
+  Stream& stream = companions.stream();
   const Buffer memory(stream.device(), static_cast<size_t>(batch.tokens) * sizeof(int32_t));
   const Tensor rows = memory.tensor({batch.tokens}, DType::kI32);
   std::vector<int32_t> every(static_cast<size_t>(batch.tokens));
   std::iota(every.begin(), every.end(), 0);
   stream.upload(rows, std::move(every));
   forward.batch = &batch;
-  PassRunner passes(stream, model.store().experts_on_host());
+  PassRunner passes = companions.runner();
   TapePlan plan;
-  passes.measure([&] {
+  const auto run = [&](RankPass part) {
+    const PassCompanions::Pass pass(companions, std::move(part));
+    forward.exchange = pass.exchange();
     Tape tape = passes.tape(plan);
-    model.decoder().logits(tape, forward, rows);
-  });
+    return tape.data(companions.decoder().logits(tape, forward, rows));
+  };
+  const RankPass part = companions.agree(batch.tokens).value();
+  passes.measure([&] { run({.work = PassWork::kPlanned, .tokens = part.tokens}); });
   passes.reserve();
-  Tape tape = passes.tape(plan);
-  const Tensor logits = tape.data(model.decoder().logits(tape, forward, rows));
+  const Tensor logits = run(part);
   passes.synchronize();
   std::vector<float> result;
   dispatch_float(logits.dtype, [&](auto element) {

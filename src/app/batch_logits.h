@@ -3,15 +3,15 @@
 
 #include <vector>
 
-#include "nn/decoder.h"
-#include "session/loaded_model.h"
-#include "train/step/device_batch.h"
+#include "nn/batch.h"
+#include "nn/forward.h"
+#include "session/pass_companions.h"
 
 namespace hone {
 
 /// Logits [tokens, vocabulary] in float32, computed in memory of this call's own, after which the stream is idle.
-/// `batch` is on the stream's device, whose decoder is prepared for its lengths. `forward`: what the pass reads and
-/// records besides the batch.
-std::vector<float> batch_logits(LoadedModel& model, Stream& stream, const DeviceBatch& batch, Forward forward = {});
+/// `batch` has tokens, on the companions' stream; their decoder is prepared for its lengths. `forward`: what the pass
+/// reads and records besides the batch. Collective where ranks keep parts of the weights; each has a batch of its own.
+std::vector<float> batch_logits(PassCompanions& companions, const DeviceBatch& batch, Forward forward = {});
 
 }  // namespace hone

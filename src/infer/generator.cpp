@@ -104,7 +104,7 @@ struct Generator::Buffers {
 /// Lists the uses of groups in a pass, which are the same in every pass.
 class Generator::UseRecorder final : public GroupObserver {
  public:
-  explicit UseRecorder(std::vector<GroupUse>& uses) : uses_(uses) { uses_.clear(); }
+  explicit UseRecorder(std::vector<GroupUse>& uses) : uses_(uses) {}
   void acquired(const Context&, const ParameterGroup& group, Use use) override { uses_.push_back({&group, use, true}); }
   void released(const Context&, const ParameterGroup& group, Use use) override {
     uses_.push_back({&group, use, false});
@@ -114,33 +114,32 @@ class Generator::UseRecorder final : public GroupObserver {
   std::vector<GroupUse>& uses_;
 };
 
-Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options)
-    : decoder_(decoder),
-      stream_(stream),
+Generator::Generator(PassCompanions& companions, const GeneratorOptions& options)
+    : companions_(companions),
+      decoder_(companions.decoder()),
+      stream_(companions.stream()),
       options_(options),
-      passes_(stream, decoder.experts_on_host()),
+      passes_(companions.runner()),
       context_(passes_.context()),
-      graphs_(stream,
-              options.together.values || options.together.experts || passes_.host() ? GraphUse::kNever
-                                                                                    : options.cuda_graphs,
-              [&decoder] { return decoder.values_arrived(); }),
-      scratch_(static_cast<size_t>(stream.pool().size())) {
+      graphs_(stream_, companions.recordable() ? options.cuda_graphs : GraphUse::kNever,
+              [this] { return decoder_.values_arrived(); }),
+      scratch_(static_cast<size_t>(stream_.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
-  HONE_ASSERT(!options_.keep_cache || (options_.max_sequences == 1 && options_.together.ranks == nullptr));
-  ExpertExchange* const experts = options_.together.experts;
-  HONE_ASSERT(experts == nullptr || options_.together.ranks != nullptr);
+  HONE_ASSERT(!options_.keep_cache || (options_.max_sequences == 1 && ranks() == 1));
+  HONE_ASSERT(options_.deals_prompts || !companions.spreads_experts());
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
-  buffers_ = std::make_unique<Buffers>(decoder, stream.device(), options_);
+  buffers_ = std::make_unique<Buffers>(decoder_, stream_.device(), options_);
   const DeviceBatch largest = buffers_->batch(buffers_->max_tokens, options_.max_sequences, options_.max_sequences,
                                               options_.max_prefill_tokens);
-  if (experts) experts->begin_pass(std::vector<int64_t>(static_cast<size_t>(experts->ranks()), buffers_->max_tokens));
+  UseRecorder recorder(uses_);
+  const Part part(companions_, companions_.largest(buffers_->max_tokens), &recorder);
   passes_.measure([&] {
-    UseRecorder recorder(uses_);
-    forward(largest, Wanted::kNothing, &recorder);
+    uses_.clear();
+    forward(part, largest, Wanted::kNothing);
   });
   passes_.reserve();
-  if (experts) experts->connect(FetchWay::kAuto, stream_);
+  companions_.connect();
 }
 
 Generator::~Generator() {
@@ -151,22 +150,12 @@ Generator::~Generator() {
   }
 }
 
-size_t Generator::rank() const {
-  return options_.together.ranks ? static_cast<size_t>(options_.together.ranks->rank()) : 0;
-}
-
-size_t Generator::ranks() const {
-  return options_.together.ranks ? static_cast<size_t>(options_.together.ranks->size()) : 1;
-}
-
-void Generator::forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* observer) {
+void Generator::forward(const Part& part, const DeviceBatch& batch, Wanted wanted) {
   DecoderCache cache = buffers_->slots(batch.documents);
   Forward call;
   call.batch = &batch;
   call.cache = &cache;
-  call.exchange = options_.together.experts;
-  std::optional<Observing> observing;
-  if (observer) observing.emplace(decoder_.placement(), *observer);
+  call.exchange = part.exchange();
   Tape tape = passes_.tape(plan_);
   const Tensor logits = tape.data(decoder_.logits(tape, call, batch.rows));
   const int64_t rows = batch.rows.shape[0];
@@ -174,7 +163,7 @@ void Generator::forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* 
   if (wanted == Wanted::kLogits) copy(context_, logits, buffers_->logits(rows));
 }
 
-PassResult Generator::run(const GenerationPass& pass, Wanted wanted) {
+PassResult Generator::run(const Part& part, const GenerationPass& pass, Wanted wanted) {
   const auto size = [](const auto& values) { return static_cast<int64_t>(values.size()); };
   const int64_t rows = size(pass.rows);
   const DeviceBatch batch = buffers_->batch(size(pass.input_ids), size(pass.lengths), rows, pass.max_seqlen);
@@ -184,8 +173,8 @@ PassResult Generator::run(const GenerationPass& pass, Wanted wanted) {
   stream_.upload(batch.rows, pass.rows);
   stream_.upload(buffers_->cache.lengths, pass.lengths);
   graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted)},
-              [&] { forward(batch, wanted, options_.together.values); });
-  if (passes_.host()) passes_.synchronize();
+              [&] { forward(part, batch, wanted); });
+  passes_.await_host();
   PassResult result;
   if (wanted == Wanted::kIds) result = stream_.download<int32_t>(buffers_->ids(rows));
   if (wanted == Wanted::kLogits) {
@@ -237,9 +226,10 @@ std::vector<int32_t> Generator::choose(const GenerationPass& pass, PassResult& r
   return ids;
 }
 
-void Generator::idle_pass() {
-  if (options_.together.experts != nullptr) {
-    run({.input_ids = {0},
+void Generator::idle_pass(const Part& part) {
+  if (companions_.spreads_experts()) {
+    run(part,
+        {.input_ids = {0},
          .positions = {0},
          .cu_seqlens = {0, 1},
          .lengths = {0},
@@ -250,25 +240,13 @@ void Generator::idle_pass() {
     return;
   }
   for (const auto& [group, use, begins] : uses_) {
-    begins ? options_.together.values->acquired(context_, *group, use)
-           : options_.together.values->released(context_, *group, use);
+    begins ? companions_.acquired(context_, *group, use) : companions_.released(context_, *group, use);
   }
 }
 
-bool Generator::goes_on(int64_t tokens) const {
-  const auto& [values, ranks, experts] = options_.together;
-  if (ranks != nullptr) ranks->check();  // a lost rank would leave its prompts without answers
-  if (experts == nullptr) return values != nullptr && ranks != nullptr ? ranks->any(tokens > 0) : tokens > 0;
-  bool on_any = false;
-  std::vector<int64_t> all;
-  for (const std::string& text : ranks->exchange(std::to_string(tokens))) {
-    const int64_t of_rank = std::stoll(text);
-    on_any |= of_rank > 0;
-    all.push_back(std::max<int64_t>(of_rank, 1));
-  }
-  const auto group = all.begin() + ranks->rank() - experts->rank();
-  experts->begin_pass({group, group + experts->ranks()});
-  return on_any;
+std::optional<RankPass> Generator::next(int64_t tokens) const {
+  if (options_.deals_prompts) return companions_.agree(tokens);
+  return tokens > 0 ? std::optional<RankPass>(std::in_place) : std::nullopt;
 }
 
 namespace {
@@ -304,7 +282,7 @@ std::vector<GeneratedSequence> sequences_of(const std::string& text) {
 std::vector<GeneratedSequence> Generator::of_all_ranks(std::vector<GeneratedSequence> own, size_t prompts) const {
   if (ranks() == 1) return own;
   std::vector<GeneratedSequence> all(prompts);
-  const std::vector<std::string> texts = options_.together.ranks->exchange(text_of(own));
+  const std::vector<std::string> texts = companions_.control()->exchange(text_of(own));
   for (size_t from = 0; from < texts.size(); ++from) {
     std::vector<GeneratedSequence> sequences = sequences_of(texts[from]);
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -348,12 +326,13 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
   while (true) {
     if (request.stop && request.stop()) schedule.stop();
     const bool has_pass = schedule.next(pass);
-    if (!goes_on(has_pass ? static_cast<int64_t>(pass.input_ids.size()) : 0)) break;
+    const std::optional<RankPass> all = next(has_pass ? static_cast<int64_t>(pass.input_ids.size()) : 0);
+    if (!all) break;
     if (!has_pass) {
-      idle_pass();
+      idle_pass(Part(companions_, *all));
       continue;
     }
-    PassResult result = run(pass, pass.choices.empty() ? Wanted::kNothing : wanted);
+    PassResult result = run(Part(companions_, *all), pass, pass.choices.empty() ? Wanted::kNothing : wanted);
     const std::vector<int32_t> ids = choose(pass, result, sampling, schedule);
     for (size_t i = 0; i < ids.size(); ++i) {
       schedule.accept(pass.choices[i].sequence, ids[i]);

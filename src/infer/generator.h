@@ -12,24 +12,11 @@
 #include <vector>
 
 #include "core/stream/graph_cache.h"
-#include "dist/control/control.h"
-#include "dist/exchange/expert_exchange.h"
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
-#include "nn/decoder.h"
-#include "tape/pass_runner.h"
+#include "session/pass_companions.h"
 
 namespace hone {
-
-/// Generation with weights that come for their use, and on several ranks. Rank r of n answers prompts r, r + n, …; as
-/// long as any rank has answers to continue, all run passes, since each keeps a part of the weights.
-struct GenerateTogether {
-  GroupObserver* values = nullptr;  ///< brings the values of a group for its use; null: all values are present
-  Control* ranks = nullptr;         ///< among which the prompts are dealt; null: one rank
-  /// Brings the tokens of `ranks` to the experts that are spread over them; null: every rank has all experts. The
-  /// expert groups are consecutive ranks. The generator connects it.
-  ExpertExchange* experts = nullptr;
-};
 
 struct GeneratorOptions {
   int64_t max_sequences = 16;         ///< maximum number of concurrent sequences; further prompts wait in order
@@ -39,7 +26,9 @@ struct GeneratorOptions {
   /// Reuses the cache of a sequence if the next prompt begins with the same tokens, as in the turns of a chat. Requires
   /// one prompt per request and max_sequences 1.
   bool keep_cache = false;
-  GenerateTogether together = {};
+  /// Rank r of n answers prompts r, r + n, … As long as any rank has answers to continue, all run passes if each keeps
+  /// a part of the weights. False: this rank answers all prompts, and no other is told; it needs all weights here.
+  bool deals_prompts = true;
 };
 
 /// Prompts and the options of their continuation.
@@ -59,10 +48,10 @@ using PassResult = std::variant<std::vector<int32_t>, std::vector<float>, std::v
 
 class Generator {
  public:
-  /// `decoder` must be prepared for max_length positions, and its parameters loaded before generate(). It and `stream`
-  /// must outlive this. Allocates the cache (Decoder::cache, for max_sequences of max_length) and, by dry passes, the
-  /// memory of the largest pass. With spread experts it is collective, and the sizes are the same on all ranks.
-  Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options);
+  /// The companions' decoder must be prepared for max_length positions, and its parameters loaded before generate().
+  /// They must outlive this. Allocates the cache (Decoder::cache, for max_sequences of max_length) and, by dry passes,
+  /// the memory of the largest pass. With spread experts it is collective, and the sizes are the same on all ranks.
+  Generator(PassCompanions& companions, const GeneratorOptions& options);
   ~Generator();
 
   /// The answers, in the order of the prompts. A sequence ends at a stop token, after max_new_tokens or at max_length.
@@ -96,26 +85,28 @@ class Generator {
   };
   class UseRecorder;
 
-  /// Runs the model, and writes the wanted results to the buffers. `observer`: of uses of groups, or null.
-  void forward(const DeviceBatch& batch, Wanted wanted, GroupObserver* observer);
-  PassResult run(const GenerationPass& pass, Wanted wanted);
+  using Part = PassCompanions::Pass;
+
+  /// Runs the model, and writes the wanted results to the buffers.
+  void forward(const Part& part, const DeviceBatch& batch, Wanted wanted);
+  PassResult run(const Part& part, const GenerationPass& pass, Wanted wanted);
   std::vector<int32_t> choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
                               const GenerationSchedule& schedule);
   /// The index of this rank's i-th prompt among all.
   size_t prompt_index(size_t i) const { return i * ranks() + rank(); }
   void check(const GenerationRequest& request) const;
-  /// On a rank that has no pass to run while others have: it gives them its part of the weights, by the observer's
-  /// calls of a pass, or computes its experts for them, in a pass of one token.
-  void idle_pass();
-  /// Whether a pass follows, of `tokens` tokens here (0: none), or on any rank that needs this one's part of the
-  /// weights. Then the exchange of tokens has begun.
-  bool goes_on(int64_t tokens) const;
+  /// On a rank that has no pass to run while others have: it gives them its part of the weights, by the uses of groups
+  /// of a pass, or computes its experts for them, in a pass of one token.
+  void idle_pass(const Part& part);
+  /// The next pass, of `tokens` tokens here (0: none); none if there is none on any rank that needs this one.
+  std::optional<RankPass> next(int64_t tokens) const;
   /// The answers of all ranks to `prompts` prompts, from those of this one.
   std::vector<GeneratedSequence> of_all_ranks(std::vector<GeneratedSequence> own, size_t prompts) const;
-  size_t rank() const;
-  size_t ranks() const;
+  size_t rank() const { return options_.deals_prompts ? static_cast<size_t>(companions_.rank()) : 0; }
+  size_t ranks() const { return options_.deals_prompts ? static_cast<size_t>(companions_.ranks()) : 1; }
   int64_t kept_prefix(const std::vector<int32_t>& prompt) const;
 
+  PassCompanions& companions_;
   const Decoder& decoder_;
   Stream& stream_;
   GeneratorOptions options_;
@@ -124,7 +115,7 @@ class Generator {
   const Context& context_;  // that of passes_
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
-  std::vector<GroupUse> uses_;               // the uses of a pass, in order, if values come for their use
+  std::vector<GroupUse> uses_;               // the uses of a pass, in order
   std::vector<std::vector<float>> scratch_;  // a row of logits for each thread
   std::vector<int32_t> kept_;                // tokens in the first slot of the cache
   int64_t reused_ = 0;

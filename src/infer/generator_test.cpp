@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/philox.h"
@@ -81,6 +82,11 @@ class TestModel {
     decoder_.prepare(stream_, kMaxLength);
   }
 
+  /// After fill().
+  PassCompanions& companions() {
+    if (!companions_) companions_.emplace(decoder_, store_, stream_);
+    return *companions_;
+  }
   Decoder& decoder() { return decoder_; }
   Stream& stream() { return stream_; }
 
@@ -135,6 +141,7 @@ class TestModel {
   ParameterStore store_;
   Placement placement_;
   Decoder decoder_;
+  std::optional<PassCompanions> companions_;
 };
 
 std::vector<Tokens> random_prompts(const std::vector<int64_t>& lengths, int64_t vocab_size = 97) {
@@ -150,7 +157,7 @@ std::vector<Tokens> random_prompts(const std::vector<int64_t>& lengths, int64_t 
 }
 
 std::vector<Tokens> generate(TestModel& model, const GeneratorOptions& options, const GenerationRequest& request) {
-  Generator generator(model.decoder(), model.stream(), options);
+  Generator generator(model.companions(), options);
   std::vector<Tokens> ids;
   for (GeneratedSequence& sequence : generator.generate(request)) ids.push_back(std::move(sequence.ids));
   return ids;
@@ -273,7 +280,7 @@ TEST(Generator, StopsAtStopTokensAndLimits) {
   TestModel model(tiny_moe());
   model.fill();
   const Tokens prompt = random_prompts({6})[0];
-  Generator generator(model.decoder(), model.stream(), {.max_sequences = 2, .max_length = 20});
+  Generator generator(model.companions(), {.max_sequences = 2, .max_length = 20});
   const Tokens free = generator.generate(greedy({prompt}, 8))[0].ids;
   EXPECT_EQ(free.size(), 8u);
   GenerationRequest stopped = greedy({prompt}, 8);
@@ -318,7 +325,7 @@ void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent) {
   model.fill();
   const GeneratorOptions options{
       .max_sequences = 1, .max_length = kMaxLength, .max_prefill_tokens = 8, .keep_cache = true};
-  Generator generator(model.decoder(), model.stream(), options);
+  Generator generator(model.companions(), options);
   Tokens prompt = random_prompts({9})[0];
   for (int turn = 0; turn < 4; ++turn) {
     const Tokens answer = generator.generate(greedy({prompt}, 6))[0].ids;
@@ -347,8 +354,7 @@ TEST(Generator, TurnsReuseTheCacheOfEqualTokens) {
 TEST(Generator, StopsWhenAsked) {
   TestModel model(tiny_moe());
   model.fill();
-  Generator generator(model.decoder(), model.stream(),
-                      {.max_sequences = 1, .max_length = kMaxLength, .keep_cache = true});
+  Generator generator(model.companions(), {.max_sequences = 1, .max_length = kMaxLength, .keep_cache = true});
   const Tokens prompt = random_prompts({9})[0];
   GenerationRequest request = greedy({prompt}, 20);
   int64_t tokens = 0;
@@ -369,7 +375,7 @@ TEST(Generator, StopsWhenAsked) {
 TEST(Generator, RefusesPromptsItCannotContinue) {
   TestModel model(tiny_moe());
   model.fill();
-  Generator generator(model.decoder(), model.stream(), {.max_sequences = 2, .max_length = 10});
+  Generator generator(model.companions(), {.max_sequences = 2, .max_length = 10});
   const auto problem = [&](Tokens prompt) -> std::string {
     try {
       generator.generate(greedy({{1}, std::move(prompt)}, 4));

@@ -18,6 +18,7 @@ class PassRunner {
   const TapeMemory& memory() const { return memory_; }
   /// Null if all nodes run on the device.
   HostSide* host() { return host_ ? &*host_ : nullptr; }
+  const Context* host_context() const { return host_ ? &host_->context() : nullptr; }
 
   /// A tape of a pass. In a dry pass it records `plan` if that is empty; else it follows it.
   Tape tape(TapePlan& plan, const TapeOptions& options = {}) { return {context_, memory_, plan, options, host()}; }
@@ -36,6 +37,11 @@ class PassRunner {
   void reserve();
   /// Waits for the work of both sides. Throws the first exception of it.
   void synchronize();
+  /// The same, if there is a host side: before another wait, so that the cause of a failure is thrown. Else it does not
+  /// wait.
+  void await_host() {
+    if (host_) host_->synchronize();
+  }
 
  private:
   Stream& device_;

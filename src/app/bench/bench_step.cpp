@@ -200,8 +200,8 @@ class BenchTraining {
   const DecoderConfig& config() const { return described_.model->decoder().config(); }
   double forward_flops(const ForwardWork& work) const { return described_.model->decoder().flops(work); }
   const ParameterStore& store() const { return described_.model->store(); }
-  std::string_view weights_fetched_by() const { return engine_->weights_fetched_by(); }
-  std::string_view tokens_exchanged_by() const { return engine_->tokens_exchanged_by(); }
+  std::string_view weights_fetched_by() const { return engine_->companions().weights_fetched_by(); }
+  std::string_view tokens_exchanged_by() const { return engine_->companions().tokens_exchanged_by(); }
   uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
   Stream* host_stream() { return engine_->host_stream(); }

@@ -16,8 +16,8 @@
 #include "config/config_reader.h"
 #include "config/resolve.h"
 #include "config/resolved_yaml.h"
+#include "config/run_options.h"
 #include "core/text/json.h"
-#include "dist/exchange/weight_feed.h"
 #include "params/without_adapters.h"
 #include "report/console.h"
 #include "report/humanise.h"
@@ -109,21 +109,10 @@ class EvalAnswers {
     Stream& stream = run_.context().stream;
     decoder.prepare(stream, max_length);
     const auto sequences = std::min(kSequencesAtOnce, static_cast<int64_t>(prompts_.size()));
-    GeneratorOptions options{.max_sequences = sequences, .max_length = max_length};
-    Communicator* const ranks = run_.group.communicator();
-    const ParameterStore& store = run_.described.model->store();
-    std::optional<WeightFeed> feed;
-    if (store.brings_values()) {
-      Communicator* const sharing = ranks != nullptr ? &run_.group.mesh()->weights() : nullptr;
-      options.together.values = &feed.emplace(sharing, store, decoder.placement(), stream.device());
-    }
-    std::optional<ExpertExchange> exchange;
-    if (store.expert_ranks() > 1) {
-      options.together.experts =
-          &exchange.emplace(store.expert_rank(), store.expert_ranks(), run_.group.mesh()->experts());
-    }
-    if (ranks != nullptr) options.together.ranks = &ranks->control();
-    Generator generator(decoder, stream, options);
+    PassCompanions companions(decoder, run_.described.model->store(), stream,
+                              {.ranks = PassRanks(run_.group.mesh()),
+                               .weight_fetch = fetch_way_of(run_.described.config.machine.weight_fetch)});
+    Generator generator(companions, {.max_sequences = sequences, .max_length = max_length});
     std::vector<std::string> answers;
     for (const GeneratedSequence& sequence : generator.generate(request_)) {
       answers.push_back(tokenizer_->decode(sequence.answer(), true));

@@ -396,7 +396,7 @@ void InferenceModel::choose_experts_place(const GeneratorOptions& options,
   run_ = std::move(chosen.config);
 }
 
-Generator& InferenceModel::load(GeneratorOptions options, const std::function<void(const std::string&)>& tell) {
+Generator& InferenceModel::load(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell) {
   TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
   hold_base_as(nothing, run_.model.base_weight_dtype, run_.model.base_weight_keep);
   nothing.ranks = rank_share(run_, device_, ranks_.rank);
@@ -409,18 +409,10 @@ Generator& InferenceModel::load(GeneratorOptions options, const std::function<vo
   order_frozen_experts(store, pool_);
   if (communicator_) share_values(*control(), store);
   model_.decoder().prepare(stream_, options.max_length);
-  if (store.expert_ranks() > 1) {
-    mesh_.emplace(*communicator_, rank_share(run_, device_, ranks_.rank));
-    exchange_.emplace(store.expert_rank(), store.expert_ranks(), mesh_->experts());
-    options.together.experts = &*exchange_;
-  }
-  if (store.brings_values()) {
-    Communicator* const sharing = mesh_ ? &mesh_->weights() : communicator_.get();
-    feed_.emplace(sharing, store, model_.decoder().placement(), device_);
-    options.together.values = &*feed_;
-  }
-  options.together.ranks = control();
-  generator_ = std::make_unique<Generator>(model_.decoder(), stream_, options);
+  if (store.expert_ranks() > 1) mesh_.emplace(*communicator_, rank_share(run_, device_, ranks_.rank));
+  const PassRanks ranks = mesh_ ? PassRanks(&*mesh_) : PassRanks(communicator_.get());
+  companions_.emplace(model_.decoder(), store, stream_, CompanionOptions{.ranks = ranks});
+  generator_ = std::make_unique<Generator>(*companions_, options);
   return *generator_;
 }
 

@@ -14,11 +14,11 @@
 #include "config/run_config.h"
 #include "core/cpu/thread_pool.h"
 #include "core/text/json_value.h"
-#include "dist/exchange/weight_feed.h"
 #include "dist/transport/mesh.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
 #include "session/loaded_model.h"
+#include "session/pass_companions.h"
 #include "train/plan/memory_fit.h"
 #include "train/plan/trainer_ranks.h"
 #include "train/save/saved_chat.h"
@@ -93,7 +93,7 @@ class InferenceModel {
 
   /// Reads the weights and makes a generator. `tell` gets what experts_device auto is, and why. UserError if they do
   /// not fit in memory, with the options that help. Collective, if there are other ranks.
-  Generator& load(GeneratorOptions options, const std::function<void(const std::string&)>& tell);
+  Generator& load(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell);
 
  private:
   /// Memory of the weights, shared as a run of these keys shares them, and of a generator's cache.
@@ -118,8 +118,7 @@ class InferenceModel {
   LoadedModel model_;
   std::unique_ptr<Communicator> communicator_;  // set if there are several ranks
   std::optional<RankMesh> mesh_;                // if experts are spread over them
-  std::optional<ExpertExchange> exchange_;      // the same
-  std::optional<WeightFeed> feed_;              // if weights come for their use
+  std::optional<PassCompanions> companions_;    // once the weights are loaded
   std::unique_ptr<ChatPrompt> chat_;
   JsonObject variables_;
   SamplingOptions sampling_;

@@ -111,7 +111,8 @@ std::vector<float> Probe::run(LoadedModel& model, Routing routing) {
   if (routing == Routing::kRecord) allocate_choices(model.decoder().config());
   if (routing == Routing::kRecord) forward.recorded_expert_ids = choices_;
   if (routing == Routing::kForced) forward.forced_expert_ids = choices_;
-  return batch_logits(model, stream_, batch, forward);
+  PassCompanions companions(model.decoder(), model.store(), stream_);
+  return batch_logits(companions, batch, forward);
 }
 
 double relative_difference(std::span<const float> a, std::span<const float> b) {

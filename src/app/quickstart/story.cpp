@@ -50,8 +50,9 @@ Answers ask(const ModelPath& path, const std::vector<Example>& examples, Stream&
   const GeneratorOptions options{.max_sequences = kMaxSequences,
                                  .max_length = static_cast<int64_t>(longest) + kMaxNewTokens};
   model.decoder().prepare(stream, options.max_length);
+  PassCompanions companions(model.decoder(), model.store(), stream);
   Answers answers;
-  for (const GeneratedSequence& sequence : Generator(model.decoder(), stream, options).generate(request)) {
+  for (const GeneratedSequence& sequence : Generator(companions, options).generate(request)) {
     const Example& example = examples[answers.texts.size()];
     answers.texts.push_back(tokenizer.decode(sequence.answer(), false));
     if (answers.texts.back() == example.answer && sequence.finish == FinishReason::kStop) ++answers.right;

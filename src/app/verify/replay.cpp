@@ -72,6 +72,13 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   model_.decoder().prepare(stream, capacity.max_seqlen);
 }
 
+PassCompanions Replay::companions() {
+  return {model_.decoder(),
+          model_.store(),
+          stream_,
+          {.ranks = PassRanks(mesh()), .weight_fetch = weight_fetch_, .expert_round_tokens = expert_round_tokens_}};
+}
+
 std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const OptimizerOptions& optimizer) {
   EngineOptions options;
   options.capacity = capacity_;
@@ -104,7 +111,8 @@ std::vector<float> Replay::logits(const MicroBatch& host, ExpertChoices* choices
     }
     forward.recorded_expert_ids = choices->ids;
   }
-  return batch_logits(model_, stream_, batch, forward);
+  PassCompanions beside = companions();
+  return batch_logits(beside, batch, forward);
 }
 
 std::vector<double> Replay::token_losses(Engine& engine, const MicroBatch& batch) {
@@ -118,8 +126,8 @@ std::vector<double> Replay::token_losses(Engine& engine, const MicroBatch& batch
 }
 
 std::vector<int32_t> Replay::generate(const std::vector<int32_t>& prompt, int64_t count) {
-  Generator generator(model_.decoder(), stream_,
-                      {.max_sequences = 1, .max_length = static_cast<int64_t>(prompt.size()) + count});
+  PassCompanions beside = companions();
+  Generator generator(beside, {.max_sequences = 1, .max_length = static_cast<int64_t>(prompt.size()) + count});
   GenerationRequest request;
   request.prompts = {prompt};
   request.sampling.max_new_tokens = count;

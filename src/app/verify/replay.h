@@ -11,6 +11,7 @@
 #include "app/verify/reference_tensor.h"
 #include "dist/transport/mesh.h"
 #include "session/loaded_model.h"
+#include "session/pass_companions.h"
 #include "train/step/engine.h"
 
 namespace hone {
@@ -56,13 +57,13 @@ class Replay {
   /// An engine with this coefficient of the auxiliary loss; 0: no auxiliary loss.
   std::unique_ptr<Engine> make_engine(double router_aux_loss_coef, const OptimizerOptions& optimizer = {});
 
-  /// The logits [T, V] of all tokens. `choices`, if given, receives the chosen experts.
+  /// The logits [T, V] of all tokens, without an engine beside. `choices`, if given, receives the chosen experts.
   std::vector<float> logits(const MicroBatch& batch, ExpertChoices* choices = nullptr);
 
   /// The losses of the supervised tokens of a micro-batch.
   std::vector<double> token_losses(Engine& engine, const MicroBatch& batch);
 
-  /// Greedy continuation of a prompt by `count` tokens, through the key-value cache.
+  /// Greedy continuation of a prompt by `count` tokens, through the key-value cache, likewise without an engine.
   std::vector<int32_t> generate(const std::vector<int32_t>& prompt, int64_t count);
 
   /// Trainable values with the names of a case: canonical names of parameters, and PEFT's names of adapters (experts by
@@ -76,6 +77,8 @@ class Replay {
   const RankMesh* mesh() const { return mesh_ ? &*mesh_ : nullptr; }
 
  private:
+  /// For passes that no engine runs.
+  PassCompanions companions();
   /// The elements of a float32 tensor on the device or on the host.
   std::vector<float> downloaded(const Tensor& tensor) const;
   HostTensors collect(const std::function<std::vector<float>(const Parameter&)>& values_of) const;

@@ -10,12 +10,12 @@
 
 namespace hone {
 
-DataParallel::DataParallel(const RankMesh& mesh, ParameterStore& store, const Context* host)
-    : mesh_(mesh), store_(store), host_(host) {
-  HONE_ASSERT(size() > 1);
+DataParallel::DataParallel(const RankMesh* mesh, ParameterStore& store, const Context* host)
+    : mesh_(mesh != nullptr && mesh->world().size() > 1 ? mesh : nullptr), store_(store), host_(host) {
+  if (!several()) return;
   for (const Bucket& bucket : buckets()) {
     if (!bucket.shards_gradients()) whole_.push_back(&bucket);
-    if (bucket.on_host) on_host_ = &mesh.on_host();
+    if (bucket.on_host) on_host_ = &mesh->on_host();
   }
   HONE_ASSERT(on_host_ == nullptr || host_ != nullptr);
 }
@@ -24,7 +24,9 @@ const Context& DataParallel::context_of(const Bucket& bucket, const Context& dev
   return bucket.on_host ? *host_ : device;
 }
 
-DataParallel::~DataParallel() { settle_values(buckets()); }
+DataParallel::~DataParallel() {
+  if (several()) settle_values(buckets());
+}
 
 void DataParallel::join(Stream& stream, const Started& started, std::string_view of) {
   if (started.ranks == nullptr) return;
@@ -41,7 +43,7 @@ DataParallel::Started DataParallel::all_reduce(const Context& context, Communica
 }
 
 DataParallel::Started DataParallel::reduce_scatter(const Context& context, const Bucket& bucket, const Tensor& own) {
-  Communicator& ranks = mesh_.shards();
+  Communicator& ranks = mesh_->shards();
   ranks.fork(context.stream());
   const ProfileScope scope(context.stream(), ranks.cuda_stream(), OpGroup::kCollectives, "reduce-scatter", bucket.name,
                            static_cast<double>(bucket.gradients.bytes()));
@@ -51,20 +53,20 @@ DataParallel::Started DataParallel::reduce_scatter(const Context& context, const
 
 DataParallel::Started DataParallel::reduce(const Context& context, const Bucket& bucket) {
   if (!bucket.sharded()) {
-    Communicator* const ranks = bucket.on_host ? on_host_ : bucket.spread ? mesh_.expert_replicas() : &mesh_.world();
+    Communicator* const ranks = bucket.on_host ? on_host_ : bucket.spread ? mesh_->expert_replicas() : &mesh_->world();
     if (ranks == nullptr) return {};
     const Context& summing = context_of(bucket, context);
     ranks->fork(summing.stream());
     return all_reduce(summing, *ranks, bucket, bucket.gradients);
   }
   const Started sum = reduce_scatter(context, bucket, {});
-  if (mesh_.replicas() == nullptr) return sum;
-  mesh_.replicas()->follow(*sum.ranks);
-  return all_reduce(context, *mesh_.replicas(), bucket, own_part(bucket));
+  if (mesh_->replicas() == nullptr) return sum;
+  mesh_->replicas()->follow(*sum.ranks);
+  return all_reduce(context, *mesh_->replicas(), bucket, own_part(bucket));
 }
 
 Tensor DataParallel::own_part(const Bucket& bucket) const {
-  return elements_of(bucket.gradients, parts_of(bucket)[static_cast<size_t>(mesh_.shards().rank())]);
+  return elements_of(bucket.gradients, parts_of(bucket)[static_cast<size_t>(mesh_->shards().rank())]);
 }
 
 void DataParallel::begin_reduction(size_t passes) {
@@ -118,7 +120,7 @@ void DataParallel::settle(const Context& context, size_t left) {
     const Bucket& bucket = *pending.bucket;
     join(context.stream(), pending.sum, bucket.name);
     if (pending.adds) add(context, {.a = own_part(bucket), .b = {}, .y = bucket.own_gradients, .beta = 1.0f});
-    if (mesh_.replicas() != nullptr && passes_left_ == 1) sum_over_groups(context, bucket);
+    if (mesh_->replicas() != nullptr && passes_left_ == 1) sum_over_groups(context, bucket);
   }
 }
 
@@ -129,13 +131,13 @@ void DataParallel::sum_over_groups(const Context& context, const Bucket& bucket)
   if (!adjacent) start_group_sum(context);
   to_sum_ = adjacent ? elements_of(to_sum_, {0, to_sum_.numel() + gradients.numel()}) : gradients;
   to_sum_of_.push_back(&bucket);
-  if (static_cast<int64_t>(to_sum_.bytes()) >= mesh_.share().least_bucket_bytes) start_group_sum(context);
+  if (static_cast<int64_t>(to_sum_.bytes()) >= mesh_->share().least_bucket_bytes) start_group_sum(context);
 }
 
 void DataParallel::start_group_sum(const Context& context) {
   if (to_sum_of_.empty()) return;
-  mesh_.replicas()->fork(context.stream());
-  const Started sum = all_reduce(context, *mesh_.replicas(), *to_sum_of_.front(), to_sum_);
+  mesh_->replicas()->fork(context.stream());
+  const Started sum = all_reduce(context, *mesh_->replicas(), *to_sum_of_.front(), to_sum_);
   for (const Bucket* bucket : to_sum_of_) group_sums_[bucket] = sum;
   to_sum_of_.clear();
 }
@@ -148,7 +150,7 @@ void DataParallel::finish_pass(const Context& context) {
 void DataParallel::await_sums(const Context& context, const Bucket& bucket) {
   if (context.dry()) return;
   if (bucket.shards_gradients()) {
-    if (mesh_.replicas() != nullptr) join(context.stream(), group_sums_.at(&bucket), bucket.name);
+    if (mesh_->replicas() != nullptr) join(context.stream(), group_sums_.at(&bucket), bucket.name);
     return;
   }
   const auto index = std::find(whole_.begin(), whole_.end(), &bucket) - whole_.begin();
@@ -156,20 +158,21 @@ void DataParallel::await_sums(const Context& context, const Bucket& bucket) {
 }
 
 void DataParallel::await_sums(const Context& context) {
-  if (context.dry()) return;
-  for (Communicator* ranks : mesh_.sums()) join(context.stream(), {ranks, ranks->calls()}, "gradients");
+  if (!several() || context.dry()) return;
+  for (Communicator* ranks : mesh_->sums()) join(context.stream(), {ranks, ranks->calls()}, "gradients");
   if (on_host_ != nullptr) join(host_->stream(), {on_host_, on_host_->calls()}, "gradients");
 }
 
 void DataParallel::wait(const Context& context) {
+  if (!several()) return;
   if (on_host_ != nullptr) on_host_->finish(host_->stream());
-  for (Communicator* ranks : mesh_.sums()) ranks->finish(context.stream());
+  for (Communicator* ranks : mesh_->sums()) ranks->finish(context.stream());
 }
 
 void DataParallel::sum(const Context& context, std::span<const Tensor> measurements) {
-  if (context.dry()) return;
+  if (!several() || context.dry()) return;
   Stream& stream = context.stream();
-  Communicator& ranks = mesh_.world();
+  Communicator& ranks = mesh_->world();
   ranks.fork(stream);
   for (const Tensor& tensor : measurements) {
     const ProfileScope scope(stream, ranks.cuda_stream(), OpGroup::kCollectives, "all-reduce", "measurements",
@@ -180,13 +183,13 @@ void DataParallel::sum(const Context& context, std::span<const Tensor> measureme
 }
 
 void DataParallel::await_measurements(const Context& context) {
-  if (!context.dry()) join(context.stream(), {&mesh_.world(), measurements_}, "measurements");
+  if (several() && !context.dry()) join(context.stream(), {&mesh_->world(), measurements_}, "measurements");
 }
 
 void DataParallel::gather_values(const Context& context, const Bucket& bucket) {
   if (context.dry() || bucket.stage == ZeroStage::kNone || bucket.shards_values()) return;
   Stream& stream = context.stream();
-  Communicator& ranks = mesh_.shards();
+  Communicator& ranks = mesh_->shards();
   ranks.fork(stream);
   {
     const ProfileScope scope(stream, ranks.cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,

@@ -33,22 +33,23 @@ class DataParallel {
  public:
   /// `store` is sharded over the mesh's ranks. Both, and the streams used, must outlive this object. `host`: of
   /// parameters on the host, whose gradients are summed in its stream; null if there are none. All ranks construct it.
-  DataParallel(const RankMesh& mesh, ParameterStore& store, const Context* host = nullptr);
+  /// A null mesh, or one of a single rank: sums are there already, and no function does anything.
+  DataParallel(const RankMesh* mesh, ParameterStore& store, const Context* host = nullptr);
   /// Waits for values that are on their way.
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  int rank() const { return mesh_.world().rank(); }
-  int size() const { return mesh_.world().size(); }
+  /// Whether there are other ranks.
+  bool several() const { return mesh_ != nullptr; }
+  int rank() const { return several() ? mesh_->world().rank() : 0; }
   /// The index of this rank's shard group.
-  int replica() const { return mesh_.replica(); }
-  Control& control() const { return mesh_.world().control(); }
+  int replica() const { return several() ? mesh_->replica() : 0; }
   std::span<const Bucket> buckets() const { return store_.buckets(); }
   /// Whether this rank's experts are measured by it, so that all ranks together measure each element once.
-  bool measures_experts() const { return mesh_.share().expert_replica() == 0; }
+  bool measures_experts() const { return !several() || mesh_->share().expert_replica() == 0; }
   /// Whether ranks have different elements of some gradients: then they measure them together.
-  bool shards() const { return !store_.state_is_whole(); }
+  bool shards() const { return several() && !store_.state_is_whole(); }
 
   /// Begins a step of this many passes.
   void begin_reduction(size_t passes);
@@ -110,7 +111,7 @@ class DataParallel {
   void start_group_sum(const Context& context);
   void join(Stream& stream, const Started& started, std::string_view of);
 
-  const RankMesh& mesh_;
+  const RankMesh* mesh_;  // null: one rank
   ParameterStore& store_;
   const Context* host_;
   Communicator* on_host_ = nullptr;  // sums gradients there; null if there are none

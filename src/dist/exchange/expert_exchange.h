@@ -31,12 +31,17 @@ class ExpertExchange : public TokenExchange {
   /// "peer copies", "collectives"
   std::string_view name() const { return peers_ ? "peer copies" : "collectives"; }
 
-  /// Begins a pass in which rank r of the group has tokens[r] tokens.
+  /// Begins a pass in which rank r of the group has tokens[r] tokens, and ends it. A pass that has not begun is an
+  /// error (std::logic_error): ranks would exchange the rows of another one.
   void begin_pass(std::vector<int64_t> tokens);
+  void end_pass() { tokens_.clear(); }
 
   int ranks() const override { return ranks_; }
   int rank() const override { return rank_; }
-  std::span<const int64_t> tokens() const override { return tokens_; }
+  std::span<const int64_t> tokens() const override {
+    HONE_ASSERT(!tokens_.empty(), "no pass has begun, whose tokens go to spread experts");
+    return tokens_;
+  }
   int64_t round_tokens() const override { return round_tokens_; }
   int64_t gather(const Context& context, std::span<const Gathered> tensors, std::span<const int64_t> rows) override;
   int64_t scatter_sum(const Context& context, const Tensor& all, const Tensor& own,

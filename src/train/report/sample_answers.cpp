@@ -108,9 +108,8 @@ class SampleAnswers : public RunObserver {
     GeneratorOptions options{
         .max_sequences = count,
         .max_length = std::min(*run.config().data.max_length, longest + request_.sampling.max_new_tokens)};
-    options.together.values = run.engine().value_observer();
-    if (run.store().shards_values()) options.together.ranks = &run.group().communicator()->control();
-    generator_.emplace(run.model().decoder(), run.context().stream, options);
+    options.deals_prompts = run.store().shards_values();
+    generator_.emplace(run.engine().companions(), options);
     if (run.context().writes()) file_.emplace(open_run_rows(run, "generations.jsonl"));
   }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,14 +10,14 @@
 #include "core/stream/graph_cache.h"
 #include "data/packing/micro_batch.h"
 #include "dist/exchange/data_parallel.h"
-#include "dist/exchange/expert_exchange.h"
-#include "dist/exchange/weight_ring.h"
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
+#include "session/pass_companions.h"
 #include "tape/pass_runner.h"
-#include "train/step/device_batch.h"
 #include "train/step/library_memory.h"
+#include "train/step/loss_result.h"
 #include "train/step/routing_load.h"
+#include "train/step/step_buffers.h"
 
 namespace hone {
 
@@ -43,22 +42,6 @@ struct EngineOptions {
   FetchWay weight_fetch = FetchWay::kAuto;  ///< how values that ranks shard, and tokens for experts, travel
   int64_t expert_round_tokens = ExpertExchange::kRoundTokens;
   LibraryMemory libraries;  ///< for the plan
-};
-
-/// Loss over the supervised tokens of one data set.
-struct DatasetLoss {
-  double loss = 0;    ///< Σ w·nll / Σ w; 0 without tokens
-  double weight = 0;  ///< Σ w
-};
-
-/// Means over the supervised tokens of an optimizer step or of an evaluation.
-struct LossResult {
-  double loss = 0;      ///< Σ w·l / Σ w; in training with label_smoothing
-  double aux_loss = 0;  ///< not scaled by its coefficient; token-weighted mean over micro-batches
-  double mean_token_accuracy = 0;
-  double entropy = 0;
-  int64_t tokens = 0, supervised = 0;
-  std::vector<DatasetLoss> datasets = {};  ///< by index of the data set, if measured
 };
 
 struct StepResult {
@@ -104,15 +87,11 @@ class Engine : private GroupObserver {
   void reserve();
   const EngineOptions& options() const { return options_; }
   /// The stream of experts on the host; null if they are on the device.
-  Stream* host_stream() { return host_ ? &host_->stream() : nullptr; }
+  Stream* host_stream() { return passes_.host() ? &passes_.host()->stream() : nullptr; }
   /// Gathers sharded values after they were read, so that all ranks have the same. Needed before parameters are read.
   void gather_values();
-  /// How weights come from other ranks: "peer copies", "all-gathers"; "" before the first pass, and if they do not.
-  std::string_view weights_fetched_by() const { return ring_ ? ring_->fetches_by() : std::string_view(); }
-  /// How tokens travel to spread experts: "peer copies", "collectives"; "" if they do not.
-  std::string_view tokens_exchanged_by() const { return exchange_ ? exchange_->name() : std::string_view(); }
-  /// Brings weights for passes of the decoder outside the engine; null if all weights are resident on the device.
-  GroupObserver* value_observer() { return ring_ ? this : nullptr; }
+  /// For other passes of the decoder, as those of generation between steps.
+  PassCompanions& companions() { return companions_; }
   /// Changes what backward recomputes; called before reserve().
   void set_recompute(RecomputePolicy policy) { options_.recompute = policy; }
 
@@ -154,74 +133,57 @@ class Engine : private GroupObserver {
   const GraphCache::Counts& graph_counts() const { return graphs_.counts(); }
 
  private:
-  struct Buffers;
+  using Pass = PassCompanions::Pass;
 
-  DeviceBatch upload(const MicroBatch& micro_batch);
   void begin_step();
-  /// Queues the upload of a step's scalars to both sides.
-  void upload_scalars(const StepScalars& scalars);
-  Optimizer::Scalars step_scalars() const;
-  void zero_unwritten() { store_.zero_unwritten(context_, host_ ? &host_->context() : nullptr); }
-  void start_measurements(int64_t datasets);
-  void sum_measurements();
-  /// One per pass; null for passes in which this rank has none. With spread experts that is one of no tokens: other
-  /// ranks' tokens come to this rank's experts. So it is with experts on the host, whose work has no dry pass then.
-  std::vector<const MicroBatch*> of_this_rank(const std::vector<MicroBatch>& batches) const;
-  /// Before pass `pass` over these micro-batches.
-  void begin_exchange(const std::vector<MicroBatch>& batches, size_t pass);
-  void run_micro_batch(PassRunner& passes, const DeviceBatch& batch);
-  void run_evaluation(PassRunner& passes, const DeviceBatch& batch);
+  void zero_unwritten() { store_.zero_unwritten(context_, passes_.host_context()); }
+  /// This rank's passes over micro-batches.
+  std::vector<RankPass> deal(const std::vector<MicroBatch>& batches) const;
+  DeviceBatch upload(const MicroBatch& micro_batch);
+  void run_micro_batch(PassRunner& passes, const Pass& pass, const DeviceBatch& batch);
+  void run_evaluation(PassRunner& passes, const Pass& pass, const DeviceBatch& batch);
   /// As run_micro_batch, replayed from a recorded graph if possible. `first`: the first of the optimizer step, whose
   /// gradients overwrite.
-  void queue_micro_batch(const DeviceBatch& batch, bool first);
+  void queue_micro_batch(const Pass& pass, const DeviceBatch& batch, bool first);
   /// As queue_micro_batch, for a rank's last micro-batch: gradients are reduced over ranks as soon as they are final.
-  void reduce_micro_batch(const DeviceBatch& batch, bool first);
+  void reduce_micro_batch(const Pass& pass, const DeviceBatch& batch, bool first);
   /// Runs on a rank without a micro-batch while others have one: acquires and releases the same groups in the same
   /// order, and takes part in their reductions. Computes nothing.
-  void idle_micro_batch(bool first);
+  void idle_micro_batch(const Pass& pass, bool first);
   bool steps_in_backward() const { return store_.layers_share_gradients(); }
-  /// Whether a use needs real work: weights brought in, gradients reduced.
-  bool serves(const Context& context) const { return !planning_ && (idle_ || !context.dry()); }
   void acquired(const Context& context, const ParameterGroup& group, Use use) override;
   void released(const Context& context, const ParameterGroup& group, Use use) override;
-  /// Whether a pass starts collectives, copies or work of the host of its own, which cannot be recorded in a graph.
-  bool brings_or_reduces() const {
-    return host_ || exchange_ || store_.shards_gradients() || store_.brings_values() || options_.offload_activations;
+  /// Whether a micro-batch may be recorded in a graph: it starts no collective, no copy and no work of the host.
+  bool recordable() const {
+    return companions_.recordable() && !store_.shards_gradients() && !options_.offload_activations;
   }
   void step_written_layers();
   void step_remaining();
   void step_group(const std::vector<Parameter*>& parameters);
   void dry_passes();
-  Forward forward_of(const DeviceBatch& batch);
+  Forward forward_of(const Pass& pass, const DeviceBatch& batch) const;
   /// Output tensor for the micro-batch's token losses, if requested.
-  Tensor token_losses() const;
-  void add_datasets(const Context& context, const DeviceBatch& batch, int64_t datasets);
-  std::vector<DatasetLoss> dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const;
-  /// Waits for the stream; returns the bytes of the step's scalars, totals, routing and sums over data sets.
-  std::vector<uint8_t> read_step();
+  Tensor token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses(); }
+  /// Waits for both sides, and for the sums over ranks.
+  StepReadings read_step(int64_t tokens, int64_t datasets);
   /// Waits until all gradients have been summed over ranks.
   void wait_for_sums();
   StepResult read_results();
   std::string first_nonfinite();
-  RoutingLoad routing_load(const std::vector<uint8_t>& step) const;
 
   Decoder& decoder_;
   ParameterStore& store_;
   Stream& stream_;
   EngineOptions options_;
+  PassCompanions companions_;
   PassRunner passes_, idle_passes_;
   TapePlan training_plan_, evaluation_plan_;
   const Context& context_;  // that of passes_
-  HostSide* const host_;    // that of passes_, for experts there; or null
-  std::optional<DataParallel> ranks_;
-  std::optional<WeightRing> ring_;
-  std::optional<ExpertExchange> exchange_;
-  bool planning_ = false;            // a dry pass runs
-  bool idle_ = false;                // the current pass is dry because this rank has no micro-batch
+  DataParallel ranks_;
   bool finishes_gradients_ = false;  // the current pass is this rank's last of the step; its gradients are reduced
   Optimizer optimizer_;
   GraphCache graphs_;
-  std::unique_ptr<Buffers> buffers_;
+  std::unique_ptr<StepBuffers> buffers_;  // from the first plan on
   std::vector<Tensor> forced_experts_;
   Tensor token_losses_;
   std::set<const Parameter*> stepped_;  // parameters stepped in this step's backward
