@@ -193,7 +193,7 @@ function(hone_room name)
       hone_cold(hone_${name}_test)
     endif()
     # Only where tests read fixtures: objects that know no path are shared by the compiler cache of several checkouts.
-    if(name MATCHES "^(text|data|optim|infer|train|app|weights|formats|models)$")
+    if(name MATCHES "^(text|data|optim|config|infer|train|app|weights|formats|models)$")
       target_compile_definitions(hone_${name}_test PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     endif()
     add_test(NAME ${name} COMMAND hone_${name}_test)

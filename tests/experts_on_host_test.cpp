@@ -32,7 +32,7 @@ VerifyReport verify(const std::string& name, const std::string& dtype, int64_t l
   options.case_directory = goldens() / name;
   options.device = test_run().device;
   options.dtype = dtype;
-  options.experts_device = "cpu";
+  options.experts_device = ExpertsOn::kCpu;
   options.cpu_expert_layers = layers;
   return verify_case(options);
 }

@@ -50,6 +50,22 @@ void add_threads(CLI::App* verb, int& threads) {
   verb->add_option("--threads", threads, "0: all cores")->capture_default_str();
 }
 
+CLI::Option* add_named(CLI::App* verb, const std::string& name, const std::string& what,
+                       const std::vector<std::string>& names, const std::string& usual,
+                       std::function<void(const std::string&)> set) {
+  return verb->add_option_function<std::string>(name, std::move(set), what)
+      ->check(CLI::IsMember(names))
+      ->default_str(usual);
+}
+
+CLI::Option* add_named_list(CLI::App* verb, const std::string& name, const std::string& what,
+                            const std::vector<std::string>& names,
+                            std::function<void(const std::vector<std::string>&)> set) {
+  return verb->add_option_function<std::vector<std::string>>(name, std::move(set), what)
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+}
+
 constexpr const char* kOutputType = "OUTPUT";
 
 CLI::Option* add_output(CLI::App* verb, const std::string& name, std::string& path, const std::string& what) {
@@ -511,15 +527,12 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
                    fmt::format("format of routed experts: {}; int8 where a CPU computes them",
                                fmt::join(expert_format_names(), ", ")))
       ->capture_default_str();
-  verb->add_option("--experts-device", options.experts_device,
-                   "where routed experts are stored and computed: gpu, as all else; cpu, beside the GPU; auto, the "
-                   "fastest of the GPU, --cpu-offload experts and the CPU that fits")
-      ->check(CLI::IsMember({"gpu", "cpu", "auto"}))
-      ->capture_default_str();
-  verb->add_option("--cpu-offload", options.cpu_offload,
-                   "weights that are in host memory and come to the GPU for each use: params (of layers), or experts")
-      ->delimiter(',')
-      ->check(CLI::IsMember(inference_offload_names()));
+  add_choice(
+      verb, "--experts-device", options.experts_device, all_choices<ExpertsOn>(),
+      "where routed experts are stored and computed: gpu, as all else; cpu, beside the GPU; auto, the fastest of "
+      "the GPU, --cpu-offload experts and the CPU that fits");
+  add_choices(verb, "--cpu-offload", options.cpu_offload, inference_offload_parts(),
+              "weights that are in host memory and come to the GPU for each use: params (of layers), or experts");
   verb->add_option("--param-persistence-threshold", options.least_sharded_elements,
                    "tensors of fewer elements are neither offloaded nor sharded")
       ->capture_default_str()
@@ -633,15 +646,10 @@ void add_verify(CLI::App& app, Action& action) {
                    "what ranks shard: 1 the optimizer's state, 2 gradients, too, 3 weights, too")
       ->capture_default_str()
       ->check(CLI::Range(0, 3));
-  verb->add_option("--cpu-offload", options->cpu_offload,
-                   "the case's runs alone, with this in host memory, with commas: optimizer, params, experts, "
-                   "activations")
-      ->delimiter(',')
-      ->check(CLI::IsMember(offload_names()));
-  verb->add_option("--experts-device", options->experts_device,
-                   "gpu: the device; cpu: the CPU beside it computes routed experts, also beside --device cpu")
-      ->check(CLI::IsMember({"gpu", "cpu"}))
-      ->capture_default_str();
+  add_choices(verb, "--cpu-offload", options->cpu_offload, offload_parts(),
+              "the case's runs alone, with this in host memory, with commas: optimizer, params, experts, activations");
+  add_choice(verb, "--experts-device", options->experts_device, {ExpertsOn::kDevice, ExpertsOn::kCpu},
+             "gpu: the device; cpu: the CPU beside it computes routed experts, also beside --device cpu");
   verb->add_option("--cpu-expert-layers", options->cpu_expert_layers,
                    "number of layers, evenly spread; default: all with experts")
       ->check(CLI::PositiveNumber);

@@ -47,17 +47,17 @@ void check_expert_ranks(const RunConfig& run, const std::string& where) {
     refuse("generate_samples with spread experts is known, not in this version",
            "use zero_stage: 3 instead of expert_parallel_size, or leave generate_samples out");
   }
-  if (run.optim.name == "adafactor") {
+  if (run.optim.name == OptimizerName::kAdafactor) {
     refuse("adafactor measures all experts of a layer together, and no rank has them all",
            "use another optimizer, or leave expert_parallel_size out");
   }
-  if (run.model.expert_weight_dtype == "int8") {
+  if (run.model.expert_weight_dtype.int8()) {
     refuse("experts held in 8 bits stay whole on every rank",
            "use base_weight_dtype: int8, which spreads, or leave expert_weight_dtype out");
   }
-  for (const std::string& name : machine.cpu_offload) {
-    if (name != "params" && name != "experts") continue;
-    refuse(fmt::format("cpu_offload: {} brings whole layers from host memory, and experts are spread over ranks", name),
+  for (const OffloadPart part : machine.cpu_offload) {
+    if (part != OffloadPart::kParams && part != OffloadPart::kExperts) continue;
+    refuse(fmt::format("cpu_offload: {} brings whole layers from host memory, and experts are spread over ranks", part),
            "leave one of the two out");
   }
 }
@@ -67,7 +67,7 @@ void check_experts_device(const RunConfig& run, const std::string& where) {
   const auto refuse = [&](const std::string& why, const std::string& instead) {
     throw UserError(fmt::format("experts_device is {}, but {}", machine.experts_device, why), where, instead);
   };
-  if (machine.cpu_expert_layers && machine.experts_device != "cpu") {
+  if (machine.cpu_expert_layers && machine.experts_device != ExpertsOn::kCpu) {
     refuse(fmt::format("cpu_expert_layers is {}", *machine.cpu_expert_layers),
            "write experts_device: cpu beside it; auto chooses the layers itself");
   }
@@ -77,11 +77,11 @@ void check_experts_device(const RunConfig& run, const std::string& where) {
                                 *machine.offload_expert_layers),
                     where, "add experts to cpu_offload; experts_device: auto chooses both");
   }
-  if (machine.experts_device == "auto" && offload.values()) {
+  if (machine.experts_device == ExpertsOn::kAuto && offload.values()) {
     refuse("cpu_offload says already which weights are in host memory",
            "leave experts and params out there, or write experts_device: cpu or gpu");
   }
-  if (machine.experts_device == "gpu") return;
+  if (machine.experts_device == ExpertsOn::kDevice) return;
   if (machine.expert_parallel_size > 1) {
     refuse("expert_parallel_size spreads the experts over ranks, and experts on the CPU are whole on each host",
            "leave one of the two out");
@@ -98,12 +98,12 @@ void check_experts_device(const RunConfig& run, const std::string& where) {
     refuse("cpu_offload brings experts from host memory to the device",
            "leave experts out there, or experts_device; cpu_expert_layers says for how many layers it means the CPU");
   }
-  if (machine.cpu_expert_layers && run.model.expert_weight_dtype == "int8") {
+  if (machine.cpu_expert_layers && run.model.expert_weight_dtype.int8()) {
     refuse(
         "cpu_expert_layers leaves some experts to the device, which does not multiply 8 bits (int8) with a scale a row",
         "leave cpu_expert_layers out, or use expert_weight_dtype: fp8, nf4 or int4");
   }
-  if (machine.cuda_graphs == "true") {
+  if (machine.cuda_graphs == GraphUse::kAlways) {
     refuse("a CUDA graph has no work of the CPU", "leave cuda_graphs out, which then is false");
   }
 }
@@ -120,11 +120,11 @@ void resolve_method(ResolvedConfig& config) {
   if (lora_keys.empty()) return;
   const std::string& first = lora_keys.front()->name;
   if (!config.states("finetuning_type")) {
-    model.finetuning_type = "lora";
+    model.finetuning_type = FinetuningType::kLora;
     config.notes.push_back(
         fmt::format("finetuning_type is lora, since {} is stated ({})", first, where(config, first)));
   }
-  if (model.finetuning_type == "lora") return;
+  if (model.finetuning_type == FinetuningType::kLora) return;
   if (!model.adapter_name_or_path.empty()) {
     throw UserError("adapter_name_or_path continues an adapter, but finetuning_type is full",
                     where(config, "adapter_name_or_path"), "write finetuning_type: lora, or merge the adapter first");
@@ -137,7 +137,8 @@ void resolve_method(ResolvedConfig& config) {
 
 void resolve_lora(ResolvedConfig& config) {
   RunConfig::Lora& lora = config.run.lora;
-  if (config.run.model.finetuning_type != "lora" || !config.run.model.adapter_name_or_path.empty()) return;
+  if (config.run.model.finetuning_type != FinetuningType::kLora || !config.run.model.adapter_name_or_path.empty())
+    return;
   lora.r = lora.r.value_or(16);
   lora.alpha = lora.alpha.value_or(2.0 * static_cast<double>(*lora.r));
   lora.dropout = lora.dropout.value_or(0);
@@ -146,16 +147,17 @@ void resolve_lora(ResolvedConfig& config) {
 
 void resolve_router(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
-  std::vector<std::string>& saved = config.run.lora.modules_to_save;
-  const bool lora = model.finetuning_type == "lora";
-  const bool listed = std::find(saved.begin(), saved.end(), "router") != saved.end(), router_saved = lora && listed;
+  std::vector<WholeModule>& saved = config.run.lora.modules_to_save;
+  const bool lora = model.finetuning_type == FinetuningType::kLora;
+  const bool listed = std::find(saved.begin(), saved.end(), WholeModule::kRouter) != saved.end();
+  const bool router_saved = lora && listed;
   if (!config.states("freeze_router")) {
     model.freeze_router = lora && !router_saved;
   } else if (model.freeze_router && router_saved) {
     throw UserError("lora_modules_to_save trains the router, but freeze_router is true",
                     where(config, "lora_modules_to_save"), "keep one of them");
   }
-  if (lora && !model.freeze_router && !listed) saved.push_back("router");
+  if (lora && !model.freeze_router && !listed) saved.push_back(WholeModule::kRouter);
 }
 
 /// Refuses lists of new tokens that have one twice.
@@ -176,7 +178,7 @@ void check_new_tokens(const ResolvedConfig& config) {
 /// Refuses arguments that the optimizer does not take, and formats of state that it does not keep.
 void resolve_optimizer(ResolvedConfig& config) {
   RunConfig::Optim& optim = config.run.optim;
-  if (optim.name == "lion" && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
+  if (optim.name == OptimizerName::kLion && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
   OptimizerOptions options;
   try {
     options = optimizer_options(config.run);
@@ -203,15 +205,15 @@ void resolve_optimizer(ResolvedConfig& config) {
     return any([&](const Rule* rule) { return state_of(rule).second_moment == kind; });
   };
   const RunConfig::Model& model = config.run.model;
-  if (model.opt_v_dtype != "float32" && !keeps_v(SecondMoment::kWhole)) {
+  if (model.opt_v_dtype != DType::kF32 && !keeps_v(SecondMoment::kWhole)) {
     refuse("opt_v_dtype", keeps_v(SecondMoment::kFactored)
                               ? "keeps second moments as factors of rows and columns, which are small and float32"
                               : "keeps no second moments");
   }
-  if (model.opt_m_dtype == "int8" && any([](const Rule* rule) { return !rule->takes_codes(); })) {
+  if (model.opt_m_dtype == DType::kI8 && any([](const Rule* rule) { return !rule->takes_codes(); })) {
     refuse("opt_m_dtype", "keeps first moments in float32 or bfloat16");
   }
-  if (model.opt_m_dtype != "float32" && !any([&](const Rule* rule) { return state_of(rule).has_m; })) {
+  if (model.opt_m_dtype != DType::kF32 && !any([&](const Rule* rule) { return state_of(rule).has_m; })) {
     refuse("opt_m_dtype", "keeps no first moments here");
   }
   if (config.run.machine.device.starts_with("cuda")) options.require({DeviceKind::kCuda, 0}, where(config, "optim"));
@@ -231,19 +233,20 @@ void resolve_expert_weights(const ResolvedConfig& config) {
   const auto refuse = [&](const std::string& what, const std::string& fix) {
     throw UserError(what, where(config, "expert_weight_dtype"), fix);
   };
-  if (model.expert_weight_dtype == "bfloat16" && model.dtype == "float32") {
+  if (model.expert_weight_dtype.bfloat16() && model.dtype == DType::kF32) {
     refuse("expert_weight_dtype is bfloat16, but dtype is float32",
            "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16");
   }
   if (expert_format_of(config.run).dense()) return;
-  const bool int8 = model.expert_weight_dtype == "int8";
-  if (model.finetuning_type != "lora") {
-    refuse(fmt::format("experts {} are frozen, but finetuning_type is {}",
-                       int8 ? "of 8 bits" : "in " + model.expert_weight_dtype, model.finetuning_type),
-           "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
+  const bool int8 = model.expert_weight_dtype.int8();
+  if (model.finetuning_type != FinetuningType::kLora) {
+    refuse(
+        fmt::format("experts {} are frozen, but finetuning_type is {}",
+                    int8 ? "of 8 bits" : fmt::format("in {}", model.expert_weight_dtype.name()), model.finetuning_type),
+        "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
   }
   if (!int8) return;
-  if (config.run.machine.device.starts_with("cuda") && config.run.machine.experts_device == "gpu") {
+  if (config.run.machine.device.starts_with("cuda") && config.run.machine.experts_device == ExpertsOn::kDevice) {
     check_expert_format(int8_format(), Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
   }
 }
@@ -254,15 +257,17 @@ void resolve_nf4_scales(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
   if (!config.states(kNested)) return;
   bool any = false;
-  for (auto [name, format] : {std::pair{"base_weight_dtype", &model.base_weight_dtype},
-                              {"expert_weight_dtype", &model.expert_weight_dtype}}) {
-    if (*format == "nf4_float_scales" && model.nested_scales) {
+  const auto resolve = [&]<class Format>(const char* name, Format& format) {
+    const bool nested = format == Format(nf4_format()), plain = format == Format(nf4_float_scales_format());
+    if (plain && model.nested_scales) {
       throw UserError(fmt::format("{} is true, but {} is nf4_float_scales", kNested, name), where(config, kNested),
                       "write nf4, which has nested scales, or leave the other out");
     }
-    if (*format == "nf4" && !model.nested_scales) *format = "nf4_float_scales";
-    any |= format->starts_with("nf4");
-  }
+    if (nested && !model.nested_scales) format = Format(nf4_float_scales_format());
+    any |= nested || plain;
+  };
+  resolve("base_weight_dtype", model.base_weight_dtype);
+  resolve("expert_weight_dtype", model.expert_weight_dtype);
   if (!any && !model.nested_scales)
     config.notes.push_back(fmt::format("{} has no effect: no weight is nf4 ({})", kNested, where(config, kNested)));
 }
@@ -270,7 +275,7 @@ void resolve_nf4_scales(ResolvedConfig& config) {
 /// Packed weights must be frozen.
 void resolve_base_weights(ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
-  if (model.base_weight_dtype == "dtype") {
+  if (model.base_weight_dtype.in_dtype()) {
     if (!model.base_weight_keep.empty()) {
       config.notes.push_back(fmt::format("base_weight_keep has no effect: base_weight_dtype is dtype ({})",
                                          where(config, "base_weight_keep")));
@@ -278,13 +283,13 @@ void resolve_base_weights(ResolvedConfig& config) {
     return;
   }
   // Also where all that is packed is frozen: a model is saved whole, and packed weights are not those of the files.
-  if (model.finetuning_type == "full") {
+  if (model.finetuning_type == FinetuningType::kFull) {
     throw UserError(fmt::format("base_weight_dtype is {}, which is for frozen weights, but finetuning_type is full",
-                                model.base_weight_dtype),
+                                model.base_weight_dtype.name()),
                     where(config, "base_weight_dtype"),
                     "write finetuning_type: lora, which trains adapters beside them, or leave it out");
   }
-  if (model.base_weight_dtype == "int8" && config.states("base_weight_dtype")) {
+  if (model.base_weight_dtype.packed() == &packed_int8_format() && config.states("base_weight_dtype")) {
     config.notes.push_back(
         "base_weight_dtype int8: a scale for each row and products in dtype; LLM.int8() of bitsandbytes multiplies in "
         "int8 and keeps outliers of activations apart");
@@ -293,16 +298,16 @@ void resolve_base_weights(ResolvedConfig& config) {
 
 void resolve_precision(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
-  if (config.run.optim.name == "adamw_8bit") {
+  if (config.run.optim.name == OptimizerName::kAdamw8bit) {
     for (auto [name, dtype] : {std::pair{"opt_m_dtype", &model.opt_m_dtype}, {"opt_v_dtype", &model.opt_v_dtype}}) {
-      if (config.states(name) && *dtype != "int8") {
-        throw UserError(fmt::format("optim adamw_8bit has moments of 8 bits, but {} is {}", name, *dtype),
+      if (config.states(name) && *dtype != DType::kI8) {
+        throw UserError(fmt::format("optim adamw_8bit has moments of 8 bits, but {} is {}", name, name_of(*dtype)),
                         where(config, name), "keep one of them: optim: adamw takes every dtype");
       }
-      *dtype = "int8";
+      *dtype = DType::kI8;
     }
   }
-  if (model.master_dtype == "bfloat16" && model.dtype == "float32") {
+  if (model.master_dtype == DType::kBF16 && model.dtype == DType::kF32) {
     throw UserError("master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
                     where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
   }
@@ -328,7 +333,7 @@ void resolve_optimizer_in_backward(const ResolvedConfig& config) {
     refuse(fmt::format("it cannot clip to a norm of all gradients ({})", run.optim.max_grad_norm), "max_grad_norm",
            "write max_grad_norm: 0, or leave optimizer_in_backward out");
   }
-  if (run.optim.nan_policy == "skip") {
+  if (run.optim.nan_policy == NanPolicy::kSkip) {
     refuse("a step that loses its numbers cannot be skipped as a whole", "nan_policy",
            "write nan_policy: stop, or leave optimizer_in_backward out");
   }
@@ -423,7 +428,7 @@ void resolve_shard_group(ResolvedConfig& config) {
   }
   require_shard_size(size, machine.ranks, where(config, "dp_shard_size"));
   const bool by_number = machine.dp_shard_size != "host" || machine.dp_replicate_size;
-  if (size > 1 && size < machine.ranks && machine.zero_stage == "0" && by_number) {
+  if (size > 1 && size < machine.ranks && machine.zero_stage == ZeroStage::kNone && by_number) {
     const char* key = config.states("dp_shard_size") ? "dp_shard_size" : "dp_replicate_size";
     throw UserError(fmt::format("groups of {} ranks share what zero_stage says, but that is 0: nothing", size),
                     where(config, key), fmt::format("write zero_stage: 3, or leave {} out", key));
@@ -449,15 +454,15 @@ void resolve_ranks(ResolvedConfig& config) {
     throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
                     where(config, "optimizer_in_backward"), "leave it out, or train with one rank");
   }
-  if (machine.zero_stage != "0" && run.optim.name == "adafactor") {
+  if (machine.zero_stage != ZeroStage::kNone && run.optim.name == OptimizerName::kAdafactor) {
     throw UserError(fmt::format("zero_stage {} gives each rank a part of a matrix, and adafactor keeps factors of "
                                 "whole ones",
                                 machine.zero_stage),
                     where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
   }
-  const bool on_device =
-      machine.experts_device == "gpu" || (machine.experts_device == "auto" && machine.device.starts_with("cpu"));
-  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8" && on_device) {
+  const bool on_device = machine.experts_device == ExpertsOn::kDevice ||
+                         (machine.experts_device == ExpertsOn::kAuto && machine.device.starts_with("cpu"));
+  if (machine.zero_stage == ZeroStage::kValues && run.model.expert_weight_dtype.int8() && on_device) {
     throw UserError("zero_stage 3 shards the weights in dtype, and experts held in 8 bits stay whole on every rank",
                     where(config, "zero_stage"),
                     "use zero_stage: 2, or leave expert_weight_dtype out, or write experts_device: cpu");
@@ -467,14 +472,13 @@ void resolve_ranks(ResolvedConfig& config) {
 /// Weights that are copied to the device for each use must be dense, and are stepped in host memory.
 void resolve_offload(const ResolvedConfig& config) {
   const RunConfig& run = config.run;
-  const std::vector<std::string>& names = run.machine.cpu_offload;
-  const auto offloads = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  if (offloads("auto") && names.size() > 1) {
+  const std::vector<OffloadPart>& parts = run.machine.cpu_offload;
+  if (names_part(parts, OffloadPart::kAuto) && parts.size() > 1) {
     throw UserError("cpu_offload names parts, and auto, which chooses them", where(config, "cpu_offload"),
                     "keep the names, or auto alone");
   }
-  if (!offloads("params") && !offloads("experts")) return;
-  if (run.model.expert_weight_dtype == "int8") {
+  if (!offload_of(parts).values()) return;
+  if (run.model.expert_weight_dtype.int8()) {
     throw UserError("cpu_offload brings weights in dtype to the device, and experts held in 8 bits stay there",
                     where(config, "cpu_offload"), "leave params and experts out there, or expert_weight_dtype");
   }
@@ -548,28 +552,28 @@ void resolve_names(ResolvedConfig& config) {
 void resolve_reports(ResolvedConfig& config) {
   constexpr int64_t kUsualPort = 8000;
   RunConfig::Report& report = config.run.report;
-  const auto names = [&](const char* name) {
-    return std::find(report.report_to.begin(), report.report_to.end(), name) != report.report_to.end();
+  const auto names = [&](ReportTarget target) {
+    return std::find(report.report_to.begin(), report.report_to.end(), target) != report.report_to.end();
   };
-  if (names("prometheus") && !config.states("metrics_port")) report.metrics_port = kUsualPort;
+  if (names(ReportTarget::kPrometheus) && !config.states("metrics_port")) report.metrics_port = kUsualPort;
   if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
   struct Setting {
     const char* key;
     bool stated;
-    const char* tracker;
+    ReportTarget tracker;
   };
-  const Setting settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty(), "mlflow"},
-                              {"mlflow_experiment_name", !report.mlflow_experiment_name.empty(), "mlflow"},
-                              {"mlflow_run_id", !report.mlflow_run_id.empty(), "mlflow"},
-                              {"mlflow_tags", !report.mlflow_tags.empty(), "mlflow"},
-                              {"wandb_project", !report.wandb_project.empty(), "wandb"},
-                              {"wandb_entity", !report.wandb_entity.empty(), "wandb"},
-                              {"wandb_name", !report.wandb_name.empty(), "wandb"},
-                              {"wandb_run_id", !report.wandb_run_id.empty(), "wandb"},
-                              {"wandb_mode", !report.wandb_mode.empty(), "wandb"},
-                              {"wandb_tags", !report.wandb_tags.empty(), "wandb"},
-                              {"trackio_project", !report.trackio_project.empty(), "trackio"},
-                              {"trackio_space_id", !report.trackio_space_id.empty(), "trackio"}};
+  const Setting settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty(), ReportTarget::kMlflow},
+                              {"mlflow_experiment_name", !report.mlflow_experiment_name.empty(), ReportTarget::kMlflow},
+                              {"mlflow_run_id", !report.mlflow_run_id.empty(), ReportTarget::kMlflow},
+                              {"mlflow_tags", !report.mlflow_tags.empty(), ReportTarget::kMlflow},
+                              {"wandb_project", !report.wandb_project.empty(), ReportTarget::kWandb},
+                              {"wandb_entity", !report.wandb_entity.empty(), ReportTarget::kWandb},
+                              {"wandb_name", !report.wandb_name.empty(), ReportTarget::kWandb},
+                              {"wandb_run_id", !report.wandb_run_id.empty(), ReportTarget::kWandb},
+                              {"wandb_mode", !report.wandb_mode.empty(), ReportTarget::kWandb},
+                              {"wandb_tags", !report.wandb_tags.empty(), ReportTarget::kWandb},
+                              {"trackio_project", !report.trackio_project.empty(), ReportTarget::kTrackio},
+                              {"trackio_space_id", !report.trackio_space_id.empty(), ReportTarget::kTrackio}};
   for (const auto& [key, stated, tracker] : settings) {
     if (config.states(key) && stated && !names(tracker)) {
       config.notes.push_back(
@@ -632,8 +636,8 @@ std::vector<std::string> default_lines(const ResolvedConfig& config) {
   // A key without effect in this run gets no line.
   const auto is_idle = [&](const std::string& name) {
     return (name == "num_train_epochs" && run.schedule.max_steps) ||
-           (name == "eval_steps" && run.eval.eval_strategy != "steps") ||
-           (name == "save_steps" && run.checkpoint.save_strategy != "steps");
+           (name == "eval_steps" && run.eval.eval_strategy != Cadence::kSteps) ||
+           (name == "save_steps" && run.checkpoint.save_strategy != Cadence::kSteps);
   };
   const auto is_stated = [&](const std::string& name) {
     const auto& families = key_families();
@@ -646,7 +650,7 @@ std::vector<std::string> default_lines(const ResolvedConfig& config) {
   for (const char* name : kDisputed) {
     const KeySpec& key = key_spec(name);
     const bool of_lora = key.group == key_spec("lora_r").group;
-    if (is_stated(name) || is_idle(name) || (of_lora && run.model.finetuning_type != "lora")) continue;
+    if (is_stated(name) || is_idle(name) || (of_lora && run.model.finetuning_type != FinetuningType::kLora)) continue;
     const Json value = key.load(run);
     if (!value.is_null()) {
       lines.push_back(fmt::format("{} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));

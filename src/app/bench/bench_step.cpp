@@ -47,6 +47,7 @@ namespace {
 
 constexpr int64_t kProfiledSteps = 3;
 constexpr double kLearningRate = 1e-5;
+constexpr const char* kExpertFormatOption = "--expert-weight-dtype";
 
 struct Mode {
   bool lora = false, experts = false;
@@ -64,9 +65,9 @@ Mode mode_of(const BenchStepOptions& options) {
 /// The run whose step is measured. `sparse`: a model with experts.
 RunConfig config_of(const BenchStepOptions& options, bool sparse, const TrainerRanks& ranks) {
   RunConfig config;
-  config.model.dtype = options.dtype;
-  config.model.expert_weight_dtype = options.expert_weight_dtype;
-  config.model.base_weight_dtype = options.base_weight_dtype;
+  config.model.dtype = dtype_named(options.dtype);
+  config.model.expert_weight_dtype = ExpertFormat::parse(options.expert_weight_dtype, kExpertFormatOption);
+  config.model.base_weight_dtype = BaseFormat::parse(options.base_weight_dtype, "base_weight_dtype");
   config.model.grad_dtype = options.grad_dtype;
   config.model.master_dtype = options.master_dtype;
   config.model.opt_m_dtype = options.opt_m_dtype;
@@ -84,13 +85,13 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, const TrainerR
   config.machine.ranks = ranks.size;
   config.machine.ranks_of_host = ranks.ranks_of_host;
   if (ranks.size > 1) {
-    config.machine.zero_stage = std::to_string(options.zero_stage);
+    config.machine.zero_stage = static_cast<ZeroStage>(options.zero_stage);
     config.machine.shard_size = options.shard_size;
     config.machine.expert_parallel_size = options.expert_ranks;
   }
   const Mode mode = mode_of(options);
   if (!mode.lora) return config;
-  config.model.finetuning_type = "lora";
+  config.model.finetuning_type = FinetuningType::kLora;
   config.model.freeze_router = true;
   config.lora.r = options.lora_r;
   config.lora.target_modules = {mode.experts && !sparse ? "all-linear" : "attention"};
@@ -258,11 +259,10 @@ class BenchTraining {
   }
 
   void hold_experts(ParameterStore& store) const {
-    constexpr const char* kOption = "--expert-weight-dtype";
-    const WeightFormat& experts = parse_expert_format(options_.expert_weight_dtype, kOption);
-    check_expert_format(experts, options_.experts_device == "cpu" ? Device{} : device(), kOption,
+    const WeightFormat& experts = ExpertFormat::parse(options_.expert_weight_dtype, kExpertFormatOption).format();
+    check_expert_format(experts, options_.experts_device == ExpertsOn::kCpu ? Device{} : device(), kExpertFormatOption,
                         "give --experts-device cpu, or --device cpu");
-    if (!experts.dense()) hold_experts_in(store, experts, kOption);
+    if (!experts.dense()) hold_experts_in(store, experts, kExpertFormatOption);
   }
 
   /// Draws the experts of `tokens` tokens of this rank, where the routers are not to choose them.
@@ -394,8 +394,8 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"seq", options.seq},
        {"batch", options.batch},
        {"micro_batches", options.micro_batches},
-       {"cpu_offload", options.cpu_offload},
-       {"experts_device", options.experts_device},
+       {"cpu_offload", names_of(options.cpu_offload)},
+       {"experts_device", name_of(options.experts_device)},
        {"weights_fetched_by", training.weights_fetched_by()},
        {"tokens_exchanged_by", training.tokens_exchanged_by()},
        {"warmup", options.warmup},
@@ -410,7 +410,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"step_ms",
         {{"median", times.median * 1e3}, {"min", times.min * 1e3}, {"max", times.max * 1e3}, {"all", milliseconds}}},
        {"host_ms", host.median * 1e3},
-       {"cuda_graphs", options.cuda_graphs},
+       {"cuda_graphs", name_of(options.cuda_graphs)},
        {"model_flops_per_token", flops},
        {"model_tflops", flops * tokens / times.median / 1e12},
        {"memory", memory_json(training, used_memory(training.device()))},
@@ -445,8 +445,9 @@ std::string tables(const Json& r, const BenchTraining& training, bool color) {
   if (ranks) {
     const Json& share = r["share_of_one_rank"];
     speed.add_row({"ranks, zero_stage", fmt::format("{}, {}", r["ranks"].dump(), r["zero_stage"].dump())});
-    speed.add_row({"of one rank alone", r["experts_device"] == "cpu" ? "not measured: each would hold all experts"
-                                        : share.is_null()            ? "does not fit"
+    speed.add_row({"of one rank alone", r["experts_device"] == name_of(ExpertsOn::kCpu)
+                                            ? "not measured: each would hold all experts"
+                                        : share.is_null() ? "does not fit"
                                                           : fmt::format("{:.1f} %", share.get<double>() * 100)});
   }
   const Json& ms = r["step_ms"];
@@ -565,7 +566,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   }
   check_experts_device(config_of(options, true, ranks), "--experts-device");
   // Alone, each rank of a host would hold all experts there.
-  const bool compares = together && options.experts_device == "gpu";
+  const bool compares = together && options.experts_device == ExpertsOn::kDevice;
   const std::optional<double> alone = compares ? seconds_alone(options, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)

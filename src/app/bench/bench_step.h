@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "config/choices.h"
+#include "core/base/dtype.h"
 #include "train/plan/trainer_ranks.h"
 
 namespace hone {
@@ -23,21 +25,21 @@ struct BenchStepOptions {
   std::string dtype = "bfloat16";
   std::string base_weight_dtype = "dtype";   ///< the format of frozen weights, as the key of that name
   std::string expert_weight_dtype = "auto";  ///< one of expert_format_names(); int8 with LoRA and experts on a CPU
-  std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
-  std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8
-  bool optimizer_in_backward = false;                            ///< without clipping
-  std::string weight_fetch = "auto";                             ///< as the config key
-  std::vector<std::string> cpu_offload;                          ///< as the config key
-  int64_t offload_expert_layers = 0;   ///< layers that cpu_offload experts streams, as the config key; 0: all
-  int64_t cpu_expert_layers = 0;       ///< with experts_device cpu: of how many layers; 0: all
-  std::string experts_device = "gpu";  ///< gpu (as all else) or cpu, beside the device
-  std::string recompute = "auto";      ///< a level of train/plan/recompute.h, or auto: the first that fits
-  std::string cuda_graphs = "auto";    ///< as the config key
-  int zero_stage = 0;                  ///< what several ranks share
-  int shard_size = 0;                  ///< how many of them shard together; 0: all
-  int expert_ranks = 1;                ///< over how many of them experts are spread
-  int threads = 0;                     ///< 0: all cores
-  std::string routing = "router";      ///< which experts tokens go to (app/bench/bench_routing.h)
+  DType grad_dtype = DType::kF32, master_dtype = DType::kF32;  ///< float32 or bfloat16
+  DType opt_m_dtype = DType::kF32, opt_v_dtype = DType::kF32;  ///< float32, bfloat16 or int8
+  bool optimizer_in_backward = false;                          ///< without clipping
+  FetchWay weight_fetch = FetchWay::kAuto;
+  std::vector<OffloadPart> cpu_offload;
+  int64_t offload_expert_layers = 0;  ///< layers that cpu_offload experts streams, as the config key; 0: all
+  int64_t cpu_expert_layers = 0;      ///< with experts_device cpu: of how many layers; 0: all
+  ExpertsOn experts_device = ExpertsOn::kDevice;  ///< or kCpu
+  std::string recompute = "auto";                 ///< a level of train/plan/recompute.h, or auto: the first that fits
+  GraphUse cuda_graphs = GraphUse::kAuto;
+  int zero_stage = 0;              ///< what several ranks share
+  int shard_size = 0;              ///< how many of them shard together; 0: all
+  int expert_ranks = 1;            ///< over how many of them experts are spread
+  int threads = 0;                 ///< 0: all cores
+  std::string routing = "router";  ///< which experts tokens go to (app/bench/bench_routing.h)
   uint64_t seed = 42;
   std::string text;       ///< a file whose text the documents are cut from; "": random tokens
   std::string tokenizer;  ///< for the text: a tokenizer.json, or the folder of one; "": the model's folder

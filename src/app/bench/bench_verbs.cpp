@@ -56,39 +56,29 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
                    fmt::format("of routed experts, with LoRA: {}; int8 with experts on a CPU",
                                fmt::join(expert_format_names(), ", ")))
       ->capture_default_str();
-  const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});
-  verb->add_option("--grad-dtype", options->grad_dtype, "of gradients")->check(floats)->capture_default_str();
-  verb->add_option("--master-dtype", options->master_dtype, "bfloat16: the weights themselves are stepped")
-      ->check(floats)
-      ->capture_default_str();
-  verb->add_option("--opt-m-dtype", options->opt_m_dtype, "of first moments")->check(moments)->capture_default_str();
-  verb->add_option("--opt-v-dtype", options->opt_v_dtype, "of second moments")->check(moments)->capture_default_str();
+  const std::vector<DType> floats = {DType::kF32, DType::kBF16}, moments = {DType::kF32, DType::kBF16, DType::kI8};
+  add_choice(verb, "--grad-dtype", options->grad_dtype, floats, "of gradients");
+  add_choice(verb, "--master-dtype", options->master_dtype, floats, "bfloat16: the weights themselves are stepped");
+  add_choice(verb, "--opt-m-dtype", options->opt_m_dtype, moments, "of first moments");
+  add_choice(verb, "--opt-v-dtype", options->opt_v_dtype, moments, "of second moments");
   verb->add_flag("--optimizer-in-backward", options->optimizer_in_backward,
                  "step each layer as soon as backward has its gradients; without clipping");
-  verb->add_option("--cpu-offload", options->cpu_offload,
-                   "what is in host memory between uses, with commas: optimizer, params, experts, activations")
-      ->delimiter(',')
-      ->check(CLI::IsMember(offload_names()));
+  add_choices(verb, "--cpu-offload", options->cpu_offload, offload_parts(),
+              "what is in host memory between uses, with commas: optimizer, params, experts, activations");
   verb->add_option("--offload-expert-layers", options->offload_expert_layers,
                    "with --cpu-offload experts: of so many layers; the others' stay on the GPU; default: all")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--experts-device", options->experts_device,
-                   "of routed experts: gpu, as all else, or cpu, beside the device")
-      ->check(CLI::IsMember({"gpu", "cpu"}))
-      ->capture_default_str();
+  add_choice(verb, "--experts-device", options->experts_device, {ExpertsOn::kDevice, ExpertsOn::kCpu},
+             "of routed experts: gpu, as all else, or cpu, beside the device");
   verb->add_option("--cpu-expert-layers", options->cpu_expert_layers,
                    "with --experts-device cpu: of so many layers; default: all")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--weight-fetch", options->weight_fetch,
-                   "of weights that ranks shard: auto, peer, collective; as the config key of that name")
-      ->check(CLI::IsMember({"auto", "peer", "collective"}))
-      ->capture_default_str();
+  add_choice(verb, "--weight-fetch", options->weight_fetch, all_choices<FetchWay>(),
+             "of weights that ranks shard: auto, peer, collective; as the config key of that name");
   verb->add_option("--recompute", options->recompute,
                    "none, norms, activations, experts, everything; auto: the first that fits")
       ->capture_default_str();
-  verb->add_option("--cuda-graphs", options->cuda_graphs, "as the config key of that name")
-      ->check(CLI::IsMember({"auto", "true", "false"}))
-      ->capture_default_str();
+  add_choice(verb, "--cuda-graphs", options->cuda_graphs, all_choices<GraphUse>(), "as the config key of that name");
   add_tier(verb);
   add_threads(verb, options->threads);
   verb->add_option("--zero-stage", options->zero_stage,

@@ -175,7 +175,7 @@ bool trained_whole(const ParameterStore& store) {
 /// Makes `base` the model without the adapter of `adapted`, with the tokens that this one has.
 void use_vocabulary(RunConfig::Model& base, const RunConfig::Model& adapted) {
   base.adapter_name_or_path.clear();
-  base.finetuning_type = "full";
+  base.finetuning_type = FinetuningType::kFull;
   base.tokenizer_name_or_path = adapted.tokenizer_name_or_path;
   base.resize_vocab = adapted.vocab_rows > 0;
 }

@@ -56,13 +56,15 @@ DType dtype_of(const std::string& given, const fs::path& model) {
   return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
 }
 
+constexpr const char* kExpertFormatOption = "--expert-weight-dtype";
+
 /// The options that say where weights are, as keys of a run.
 RunConfig keys_of(const InferenceOptions& options, const fs::path& model, const TrainerRanks& ranks) {
   RunConfig run;
-  run.model.dtype = name_of(dtype_of(options.dtype, model));
-  run.model.base_weight_dtype = options.base_weight_dtype;
-  run.model.expert_weight_dtype = options.expert_weight_dtype;
-  run.machine.zero_stage = std::to_string(options.zero_stage);
+  run.model.dtype = dtype_of(options.dtype, model);
+  run.model.base_weight_dtype = BaseFormat::parse(options.base_weight_dtype, "base_weight_dtype");
+  run.model.expert_weight_dtype = ExpertFormat::parse(options.expert_weight_dtype, kExpertFormatOption);
+  run.machine.zero_stage = static_cast<ZeroStage>(options.zero_stage);
   run.machine.cpu_offload = options.cpu_offload;
   run.machine.experts_device = options.experts_device;
   run.machine.least_sharded_elements = options.least_sharded_elements;
@@ -70,7 +72,7 @@ RunConfig keys_of(const InferenceOptions& options, const fs::path& model, const 
   run.machine.ranks_of_host = ranks.ranks_of_host;
   run.machine.expert_parallel_size = options.expert_ranks;
   check_experts_device(run, "--experts-device");
-  if (ranks.size > 1 && run.machine.experts_device == "auto") {
+  if (ranks.size > 1 && run.machine.experts_device == ExpertsOn::kAuto) {
     throw UserError("auto chooses for one rank here", "--experts-device", "write cpu or gpu");
   }
   check_expert_ranks(run, "--expert-parallel-size");
@@ -78,9 +80,8 @@ RunConfig keys_of(const InferenceOptions& options, const fs::path& model, const 
 }
 
 const WeightFormat& experts_of(const RunConfig& run, Device device) {
-  constexpr const char* kOption = "--expert-weight-dtype";
-  const WeightFormat& experts = parse_expert_format(run.model.expert_weight_dtype, kOption);
-  check_expert_format(experts, experts_device_of(run, device), kOption,
+  const WeightFormat& experts = expert_format_of(run);
+  check_expert_format(experts, experts_device_of(run, device), kExpertFormatOption,
                       "choose --experts-device cpu, which computes them on the CPU beside the GPU, or leave it out");
   return experts;
 }
@@ -130,7 +131,7 @@ Json variables_of(const InferenceOptions& options) {
 }
 
 void check_offload(const RunConfig& run, Device device) {
-  const bool int8_on_device = run.model.expert_weight_dtype == "int8" && !computes_experts_on_host(run, device);
+  const bool int8_on_device = run.model.expert_weight_dtype.int8() && !computes_experts_on_host(run, device);
   if (run.machine.cpu_offload.empty() || !int8_on_device) return;
   throw UserError("weights come from host memory in dtype or packed, and experts held in 8 bits stay on the device",
                   "--cpu-offload", "leave it out, or --expert-weight-dtype, or choose --experts-device cpu");
@@ -165,7 +166,7 @@ std::vector<std::pair<fs::path, const char*>> inputs_of(const InferenceOptions& 
           {built_in_template(options.chat_template) == nullptr ? options.chat_template : "", "the chat template"}};
 }
 
-std::vector<std::string> inference_offload_names() { return {"params", "experts"}; }
+std::vector<OffloadPart> inference_offload_parts() { return {OffloadPart::kParams, OffloadPart::kExperts}; }
 
 bool is_adapter_folder(const fs::path& folder) {
   require_finished(folder);
@@ -205,7 +206,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       tokenizer_(load_tokenizer(directory_, options_.adapter, trained_.tokens, options_.chat_template)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
-      model_(directory_, dtype_of(run_), experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
+      model_(directory_, run_.model.dtype, experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
       variables_(trained_.kwargs) {
   if (const std::string reason = why_no_gpu_is_used(options_.device, device_); !reason.empty())
     notes_.push_back(reason);
@@ -321,12 +322,12 @@ struct Change {
 std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& decoder) {
   if (run.machine.expert_parallel_size > 1) return {};  // spread experts are on the GPUs
   const auto with_params = [](Change change) {
-    change.run.machine.cpu_offload.emplace_back("params");
+    change.run.machine.cpu_offload.push_back(OffloadPart::kParams);
     change.option += change.option.empty() ? "--cpu-offload params" : " --cpu-offload params";
     return change;
   };
   Change on_cpu{run, "--experts-device cpu"};
-  on_cpu.run.machine.experts_device = "cpu";
+  on_cpu.run.machine.experts_device = ExpertsOn::kCpu;
   if (decoder.num_moe_layers() == 0 || !can_have_experts_on_cpu(run)) return {with_params({run, ""})};
   return {on_cpu, with_params({run, ""}), with_params(on_cpu)};
 }
@@ -342,7 +343,7 @@ std::string InferenceModel::what_fits(const GeneratorOptions& options, const Mem
   for (int ranks = 2; on_gpu && ranks_.size == 1 && ranks <= cuda::device_count(); ++ranks) {
     RunConfig among = run_;
     among.machine.ranks = among.machine.ranks_of_host = ranks;
-    among.machine.zero_stage = "3";
+    among.machine.zero_stage = ZeroStage::kValues;
     MemoryLimit of_a_rank = limit;
     *of_a_rank.host /= ranks;
     if (of_a_rank.fits(plan(among, one))) {
@@ -356,7 +357,7 @@ std::string InferenceModel::what_fits(const GeneratorOptions& options, const Mem
     return change == changes.end() ? std::string() : change->option;
   };
   const std::string exact = option_that_fits();
-  if (options_.base_weight_dtype == "dtype") {
+  if (run_.model.base_weight_dtype.in_dtype()) {
     hold_base_in_nf4(model_.store());
     if (fits(run_)) {
       return fmt::format("it fits with --base-weight-dtype nf4, which rounds the weights{}",
@@ -380,7 +381,7 @@ void InferenceModel::require_memory(const GeneratorOptions& options) {
 
 void InferenceModel::choose_experts_place(const GeneratorOptions& options,
                                           const std::function<void(const std::string&)>& tell) {
-  if (run_.machine.experts_device != "auto") return;
+  if (run_.machine.experts_device != ExpertsOn::kAuto) return;
   const MemoryLimit limit = memory_limit(stream_);
   const auto fits = [&](const RunConfig& run) { return limit.fits(plan(run, options)); };
   ExpertsDevice chosen =
@@ -396,7 +397,7 @@ void InferenceModel::choose_experts_place(const GeneratorOptions& options,
 
 Generator& InferenceModel::load(GeneratorOptions options, const std::function<void(const std::string&)>& tell) {
   TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
-  hold_base_as(nothing, options_.base_weight_dtype);
+  hold_base_as(nothing, run_.model.base_weight_dtype);
   nothing.ranks = rank_share(run_, device_, ranks_.rank);
   model_.set_trainable(nothing);
   for (const std::string& warning : model_.adapter_warnings()) tell("warning: " + warning);

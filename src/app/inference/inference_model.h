@@ -46,16 +46,16 @@ struct InferenceOptions {
   std::string dtype;                         ///< float32 or bfloat16; "" = the config's dtype, else bfloat16
   std::string base_weight_dtype = "dtype";   ///< the format of frozen weights of layers: base_format_names()
   std::string expert_weight_dtype = "auto";  ///< one of expert_format_names(); int8 on a CPU
-  std::vector<std::string> cpu_offload;      ///< params or experts: between uses they are in host memory
-  std::string experts_device = "gpu";        ///< as the configuration's key of that name
-  int zero_stage = 3;                        ///< for several ranks: 3 shards the weights, 0 keeps them whole on each
-  int expert_ranks = 1;                      ///< over so many ranks the experts are spread
+  std::vector<OffloadPart> cpu_offload;      ///< kParams or kExperts: between uses they are in host memory
+  ExpertsOn experts_device = ExpertsOn::kDevice;
+  int zero_stage = 3;    ///< for several ranks: 3 shards the weights, 0 keeps them whole on each
+  int expert_ranks = 1;  ///< over so many ranks the experts are spread
   int64_t least_sharded_elements = RankShare{}.least_sharded_elements;  ///< smaller tensors stay whole, on the device
   int threads = 0;                                                      ///< 0: all cores
 };
 
 /// What cpu_offload can name here.
-std::vector<std::string> inference_offload_names();
+std::vector<OffloadPart> inference_offload_parts();
 
 /// The number of positions that a model supports.
 int64_t context_length(const RopeParameters& rope);

@@ -131,7 +131,7 @@ class Verification {
             .offload = offload_of(options_.cpu_offload),
             .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_,
-            .offload_activations = offloads_activations(options_.cpu_offload)};
+            .offload_activations = names_part(options_.cpu_offload, OffloadPart::kActivations)};
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
   ReplayOptions plain_options(std::filesystem::path adapter) const {
@@ -142,7 +142,9 @@ class Verification {
             .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_};
   }
-  int64_t host_expert_layers() const { return options_.experts_device == "cpu" ? options_.cpu_expert_layers : 0; }
+  int64_t host_expert_layers() const {
+    return options_.experts_device == ExpertsOn::kCpu ? options_.cpu_expert_layers : 0;
+  }
   bool shards_more() const { return ranks_ != nullptr && options_.zero_stage > 1; }
   void check_all_bits();
   void check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter);
@@ -498,11 +500,11 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   require_shard_size(options.shard_size, count, "--shard-size");
   require_expert_ranks(options.expert_ranks, options.shard_size > 0 ? options.shard_size : count,
                        "--expert-parallel-size");
-  if (options.experts_device == "cpu" && options.expert_ranks > 1) {
+  if (options.experts_device == ExpertsOn::kCpu && options.expert_ranks > 1) {
     throw UserError("experts on the CPU beside the device are whole on each host, not spread over ranks",
                     "--experts-device", "leave it out, or --expert-parallel-size");
   }
-  if (options.experts_device != "cpu" && options.cpu_expert_layers != kAllLayers) {
+  if (options.experts_device != ExpertsOn::kCpu && options.cpu_expert_layers != kAllLayers) {
     throw UserError("they are layers whose experts the CPU computes", "--cpu-expert-layers",
                     "give --experts-device cpu");
   }

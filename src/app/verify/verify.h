@@ -8,6 +8,7 @@
 
 #include "app/verify/check.h"
 #include "app/verify/golden_case.h"
+#include "config/choices.h"
 #include "core/text/json_fwd.h"
 #include "params/bucket.h"
 #include "train/plan/trainer_ranks.h"
@@ -17,16 +18,16 @@ namespace hone {
 struct VerifyOptions {
   std::filesystem::path case_directory;
   std::string device = "cpu";
-  std::string dtype = "float32";           ///< float32: every row; bfloat16: the gradients of batch 0
-  bool json = false;                       ///< print JSON instead of a table
-  int threads = 0;                         ///< 0: all cores
-  int ranks = 1;                           ///< more than 1: the training runs only, by as many threads as ranks
-  int zero_stage = 0;                      ///< their ZeRO stage (params/bucket.h)
-  std::vector<std::string> cpu_offload;    ///< as the key; the training runs only
-  std::string experts_device = "gpu";      ///< gpu: the device; cpu: the host beside it, even if that is a CPU
-  int64_t cpu_expert_layers = kAllLayers;  ///< how many layers the CPU computes, with cpu
-  int shard_size = 0;                      ///< how many of them shard together; 0: all
-  int expert_ranks = 1;                    ///< over how many of them experts are spread
+  std::string dtype = "float32";                  ///< float32: every row; bfloat16: the gradients of batch 0
+  bool json = false;                              ///< print JSON instead of a table
+  int threads = 0;                                ///< 0: all cores
+  int ranks = 1;                                  ///< more than 1: the training runs only, by as many threads as ranks
+  int zero_stage = 0;                             ///< their ZeRO stage (params/bucket.h)
+  std::vector<OffloadPart> cpu_offload;           ///< the training runs only
+  ExpertsOn experts_device = ExpertsOn::kDevice;  ///< or kCpu: the host beside it, even if that is a CPU
+  int64_t cpu_expert_layers = kAllLayers;         ///< how many layers the CPU computes, with cpu
+  int shard_size = 0;                             ///< how many of them shard together; 0: all
+  int expert_ranks = 1;                           ///< over how many of them experts are spread
   /// Changes the optimizer, for tests with planted errors.
   std::function<void(ReferenceOptimizer&)> change_optimizer = {};
 };

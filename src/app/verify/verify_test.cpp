@@ -119,7 +119,7 @@ TEST_F(PlantedCase, RanksAndHostMemoryKeepEveryBit) {
   const std::map<std::string, double> none = {
       {"full, bits", 0}, {"lora_attention, bits", 0}, {"lora_experts, bits", 0}};
   VerifyOptions offloaded = options();
-  offloaded.cpu_offload = {"optimizer", "params", "activations"};
+  offloaded.cpu_offload = {OffloadPart::kOptimizer, OffloadPart::kParams, OffloadPart::kActivations};
   const VerifyReport alone = verify_case(offloaded);
   EXPECT_TRUE(alone.ok()) << report_table(alone);
   EXPECT_EQ(differing_bits(alone), none);
@@ -139,7 +139,7 @@ TEST_F(PlantedCase, SharingNeedsSeveralRanks) {
   sharded.zero_stage = 3;
   EXPECT_THROW(verify_case(sharded), UserError);
   sharded = options();
-  sharded.cpu_offload = {"params"};
+  sharded.cpu_offload = {OffloadPart::kParams};
   sharded.dtype = "bfloat16";
   EXPECT_THROW(verify_case(sharded), UserError);
 }

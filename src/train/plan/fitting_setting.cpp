@@ -24,15 +24,17 @@ bool halve_batch(RunConfig& config) {
 }
 
 bool can_shard_values(const RunConfig& config) {
-  const bool int8_on_device = config.model.expert_weight_dtype == "int8" && config.machine.experts_device != "cpu";
-  return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward &&
+  const bool int8_on_device =
+      config.model.expert_weight_dtype.int8() && config.machine.experts_device != ExpertsOn::kCpu;
+  return config.optim.name != OptimizerName::kAdafactor && !config.optim.optimizer_in_backward &&
          adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && !int8_on_device;
 }
 
 bool can_have_experts_on_cpu(const RunConfig& config) {
   const RunConfig::Machine& machine = config.machine;
-  return machine.experts_device == "gpu" && machine.ranks_of_host > 0 && machine.expert_parallel_size == 1 &&
-         machine.cuda_graphs != "true" && !config.optim.optimizer_in_backward && !machine.offload_expert_layers &&
+  return machine.experts_device == ExpertsOn::kDevice && machine.ranks_of_host > 0 &&
+         machine.expert_parallel_size == 1 && machine.cuda_graphs != GraphUse::kAlways &&
+         !config.optim.optimizer_in_backward && !machine.offload_expert_layers &&
          !offload_of(machine.cpu_offload).experts;
 }
 
@@ -49,9 +51,10 @@ struct Change {
 std::vector<Change> higher_stages(const RunConfig& config) {
   std::vector<Change> changes;
   if (config.machine.ranks == 1 || !can_shard_values(config)) return changes;
-  for (int stage = std::stoi(config.machine.zero_stage) + 1; stage <= 3; ++stage) {
+  for (const ZeroStage stage : all_choices<ZeroStage>()) {
+    if (stage <= config.machine.zero_stage) continue;
     RunConfig changed = config;
-    changed.machine.zero_stage = std::to_string(stage);
+    changed.machine.zero_stage = stage;
     if (gathers_stepped_values(changed) && offload_of(config.machine.cpu_offload).values())
       continue;  // refused (resolve_offload)
     changes.push_back({std::move(changed), fmt::format("zero_stage: {}", stage)});
@@ -62,7 +65,7 @@ std::vector<Change> higher_stages(const RunConfig& config) {
 /// Other values of cpu_offload, with the weights of layers in host memory or without.
 std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
   std::vector<Change> changes;
-  for (const std::vector<std::string>& names : offload_choices(config)) {
+  for (const std::vector<OffloadPart>& names : offload_choices(config)) {
     if (offload_of(names).values() != weights || names == config.machine.cpu_offload) continue;
     if (config.machine.offload_expert_layers && !weights) continue;  // refused (check_experts_device)
     RunConfig changed = config;
@@ -75,16 +78,16 @@ std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
 /// Frozen weights in fewer bits.
 std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   std::vector<Change> changes;
-  const bool in_dtype = config.model.base_weight_dtype == "dtype" && expert_format_of(config).dense();
-  if (config.model.finetuning_type != "lora" || !in_dtype) return changes;
-  const bool sharded =
-      config.machine.ranks > 1 && config.machine.zero_stage == "3" && config.machine.experts_device != "cpu";
+  const bool in_dtype = config.model.base_weight_dtype.in_dtype() && expert_format_of(config).dense();
+  if (config.model.finetuning_type != FinetuningType::kLora || !in_dtype) return changes;
+  const bool sharded = config.machine.ranks > 1 && config.machine.zero_stage == ZeroStage::kValues &&
+                       config.machine.experts_device != ExpertsOn::kCpu;
   if (int8_experts && !sharded && config.machine.expert_parallel_size == 1) {
     changes.push_back({config, "expert_weight_dtype: int8"});
-    changes.back().config.model.expert_weight_dtype = "int8";
+    changes.back().config.model.expert_weight_dtype = ExpertFormat(int8_format());
   }
   changes.push_back({config, "base_weight_dtype: nf4"});
-  changes.back().config.model.base_weight_dtype = "nf4";
+  changes.back().config.model.base_weight_dtype = BaseFormat(nf4_format());
   return changes;
 }
 
@@ -92,7 +95,7 @@ std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
 std::vector<Change> experts_elsewhere(const RunConfig& config) {
   if (!can_have_experts_on_cpu(config)) return {};
   Change change{config, "experts_device: cpu"};
-  change.config.machine.experts_device = "cpu";
+  change.config.machine.experts_device = ExpertsOn::kCpu;
   return {change};
 }
 
