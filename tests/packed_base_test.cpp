@@ -270,7 +270,7 @@ TEST(PackedBase, TakesTheMemoryOfItsCodes) {
   const auto bytes = [&](const std::string& base, Offload offload, int ranks) {
     LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
     TrainableOptions options = TrainableOptions::nothing();
-    hold_base_as(options, base);
+    hold_base_as(options, BaseFormat::parse(base, "base"));
     options.ranks = {.rank = ranks - 1, .ranks = ranks, .stage = ZeroStage::kValues, .offload = offload};
     options.ranks.least_sharded_elements = 0;
     model.set_trainable(options);

@@ -148,7 +148,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .map_values = job.map_values,
                  .optimizer_in_backward = job.optimizer_in_backward,
                  .optimizer = optimizer});
-  if (job.unpacked) round_base(replay.store(), directory / "model", *parse_base_format(job.base, "base"));
+  if (job.unpacked) round_base(replay.store(), directory / "model", *BaseFormat::parse(job.base, "base").packed());
   const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
   if (job.recompute || job.recompute_on_host) {
     engine->set_recompute({.level = RecomputeLevel::kEverything, .on_host = job.recompute_on_host});

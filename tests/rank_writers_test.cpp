@@ -75,7 +75,7 @@ class RankWriting : public ::testing::Test {
     options.ranks = share;
     options.ranks.offload = saved.offload;
     options.ranks.least_sharded_elements = 0;
-    hold_base_as(options, saved.base);
+    hold_base_as(options, BaseFormat::parse(saved.base, "base"));
     model->set_trainable(options);
     model->load(stream.device(), stream.pool(), 0);
     fill(model->store());

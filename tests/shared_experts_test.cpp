@@ -164,7 +164,7 @@ std::unique_ptr<LoadedModel> frozen_experts(int rank, const WeightFormat& expert
   TrainableOptions options;
   options.train_base = false;
   options.lora.emplace().target_modules = {"attention"};
-  hold_base_as(options, base);
+  hold_base_as(options, BaseFormat::parse(base, "base"));
   options.ranks = {.rank = rank, .ranks = 2, .host_expert_layers = kAllLayers, .host_ranks = 2};
   model->set_trainable(options);
   return model;

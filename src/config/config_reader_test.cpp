@@ -168,7 +168,7 @@ TEST(Overrides, AKeyThatTakesTextTakesTheNextWord) {
   EXPECT_EQ(run.optim.args["clip_threshold"], 2);
   EXPECT_THAT(refusal("", {"--output_dir", "--packing"}),
               AllOf(HasSubstr("--output_dir has no value"), HasSubstr("write --output_dir=VALUE")));
-  EXPECT_EQ(resolved("", {"--resume"}).run.checkpoint.resume_from_checkpoint, "auto");
+  EXPECT_EQ(resolved("", {"--resume"}).run.checkpoint.resume_from_checkpoint.text(), "auto");
 }
 
 TEST(Overrides, ASwitchTakesTrueAndFalse) {
@@ -208,10 +208,10 @@ TEST(Overrides, TheFileIsNotReadForAKeyThatTheCommandLineStates) {
   };
   // Two keys with the same meaning: the command line has precedence, and a note says so.
   const ResolvedConfig sharded = resolved("deepspeed_config: nowhere/zero3.json\n", {"zero_stage=1"});
-  EXPECT_EQ(sharded.run.machine.zero_stage, "1");
+  EXPECT_EQ(name_of(sharded.run.machine.zero_stage), "1");
   EXPECT_EQ(note(sharded),
             "deepspeed_config: nowhere/zero3.json (run.yaml:1) is replaced by command line: zero_stage=1");
-  EXPECT_EQ(resolved("deepspeed_config: nowhere/zero3.json", {"fsdp=no_shard"}).run.machine.zero_stage, "0");
+  EXPECT_EQ(name_of(resolved("deepspeed_config: nowhere/zero3.json", {"fsdp=no_shard"}).run.machine.zero_stage), "0");
   const ResolvedConfig steps = resolved("num_train_epochs: 3\nmax_steps: 100\n", {"num_train_epochs=1"});
   EXPECT_EQ(steps.run.schedule.max_steps, std::nullopt) << "it would win over the epochs that were asked for";
   EXPECT_EQ(note(steps), "max_steps: 100 (run.yaml:2) is replaced by command line: num_train_epochs=1");

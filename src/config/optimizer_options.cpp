@@ -135,16 +135,23 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
       adamw_rule({.beta1 = optim.adam_beta1, .beta2 = optim.adam_beta2, .epsilon = optim.adam_epsilon});
   OptimizerOptions options{.groups = {}, .max_grad_norm = optim.max_grad_norm};
   OptimArgs args(optim);
-  if (optim.name == "sgd") {
-    options.groups = groups_of(sgd_rule(read_sgd(args)), groups);
-  } else if (optim.name == "adafactor") {
-    options.groups = groups_of(adafactor_rule(read_adafactor(args)), groups);
-  } else if (optim.name == "lion") {
-    options.groups = groups_of(lion_rule(read_lion(args, optim)), groups);
-  } else if (optim.name == "muon") {
-    options.groups = muon_groups(muon_rule(read_muon(args)), adamw, groups);
-  } else {
-    options.groups = groups_of(adamw, groups);
+  switch (optim.name) {
+    case OptimizerName::kAdamw:
+    case OptimizerName::kAdamw8bit:
+      options.groups = groups_of(adamw, groups);
+      break;
+    case OptimizerName::kSgd:
+      options.groups = groups_of(sgd_rule(read_sgd(args)), groups);
+      break;
+    case OptimizerName::kAdafactor:
+      options.groups = groups_of(adafactor_rule(read_adafactor(args)), groups);
+      break;
+    case OptimizerName::kLion:
+      options.groups = groups_of(lion_rule(read_lion(args, optim)), groups);
+      break;
+    case OptimizerName::kMuon:
+      options.groups = muon_groups(muon_rule(read_muon(args)), adamw, groups);
+      break;
   }
   args.done();
   return options;

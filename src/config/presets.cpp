@@ -91,6 +91,15 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
+const std::vector<std::string>& preset_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Preset& preset : presets()) all.push_back(preset.name);
+    return all;
+  }();
+  return names;
+}
+
 const Preset& preset_called(const std::string& name) {
   const auto found =
       std::find_if(presets().begin(), presets().end(), [&](const Preset& preset) { return preset.name == name; });
@@ -101,7 +110,7 @@ const Preset& preset_called(const std::string& name) {
 void apply_preset(ResolvedConfig& config) {
   const std::string name = config.run.schedule.preset;
   if (name.empty()) return;
-  const bool lora = config.run.model.finetuning_type == "lora";
+  const bool lora = config.run.model.finetuning_type == FinetuningType::kLora;
   // Select all values before any is set, so that values of a preset do not affect each other.
   std::vector<const PresetValue*> chosen;
   for (const PresetValue& value : preset_called(name).values) {

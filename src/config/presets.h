@@ -25,6 +25,8 @@ struct Preset {
 /// Every preset, in the order of the documentation.
 const std::vector<Preset>& presets();
 
+const std::vector<std::string>& preset_names();
+
 /// The preset called `name`. It must exist.
 const Preset& preset_called(const std::string& name);
 

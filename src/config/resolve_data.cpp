@@ -53,7 +53,7 @@ void resolve_entries(ResolvedConfig& config, const std::string& key, std::vector
     if (entry.column_mapping.empty()) entry.column_mapping = mapping;
     if (entry.ignore_columns.empty()) entry.ignore_columns = ignored;
     ColumnMapping::parse(entry.column_mapping, where(config, key)).ignore(entry.ignore_columns, where(config, key));
-    if (parse_split(entry.split).sliced && entry.type == "code") {
+    if (parse_split(entry.split).sliced && entry.is_code()) {
       throw UserError(
           fmt::format("the split '{}' has a slice, but {} is source code, which has no rows", entry.split, entry.path),
           where(config, key), "state the number of samples in samples");
@@ -74,7 +74,7 @@ void resolve_code_samples(ResolvedConfig& config) {
   bool used = false;
   for (std::vector<DatasetConfig>* entries : {&data.datasets, &data.eval_datasets}) {
     for (DatasetConfig& entry : *entries) {
-      if (entry.type != "code") continue;
+      if (!entry.is_code()) continue;
       used = true;
       Json code = Json::object();
       for (const KeySpec& key : dataset_schema()) {  // in the schema's order, which is also that of the written file
@@ -142,7 +142,7 @@ void resolve_template(const ResolvedConfig& config) {
 /// Refuses keys of source code in entries of other types.
 void check_code_entries(const ResolvedConfig& config, const char* key, const std::vector<DatasetConfig>& entries) {
   for (const DatasetConfig& entry : entries) {
-    if (entry.code.empty() || entry.type == "code") continue;
+    if (entry.code.empty() || entry.is_code()) continue;
     throw UserError(fmt::format("{} says something about source code, but {} is of type {}", entry.code->begin().key(),
                                 entry.path, entry.type),
                     where(config, key), "write type: code, or take it out");

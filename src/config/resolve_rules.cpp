@@ -40,11 +40,11 @@ void resolve_method(ResolvedConfig& config) {
   if (lora_keys.empty()) return;
   const std::string& first = lora_keys.front()->name;
   if (!config.states("finetuning_type")) {
-    model.finetuning_type = "lora";
+    model.finetuning_type = FinetuningType::kLora;
     config.notes.push_back(
         fmt::format("finetuning_type is lora, since {} is stated ({})", first, where(config, first)));
   }
-  if (model.finetuning_type == "lora") return;
+  if (model.finetuning_type == FinetuningType::kLora) return;
   if (!model.adapter_name_or_path.empty()) {
     throw UserError("adapter_name_or_path continues an adapter, but finetuning_type is full",
                     where(config, "adapter_name_or_path"), "write finetuning_type: lora, or merge the adapter first");
@@ -57,7 +57,8 @@ void resolve_method(ResolvedConfig& config) {
 
 void resolve_lora(ResolvedConfig& config) {
   RunConfig::Lora& lora = config.run.lora;
-  if (config.run.model.finetuning_type != "lora" || !config.run.model.adapter_name_or_path.empty()) return;
+  if (config.run.model.finetuning_type != FinetuningType::kLora || !config.run.model.adapter_name_or_path.empty())
+    return;
   lora.r = lora.r.value_or(16);
   lora.alpha = lora.alpha.value_or(2.0 * static_cast<double>(*lora.r));
   lora.dropout = lora.dropout.value_or(0);
@@ -66,16 +67,17 @@ void resolve_lora(ResolvedConfig& config) {
 
 void resolve_router(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
-  std::vector<std::string>& saved = config.run.lora.modules_to_save;
-  const bool lora = model.finetuning_type == "lora";
-  const bool listed = std::find(saved.begin(), saved.end(), "router") != saved.end(), router_saved = lora && listed;
+  std::vector<WholeModule>& saved = config.run.lora.modules_to_save;
+  const bool lora = model.finetuning_type == FinetuningType::kLora;
+  const bool listed = std::find(saved.begin(), saved.end(), WholeModule::kRouter) != saved.end();
+  const bool router_saved = lora && listed;
   if (!config.states("freeze_router")) {
     model.freeze_router = lora && !router_saved;
   } else if (model.freeze_router && router_saved) {
     throw UserError("lora_modules_to_save trains the router, but freeze_router is true",
                     where(config, "lora_modules_to_save"), "keep one of them");
   }
-  if (lora && !model.freeze_router && !listed) saved.push_back("router");
+  if (lora && !model.freeze_router && !listed) saved.push_back(WholeModule::kRouter);
 }
 
 /// Refuses lists of new tokens that have one twice.
@@ -96,7 +98,7 @@ void check_new_tokens(const ResolvedConfig& config) {
 /// Refuses arguments that the optimizer does not take, and formats of state that it does not keep.
 void resolve_optimizer(ResolvedConfig& config) {
   RunConfig::Optim& optim = config.run.optim;
-  if (optim.name == "lion" && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
+  if (optim.name == OptimizerName::kLion && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
   OptimizerOptions options;
   try {
     options = optimizer_options(config.run);
@@ -123,15 +125,15 @@ void resolve_optimizer(ResolvedConfig& config) {
     return any([&](const Rule* rule) { return state_of(rule).second_moment == kind; });
   };
   const RunConfig::Model& model = config.run.model;
-  if (model.opt_v_dtype != "float32" && !keeps_v(SecondMoment::kWhole)) {
+  if (model.opt_v_dtype != DType::kF32 && !keeps_v(SecondMoment::kWhole)) {
     refuse("opt_v_dtype", keeps_v(SecondMoment::kFactored)
                               ? "keeps second moments as factors of rows and columns, which are small and float32"
                               : "keeps no second moments");
   }
-  if (model.opt_m_dtype == "int8" && any([](const Rule* rule) { return !rule->takes_codes(); })) {
+  if (model.opt_m_dtype == DType::kI8 && any([](const Rule* rule) { return !rule->takes_codes(); })) {
     refuse("opt_m_dtype", "keeps first moments in float32 or bfloat16");
   }
-  if (model.opt_m_dtype != "float32" && !any([&](const Rule* rule) { return state_of(rule).has_m; })) {
+  if (model.opt_m_dtype != DType::kF32 && !any([&](const Rule* rule) { return state_of(rule).has_m; })) {
     refuse("opt_m_dtype", "keeps no first moments here");
   }
   if (config.run.machine.device.starts_with("cuda")) options.require({DeviceKind::kCuda, 0}, where(config, "optim"));
@@ -151,15 +153,17 @@ void resolve_nf4_scales(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
   if (!config.states(kNested)) return;
   bool any = false;
-  for (auto [name, format] : {std::pair{"base_weight_dtype", &model.base_weight_dtype},
-                              {"expert_weight_dtype", &model.expert_weight_dtype}}) {
-    if (*format == "nf4_float_scales" && model.nested_scales) {
+  const auto resolve = [&]<class Format>(const char* name, Format& format) {
+    const bool nested = format == Format(nf4_format()), plain = format == Format(nf4_float_scales_format());
+    if (plain && model.nested_scales) {
       throw UserError(fmt::format("{} is true, but {} is nf4_float_scales", kNested, name), where(config, kNested),
                       "write nf4, which has nested scales, or leave the other out");
     }
-    if (*format == "nf4" && !model.nested_scales) *format = "nf4_float_scales";
-    any |= format->starts_with("nf4");
-  }
+    if (nested && !model.nested_scales) format = Format(nf4_float_scales_format());
+    any |= nested || plain;
+  };
+  resolve("base_weight_dtype", model.base_weight_dtype);
+  resolve("expert_weight_dtype", model.expert_weight_dtype);
   if (!any && !model.nested_scales)
     config.notes.push_back(fmt::format("{} has no effect: no weight is nf4 ({})", kNested, where(config, kNested)));
 }
@@ -167,14 +171,14 @@ void resolve_nf4_scales(ResolvedConfig& config) {
 /// Notes on a packed base.
 void note_base_weights(ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
-  if (model.base_weight_dtype == "dtype") {
+  if (model.base_weight_dtype.in_dtype()) {
     if (!model.base_weight_keep.empty()) {
       config.notes.push_back(fmt::format("base_weight_keep has no effect: base_weight_dtype is dtype ({})",
                                          where(config, "base_weight_keep")));
     }
     return;
   }
-  if (model.base_weight_dtype == "int8" && config.states("base_weight_dtype")) {
+  if (model.base_weight_dtype.packed() == &packed_int8_format() && config.states("base_weight_dtype")) {
     config.notes.push_back(
         "base_weight_dtype int8: a scale for each row and products in dtype; LLM.int8() of bitsandbytes multiplies in "
         "int8 and keeps outliers of activations apart");
@@ -183,13 +187,13 @@ void note_base_weights(ResolvedConfig& config) {
 
 void resolve_precision(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
-  if (config.run.optim.name == "adamw_8bit") {
+  if (config.run.optim.name == OptimizerName::kAdamw8bit) {
     for (auto [name, dtype] : {std::pair{"opt_m_dtype", &model.opt_m_dtype}, {"opt_v_dtype", &model.opt_v_dtype}}) {
-      if (config.states(name) && *dtype != "int8") {
-        throw UserError(fmt::format("optim adamw_8bit has moments of 8 bits, but {} is {}", name, *dtype),
+      if (config.states(name) && *dtype != DType::kI8) {
+        throw UserError(fmt::format("optim adamw_8bit has moments of 8 bits, but {} is {}", name, name_of(*dtype)),
                         where(config, name), "keep one of them: optim: adamw takes every dtype");
       }
-      *dtype = "int8";
+      *dtype = DType::kI8;
     }
   }
   resolve_nf4_scales(config);
@@ -285,7 +289,7 @@ void resolve_shard_group(ResolvedConfig& config) {
   }
   require_shard_size(size, machine.ranks, where(config, "dp_shard_size"));
   const bool by_number = machine.dp_shard_size != "host" || machine.dp_replicate_size;
-  if (size > 1 && size < machine.ranks && machine.zero_stage == "0" && by_number) {
+  if (size > 1 && size < machine.ranks && machine.zero_stage == ZeroStage::kNone && by_number) {
     const char* key = config.states("dp_shard_size") ? "dp_shard_size" : "dp_replicate_size";
     throw UserError(fmt::format("groups of {} ranks share what zero_stage says, but that is 0: nothing", size),
                     where(config, key), fmt::format("write zero_stage: 3, or leave {} out", key));
@@ -379,28 +383,28 @@ void resolve_names(ResolvedConfig& config) {
 void resolve_reports(ResolvedConfig& config) {
   constexpr int64_t kUsualPort = 8000;
   RunConfig::Report& report = config.run.report;
-  const auto names = [&](const char* name) {
-    return std::find(report.report_to.begin(), report.report_to.end(), name) != report.report_to.end();
+  const auto names = [&](ReportTarget target) {
+    return std::find(report.report_to.begin(), report.report_to.end(), target) != report.report_to.end();
   };
-  if (names("prometheus") && !config.states("metrics_port")) report.metrics_port = kUsualPort;
+  if (names(ReportTarget::kPrometheus) && !config.states("metrics_port")) report.metrics_port = kUsualPort;
   if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
   struct Setting {
     const char* key;
     bool stated;
-    const char* tracker;
+    ReportTarget tracker;
   };
-  const Setting settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty(), "mlflow"},
-                              {"mlflow_experiment_name", !report.mlflow_experiment_name.empty(), "mlflow"},
-                              {"mlflow_run_id", !report.mlflow_run_id.empty(), "mlflow"},
-                              {"mlflow_tags", !report.mlflow_tags.empty(), "mlflow"},
-                              {"wandb_project", !report.wandb_project.empty(), "wandb"},
-                              {"wandb_entity", !report.wandb_entity.empty(), "wandb"},
-                              {"wandb_name", !report.wandb_name.empty(), "wandb"},
-                              {"wandb_run_id", !report.wandb_run_id.empty(), "wandb"},
-                              {"wandb_mode", !report.wandb_mode.empty(), "wandb"},
-                              {"wandb_tags", !report.wandb_tags.empty(), "wandb"},
-                              {"trackio_project", !report.trackio_project.empty(), "trackio"},
-                              {"trackio_space_id", !report.trackio_space_id.empty(), "trackio"}};
+  const Setting settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty(), ReportTarget::kMlflow},
+                              {"mlflow_experiment_name", !report.mlflow_experiment_name.empty(), ReportTarget::kMlflow},
+                              {"mlflow_run_id", !report.mlflow_run_id.empty(), ReportTarget::kMlflow},
+                              {"mlflow_tags", !report.mlflow_tags.empty(), ReportTarget::kMlflow},
+                              {"wandb_project", !report.wandb_project.empty(), ReportTarget::kWandb},
+                              {"wandb_entity", !report.wandb_entity.empty(), ReportTarget::kWandb},
+                              {"wandb_name", !report.wandb_name.empty(), ReportTarget::kWandb},
+                              {"wandb_run_id", !report.wandb_run_id.empty(), ReportTarget::kWandb},
+                              {"wandb_mode", !report.wandb_mode.empty(), ReportTarget::kWandb},
+                              {"wandb_tags", !report.wandb_tags.empty(), ReportTarget::kWandb},
+                              {"trackio_project", !report.trackio_project.empty(), ReportTarget::kTrackio},
+                              {"trackio_space_id", !report.trackio_space_id.empty(), ReportTarget::kTrackio}};
   for (const auto& [key, stated, tracker] : settings) {
     if (config.states(key) && stated && !names(tracker)) {
       config.notes.push_back(
@@ -461,8 +465,8 @@ std::vector<std::string> default_lines(const ResolvedConfig& config) {
   // A key without effect in this run gets no line.
   const auto is_idle = [&](const std::string& name) {
     return (name == "num_train_epochs" && run.schedule.max_steps) ||
-           (name == "eval_steps" && run.eval.eval_strategy != "steps") ||
-           (name == "save_steps" && run.checkpoint.save_strategy != "steps");
+           (name == "eval_steps" && run.eval.eval_strategy != Cadence::kSteps) ||
+           (name == "save_steps" && run.checkpoint.save_strategy != Cadence::kSteps);
   };
   const auto is_stated = [&](const std::string& name) {
     const auto& families = key_families();
@@ -475,7 +479,7 @@ std::vector<std::string> default_lines(const ResolvedConfig& config) {
   for (const char* name : kDisputed) {
     const KeySpec& key = key_spec(name);
     const bool of_lora = key.group == key_spec("lora_r").group;
-    if (is_stated(name) || is_idle(name) || (of_lora && run.model.finetuning_type != "lora")) continue;
+    if (is_stated(name) || is_idle(name) || (of_lora && run.model.finetuning_type != FinetuningType::kLora)) continue;
     const Json value = key.load(run);
     if (!value.is_null()) {
       lines.push_back(fmt::format("{} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));

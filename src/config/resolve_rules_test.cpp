@@ -41,16 +41,16 @@ TEST(Defaults, AreTheOnesOfTheSpecification) {
   EXPECT_EQ(run.optim.adam_epsilon, 1e-8);
   EXPECT_EQ(run.optim.max_grad_norm, 1);
   EXPECT_EQ(run.schedule.num_train_epochs, 3);
-  EXPECT_EQ(run.schedule.lr_scheduler_type, "cosine");
+  EXPECT_EQ(name_of(run.schedule.lr_scheduler_type), "cosine");
   EXPECT_EQ(run.schedule.warmup_ratio, 0.03);
   EXPECT_EQ(run.schedule.learning_rate, 1e-5);
   EXPECT_TRUE(run.data.packing);
-  EXPECT_EQ(run.data.train_on, "assistant");
+  EXPECT_EQ(name_of(run.data.train_on), "assistant");
   EXPECT_EQ(run.machine.seed, 42);
   EXPECT_EQ(run.checkpoint.save_total_limit, 3);
   EXPECT_EQ(run.checkpoint.save_steps, std::nullopt);
   EXPECT_EQ(run.model.router_aux_loss_coef, std::nullopt);
-  EXPECT_EQ(run.eval.eval_strategy, "no");
+  EXPECT_EQ(name_of(run.eval.eval_strategy), "no");
   EXPECT_FALSE(run.model.freeze_router);
   EXPECT_THAT(config.notes, IsEmpty());
 }
@@ -78,23 +78,23 @@ TEST(Defaults, InWhichToolsDisagreeArePrintedUnlessStated) {
 
 TEST(Method, LoraKeysMeanLora) {
   const ResolvedConfig config = resolved("lora_r: 8");
-  EXPECT_EQ(config.run.model.finetuning_type, "lora");
+  EXPECT_EQ(name_of(config.run.model.finetuning_type), "lora");
   EXPECT_TRUE(has_note(config, "finetuning_type is lora, since lora_r is stated (run.yaml:1)"));
   const ResolvedConfig full = resolved("lora_r: 8\nfinetuning_type: full");
-  EXPECT_EQ(full.run.model.finetuning_type, "full");
+  EXPECT_EQ(name_of(full.run.model.finetuning_type), "full");
   EXPECT_TRUE(has_note(full, "lora_r has no effect: finetuning_type is full (run.yaml:1)"));
 }
 
 TEST(Method, AnAdapterThatIsContinuedSaysItsOwnRank) {
   const RunConfig run = resolved("adapter_name_or_path: a").run;
-  EXPECT_EQ(run.model.finetuning_type, "lora");
+  EXPECT_EQ(name_of(run.model.finetuning_type), "lora");
   EXPECT_EQ(run.lora.r, std::nullopt);
   EXPECT_EQ(run.lora.alpha, std::nullopt);
   EXPECT_THAT(refusal("adapter_name_or_path: a\nfinetuning_type: full"), HasSubstr("continues an adapter"));
 }
 
 TEST(Router, TrainedUnderLoraIsSavedWhole) {
-  EXPECT_THAT(resolved("lora: true\nfreeze_router: false").run.lora.modules_to_save, ElementsAre("router"));
+  EXPECT_THAT(names_of(resolved("lora: true\nfreeze_router: false").run.lora.modules_to_save), ElementsAre("router"));
   EXPECT_FALSE(resolved("lora: true\nmodules_to_save: [gate]").run.model.freeze_router);
   EXPECT_THAT(refusal("lora: true\nmodules_to_save: [gate]\nfreeze_router: true"),
               HasSubstr("but freeze_router is true"));
@@ -141,12 +141,12 @@ TEST(BatchNumbers, ThatDisagreeAreAnError) {
 TEST(Precision, AdamwOf8BitsHasMomentsOf8Bits) {
   for (const char* yaml : {"optim: adamw_8bit", "optim: adamw_bnb_8bit", "optim: paged_adamw_8bit"}) {
     const RunConfig::Model model = resolved(yaml).run.model;
-    EXPECT_EQ(model.opt_m_dtype, "int8") << yaml;
-    EXPECT_EQ(model.opt_v_dtype, "int8") << yaml;
+    EXPECT_EQ(name_of(model.opt_m_dtype), "int8") << yaml;
+    EXPECT_EQ(name_of(model.opt_v_dtype), "int8") << yaml;
   }
   const RunConfig::Model mixed = resolved("opt_m_dtype: int8\nopt_v_dtype: bf16\ngrad_dtype: bf16").run.model;
-  EXPECT_EQ(mixed.opt_v_dtype, "bfloat16");
-  EXPECT_EQ(mixed.grad_dtype, "bfloat16");
+  EXPECT_EQ(name_of(mixed.opt_v_dtype), "bfloat16");
+  EXPECT_EQ(name_of(mixed.grad_dtype), "bfloat16");
   EXPECT_THAT(refusal("optim: adamw_8bit\nopt_v_dtype: float32"), HasSubstr("opt_v_dtype is float32"));
 }
 
@@ -154,10 +154,11 @@ TEST(OptimArgs, AreThoseOfTheOptimizer) {
   EXPECT_EQ(resolved("optim: sgd\noptim_args: {momentum: 0.9}").run.optim.args, (Json{{"momentum", 0.9}}));
   EXPECT_EQ(resolved("optim: sgd\noptim_args: momentum=0.9, nesterov=true").run.optim.args,
             (Json{{"momentum", 0.9}, {"nesterov", true}}));
-  EXPECT_EQ(resolved("optim: paged_lion_32bit").run.optim.name, "lion");
+  EXPECT_EQ(name_of(resolved("optim: paged_lion_32bit").run.optim.name), "lion");
   EXPECT_EQ(resolved("optim: lion").run.optim.adam_beta2, 0.99);
   EXPECT_EQ(resolved("optim: lion\nadam_beta2: 0.999").run.optim.adam_beta2, 0.999);
-  EXPECT_EQ(resolved("optim: adafactor\noptim_args: {beta1: null, decay_rate: -0.7}").run.optim.name, "adafactor");
+  EXPECT_EQ(name_of(resolved("optim: adafactor\noptim_args: {beta1: null, decay_rate: -0.7}").run.optim.name),
+            "adafactor");
   EXPECT_EQ(refusal("optim: sgd\noptim_args: {momentun: 0.9}"),
             "optim sgd takes no argument 'momentun'. Did you mean 'momentum'? | run.yaml:2 | ");
   EXPECT_EQ(refusal("optim_args: a=1"), "optim adamw takes no argument 'a'. | run.yaml:1 | leave optim_args out");
@@ -174,7 +175,7 @@ TEST(OptimArgs, AreThoseOfTheOptimizer) {
   EXPECT_EQ(refusal("optim: muon\noptim_args: {momentum: 0.9, nesterov: false, ns_steps: 6, eps: 1e-7, "
                     "adjust_lr_fn: match_rms_adamw}"),
             "");
-  EXPECT_EQ(resolved("optimizer: muon\noptim_args: adjust_lr_fn=original").run.optim.name, "muon");
+  EXPECT_EQ(name_of(resolved("optimizer: muon\noptim_args: adjust_lr_fn=original").run.optim.name), "muon");
   EXPECT_THAT(refusal("optim: muon\noptim_args: {adjust_lr_fn: rms_norm}"),
               HasSubstr("adjust_lr_fn is \"rms_norm\": expected original or match_rms_adamw"));
   EXPECT_THAT(refusal("optim: muon\noptim_args: {ns_steps: 2.5}"), HasSubstr("expected a whole number from 1 to 99"));
@@ -198,13 +199,13 @@ TEST(OptimArgs, StateThatAnOptimizerDoesNotKeepHasNoFormat) {
 }
 
 TEST(Precision, OnlyBfloat16WeightsGoWithoutAMaster) {
-  EXPECT_EQ(resolved("pure_bf16: true").run.model.master_dtype, "bfloat16");
-  EXPECT_EQ(resolved("pure_bf16: false").run.model.master_dtype, "float32");
+  EXPECT_EQ(name_of(resolved("pure_bf16: true").run.model.master_dtype), "bfloat16");
+  EXPECT_EQ(name_of(resolved("pure_bf16: false").run.model.master_dtype), "float32");
   EXPECT_THAT(refusal("dtype: float32\nmaster_dtype: bfloat16"), HasSubstr("float32 weights need no copy"));
 }
 
 TEST(Precision, ExpertsOf8BitsAreFrozenAndOnACpu) {
-  const auto held = [](const std::string& yaml) { return resolved(yaml).run.model.expert_weight_dtype; };
+  const auto held = [](const std::string& yaml) { return resolved(yaml).run.model.expert_weight_dtype.name(); };
   EXPECT_EQ(held("lora_r: 8"), "auto");
   EXPECT_EQ(held("expert_weight_dtype: int8\nlora_r: 8"), "int8");
   EXPECT_EQ(held("kt_backend: AMXINT8\nkt_expert_weight_format: int8\nlora_r: 8"), "int8");
@@ -235,17 +236,18 @@ TEST(Precision, ExpertsOf8BitsAreFrozenAndOnACpu) {
 }
 
 TEST(ExpertsDevice, IsTheCpuWithKTransformersNames) {
-  const auto device = [](const std::string& yaml) { return resolved(yaml).run.machine.experts_device; };
+  const auto device = [](const std::string& yaml) { return name_of(resolved(yaml).run.machine.experts_device); };
   EXPECT_EQ(device(""), "gpu");
   EXPECT_EQ(device("use_kt: true"), "cpu");
   EXPECT_EQ(device("use_kt: false"), "gpu");
   EXPECT_EQ(device("experts_device: auto\nkt_num_gpu_experts: 0\nkt_tp_enabled: true"), "auto");
   EXPECT_EQ(*resolved("use_kt: true\nkt_num_threads: 8").run.machine.threads, 8);
   const RunConfig skips = resolved("use_kt: true\nlora_r: 8\nkt_backend: AMXINT8_SkipLoRA").run;
-  EXPECT_EQ(skips.model.expert_weight_dtype, "int8");
+  EXPECT_EQ(skips.model.expert_weight_dtype.name(), "int8");
   EXPECT_THAT(skips.lora.exclude_modules, ::testing::ElementsAre("all-experts"));
   EXPECT_THAT(resolved("lora_r: 8\nkt_backend: AMXINT8").run.lora.exclude_modules, ::testing::IsEmpty());
-  EXPECT_EQ(resolved("ACCELERATE_KT_BACKEND: AMXBF16_SkipLoRA\nlora_r: 8").run.model.expert_weight_dtype, "bfloat16");
+  EXPECT_EQ(resolved("ACCELERATE_KT_BACKEND: AMXBF16_SkipLoRA\nlora_r: 8").run.model.expert_weight_dtype.name(),
+            "bfloat16");
   EXPECT_THAT(refusal("kt_num_gpu_experts: 4"),
               HasSubstr("cpu_expert_layers leaves the experts of whole layers on the GPU"));
   EXPECT_THAT(refusal("kt_config: kt.yaml"), HasSubstr("write experts_device: cpu"));
@@ -256,7 +258,7 @@ TEST(ExpertsDevice, KTransformersKeysMeanNothingWhereItIsOff) {
       "\nlora_r: 8\nkt_num_threads: 3\nkt_backend: AMXINT8_SkipLoRA\nkt_num_gpu_experts: 4\nkt_tp_enabled: true";
   const ResolvedConfig off = resolved("use_kt: false" + keys);
   EXPECT_FALSE(off.run.machine.threads);
-  EXPECT_EQ(off.run.model.expert_weight_dtype, "auto");
+  EXPECT_EQ(off.run.model.expert_weight_dtype.name(), "auto");
   EXPECT_THAT(off.run.lora.exclude_modules, ::testing::IsEmpty());
   EXPECT_THAT(off.notes,
               ::testing::Contains("kt_num_threads has no effect: use_kt is false at run.yaml:1 (run.yaml:3)"));
@@ -278,8 +280,10 @@ TEST(ExpertsDevice, RefusesWhatItDoesNotGoWith) {
                 HasSubstr(where == "cpu" ? "leave experts out there" : "leave experts and params out there"));
     EXPECT_THAT(refusal(on + "cuda_graphs: true"), HasSubstr("leave cuda_graphs out"));
   }
-  EXPECT_EQ(resolved("experts_device: cpu\ncpu_offload: [optimizer, params, activations]").run.machine.experts_device,
-            "cpu");
+  EXPECT_EQ(
+      name_of(
+          resolved("experts_device: cpu\ncpu_offload: [optimizer, params, activations]").run.machine.experts_device),
+      "cpu");
   const RunConfig mixed = resolved("experts_device: cpu\nn_cpu_moe: 3\ncpu_offload: [experts]").run;
   EXPECT_EQ(mixed.machine.cpu_expert_layers, 3);
   EXPECT_THAT(refusal("cpu_expert_layers: 3"), HasSubstr("write experts_device: cpu beside it"));
@@ -290,8 +294,8 @@ TEST(ExpertsDevice, RefusesWhatItDoesNotGoWith) {
 TEST(ExpertsDevice, TakesRanksOfHostsThatHaveAsMany) {
   const auto refused = [](const std::function<void(RunConfig::Machine&)>& change) -> std::string {
     RunConfig run;
-    run.model.finetuning_type = "lora";
-    run.machine.experts_device = "cpu";
+    run.model.finetuning_type = FinetuningType::kLora;
+    run.machine.experts_device = ExpertsOn::kCpu;
     run.machine.ranks = 4;
     run.machine.ranks_of_host = 2;
     change(run.machine);
@@ -299,10 +303,12 @@ TEST(ExpertsDevice, TakesRanksOfHostsThatHaveAsMany) {
     return refusal ? refusal->why + "; " + refusal->instead : "";
   };
   EXPECT_EQ(refused([](RunConfig::Machine&) {}), "");
-  for (const char* stage : {"1", "2", "3"}) EXPECT_EQ(refused([&](auto& machine) { machine.zero_stage = stage; }), "");
+  for (const ZeroStage stage : {ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues}) {
+    EXPECT_EQ(refused([&](auto& machine) { machine.zero_stage = stage; }), "");
+  }
   EXPECT_THAT(refused([](auto& machine) { machine.ranks_of_host = 0; }),
               HasSubstr("start the same number on each host"));
-  EXPECT_EQ(refused([](auto& machine) { machine.experts_device = "auto"; }), "");
+  EXPECT_EQ(refused([](auto& machine) { machine.experts_device = ExpertsOn::kAuto; }), "");
   EXPECT_THAT(refused([](auto& machine) { machine.expert_parallel_size = 2; }), HasSubstr("leave one of the two out"));
 }
 
@@ -353,9 +359,9 @@ TEST(Template, IsANameThatIsBuiltIn) {
 }
 
 TEST(Evaluation, NeedsSomethingToEvaluateOn) {
-  EXPECT_EQ(resolved("val_split: 0.1").run.eval.eval_strategy, "steps");
-  EXPECT_EQ(resolved("eval_dataset: e.jsonl").run.eval.eval_strategy, "steps");
-  EXPECT_EQ(resolved("val_split: 0.1\neval_strategy: no").run.eval.eval_strategy, "no");
+  EXPECT_EQ(name_of(resolved("val_split: 0.1").run.eval.eval_strategy), "steps");
+  EXPECT_EQ(name_of(resolved("eval_dataset: e.jsonl").run.eval.eval_strategy), "steps");
+  EXPECT_EQ(name_of(resolved("val_split: 0.1\neval_strategy: no").run.eval.eval_strategy), "no");
   EXPECT_THAT(refusal("eval_strategy: steps"), HasSubstr("there is nothing to evaluate on"));
   EXPECT_THAT(refusal("eval_on_start: true"), HasSubstr("there is nothing to evaluate on"));
   EXPECT_THAT(refusal("val_split: 2.5"), HasSubstr("neither a share below 1 nor a whole number"));

@@ -57,12 +57,12 @@ TEST(Config, RanksShareTheGlobalBatch) {
 
 TEST(Config, ZeroStageIsReadFromWhatOtherToolsCallIt) {
   for (const char* yaml : {"zero_stage: 1", "deepspeed: configs/ds_zero1.json", "deepspeed: zero1", "zero_level: 1"}) {
-    EXPECT_EQ(resolved(yaml).run.machine.zero_stage, "1") << yaml;
+    EXPECT_EQ(name_of(resolved(yaml).run.machine.zero_stage), "1") << yaml;
   }
-  EXPECT_EQ(resolved("fsdp: no_shard").run.machine.zero_stage, "0");
-  EXPECT_EQ(resolved("fsdp: shard_grad_op").run.machine.zero_stage, "2");
+  EXPECT_EQ(name_of(resolved("fsdp: no_shard").run.machine.zero_stage), "0");
+  EXPECT_EQ(name_of(resolved("fsdp: shard_grad_op").run.machine.zero_stage), "2");
   for (const char* yaml : {"zero_stage: 3", "deepspeed: configs/ds_zero3.json", "fsdp: full_shard auto_wrap"}) {
-    EXPECT_EQ(resolved(yaml).run.machine.zero_stage, "3") << yaml;
+    EXPECT_EQ(name_of(resolved(yaml).run.machine.zero_stage), "3") << yaml;
   }
 }
 
@@ -105,7 +105,7 @@ TEST(Config, SpreadExpertsRefuseWhatNeedsThemAll) {
 std::string groups_of(const std::string& yaml, RanksOfRun ranks = {16, 4}) {
   try {
     const RunConfig::Machine machine = resolve_config(parse_config_text(yaml, "run.yaml"), {}, ranks).run.machine;
-    return machine.zero_stage + " " + std::to_string(machine.shard_size);
+    return fmt::format("{} {}", machine.zero_stage, machine.shard_size);
   } catch (const UserError& error) {
     return text_of(error);
   }
@@ -178,16 +178,16 @@ TEST(Config, FsdpStatesTheStageAndTheGroups) {
   }
   const RunConfig offloaded =
       resolved("fsdp_config: {offload_params: true, activation_checkpointing: true, activation_cpu_offload: true}").run;
-  EXPECT_THAT(offloaded.machine.cpu_offload, ElementsAre("optimizer", "params", "activations"));
-  EXPECT_EQ(offloaded.model.gradient_checkpointing, "true");
-  EXPECT_EQ(resolved("gradient_checkpointing: experts\nfsdp_config: {activation_checkpointing: true}")
-                .run.model.gradient_checkpointing,
+  EXPECT_THAT(names_of(offloaded.machine.cpu_offload), ElementsAre("optimizer", "params", "activations"));
+  EXPECT_EQ(name_of(offloaded.model.gradient_checkpointing), "true");
+  EXPECT_EQ(name_of(resolved("gradient_checkpointing: experts\nfsdp_config: {activation_checkpointing: true}")
+                        .run.model.gradient_checkpointing),
             "experts");
   const TestFolder folder;
   const std::string path = folder / "fsdp.json";
   std::ofstream(path) << R"({"fsdp_version": 2, "fsdp_reshard_after_forward": true, "fsdp_offload_params": true})";
   EXPECT_EQ(groups_of("fsdp: full_shard\nfsdp_config: " + path), "3 0");
-  EXPECT_THAT(resolved("fsdp_config: " + path).run.machine.cpu_offload, ElementsAre("optimizer", "params"));
+  EXPECT_THAT(names_of(resolved("fsdp_config: " + path).run.machine.cpu_offload), ElementsAre("optimizer", "params"));
   EXPECT_THAT(groups_of("fsdp_config: nowhere/fsdp.json"), HasSubstr("nowhere/fsdp.json"));
 }
 
@@ -200,7 +200,7 @@ TEST(Config, DeepSpeedFilesStateGroups) {
 }
 
 TEST(Config, WhatIsOffloadedIsReadFromWhatOtherToolsCallIt) {
-  const auto offloaded = [](const std::string& yaml) { return resolved(yaml).run.machine.cpu_offload; };
+  const auto offloaded = [](const std::string& yaml) { return names_of(resolved(yaml).run.machine.cpu_offload); };
   EXPECT_THAT(offloaded("cpu_offload: [optimizer, activations]"), ElementsAre("optimizer", "activations"));
   EXPECT_THAT(offloaded("use_cpu_offload: true"), ElementsAre("auto"));
   EXPECT_THAT(offloaded("cpu_offload: auto"), ElementsAre("auto"));
@@ -210,7 +210,7 @@ TEST(Config, WhatIsOffloadedIsReadFromWhatOtherToolsCallIt) {
   EXPECT_THAT(offloaded("fsdp: full_shard auto_wrap"), IsEmpty());
   EXPECT_THAT(offloaded("deepspeed: ds_zero2_offload"), ElementsAre("optimizer"));
   EXPECT_THAT(offloaded("deepspeed: ds_z3_offload"), ElementsAre("optimizer", "params"));
-  EXPECT_EQ(resolved("deepspeed: ds_z3_offload").run.machine.zero_stage, "3");
+  EXPECT_EQ(name_of(resolved("deepspeed: ds_z3_offload").run.machine.zero_stage), "3");
   EXPECT_THAT(offloaded("deepspeed: zero3"), IsEmpty());
   EXPECT_THAT(offloaded("offload_optimizer: true\noffload_param: true"), ElementsAre("optimizer", "params"));
   EXPECT_THAT(offloaded("cpu_offload: optimizer, activations"), ElementsAre("optimizer", "activations"));
@@ -220,7 +220,7 @@ TEST(Config, WhatIsOffloadedIsReadFromWhatOtherToolsCallIt) {
   const std::string both =
       file(R"({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}})");
   EXPECT_THAT(offloaded(both), ElementsAre("optimizer", "params"));
-  EXPECT_EQ(resolved(both).run.machine.zero_stage, "3");
+  EXPECT_EQ(name_of(resolved(both).run.machine.zero_stage), "3");
   EXPECT_THAT(offloaded(file(R"({"stage": 1, "offload_optimizer": {"device": "none"}})")), IsEmpty());
   EXPECT_THAT(refusal(file(R"({"stage": 3, "offload_param": {"device": "nvme"}})")), HasSubstr("not in this version"));
 }

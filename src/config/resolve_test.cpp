@@ -58,10 +58,10 @@ report_to: [jsonl, tensorboard]
   EXPECT_EQ(run.data.datasets, (std::vector<DatasetConfig>{{"data/chat.jsonl", "auto", {}, ""}}));
   EXPECT_EQ(run.schedule.gradient_accumulation_steps, 64);
   EXPECT_EQ(run.data.max_length, 8192);
-  EXPECT_EQ(run.model.gradient_checkpointing, "true");
+  EXPECT_EQ(name_of(run.model.gradient_checkpointing), "true");
   EXPECT_EQ(run.report.run_name, "run1");
   EXPECT_EQ(run.report.logging_dir, "out/run1/runs");
-  EXPECT_EQ(run.eval.eval_strategy, "steps");
+  EXPECT_EQ(name_of(run.eval.eval_strategy), "steps");
   EXPECT_THAT(run.lora.target_modules, ElementsAre("attention", "all-experts"));
 }
 
@@ -108,7 +108,7 @@ TEST(Config, JsonArgumentsOfTheSourceSystemsAreSections) {
       "c.json", true);
   const ResolvedConfig config = resolve_config(file, ConfigNode());
   EXPECT_EQ(config.run.data.datasets.at(0).path, "d.jsonl");
-  EXPECT_EQ(config.run.model.dtype, "bfloat16");
+  EXPECT_EQ(name_of(config.run.model.dtype), "bfloat16");
 }
 
 TEST(Config, AnUnknownKeyIsAnErrorWithASuggestionAndItsLine) {
@@ -190,11 +190,11 @@ TEST(Config, EveryNameOfAPackedBaseMeansOneKey) {
   for (const char* yaml : {"adapter: qlora", "adapter: lora\nload_in_4bit: true", "lora_r: 8\nquantization_bit: 4",
                            "adapter: qlora\nload_in_4bit: true\nbnb_4bit_quant_type: nf4\n"
                            "bnb_4bit_use_double_quant: true\nload_in_8bit: false"}) {
-    EXPECT_EQ(base(yaml).base_weight_dtype, "nf4") << yaml;
-    EXPECT_EQ(base(yaml).finetuning_type, "lora") << yaml;
+    EXPECT_EQ(base(yaml).base_weight_dtype.name(), "nf4") << yaml;
+    EXPECT_EQ(name_of(base(yaml).finetuning_type), "lora") << yaml;
   }
-  EXPECT_EQ(base("lora_r: 8\nload_in_8bit: true").base_weight_dtype, "int8");
-  EXPECT_EQ(base("lora_r: 8\nload_in_4bit: false\nquantization_bit: ~").base_weight_dtype, "dtype");
+  EXPECT_EQ(base("lora_r: 8\nload_in_8bit: true").base_weight_dtype.name(), "int8");
+  EXPECT_EQ(base("lora_r: 8\nload_in_4bit: false\nquantization_bit: ~").base_weight_dtype.name(), "dtype");
   EXPECT_THAT(refusal("load_in_4bit: true\n"), HasSubstr("frozen weights, but finetuning_type is full"));
   EXPECT_THAT(refusal("lora_r: 8\nload_in_4bit: true\nload_in_8bit: true\n"), HasSubstr("load_in_8bit"));
   EXPECT_THAT(refusal("lora_r: 8\nbase_weight_dtype: fp5\n"), HasSubstr("nf4"));
@@ -202,7 +202,7 @@ TEST(Config, EveryNameOfAPackedBaseMeansOneKey) {
 
 TEST(Config, Nf4HasFloatScalesWhereDoubleQuantisationIsSwitchedOff) {
   const auto base = [](const std::string& yaml) {
-    return resolve_config(parse_config_text(yaml, "run.yaml"), {}).run.model.base_weight_dtype;
+    return resolve_config(parse_config_text(yaml, "run.yaml"), {}).run.model.base_weight_dtype.name();
   };
   for (const char* four_bits : {"load_in_4bit: true", "adapter: qlora", "base_weight_dtype: nf4"}) {
     const std::string yaml = std::string("lora_r: 8\n") + four_bits;
@@ -268,39 +268,40 @@ TEST(Config, TheBackendOfMpiIsRefusedByName) {
 }
 
 TEST(Config, ValuesOfAliasesAreMapped) {
-  EXPECT_EQ(resolved("adapter: lora").run.model.finetuning_type, "lora");
-  EXPECT_EQ(resolved("lora: true").run.model.finetuning_type, "lora");
-  EXPECT_EQ(resolved("use_peft: false").run.model.finetuning_type, "full");
+  EXPECT_EQ(name_of(resolved("adapter: lora").run.model.finetuning_type), "lora");
+  EXPECT_EQ(name_of(resolved("lora: true").run.model.finetuning_type), "lora");
+  EXPECT_EQ(name_of(resolved("use_peft: false").run.model.finetuning_type), "full");
   EXPECT_EQ(resolved("use_lora: true\nlora: {r: 4}").run.lora.r, 4);
-  EXPECT_EQ(resolved("bf16: false\nfp16: false").run.model.dtype, "float32");
-  EXPECT_EQ(resolved("torch_dtype: torch.bfloat16").run.model.dtype, "bfloat16");
-  EXPECT_EQ(resolved("optimizer: adamw_torch_fused").run.optim.name, "adamw");
-  EXPECT_EQ(resolved("train_on_inputs: true").run.data.train_on, "all");
-  EXPECT_EQ(resolved("mask_history: true").run.data.train_on, "last");
-  EXPECT_EQ(resolved("roles_to_train: [assistant]").run.data.train_on, "assistant");
+  EXPECT_EQ(name_of(resolved("bf16: false\nfp16: false").run.model.dtype), "float32");
+  EXPECT_EQ(name_of(resolved("torch_dtype: torch.bfloat16").run.model.dtype), "bfloat16");
+  EXPECT_EQ(name_of(resolved("optimizer: adamw_torch_fused").run.optim.name), "adamw");
+  EXPECT_EQ(name_of(resolved("train_on_inputs: true").run.data.train_on), "all");
+  EXPECT_EQ(name_of(resolved("mask_history: true").run.data.train_on), "last");
+  EXPECT_EQ(name_of(resolved("roles_to_train: [assistant]").run.data.train_on), "assistant");
   EXPECT_THAT(refusal("roles_to_train: [assistant, user]"), HasSubstr("expected one of"));
-  EXPECT_EQ(resolved("assistant_only_loss: false\ncompletion_only_loss: true").run.data.train_on, "completion");
-  EXPECT_EQ(resolved("completion_only_loss: false").run.data.train_on, "all");
-  EXPECT_EQ(resolved("truncation_strategy: left").run.data.overlength, "truncate_left");
+  EXPECT_EQ(name_of(resolved("assistant_only_loss: false\ncompletion_only_loss: true").run.data.train_on),
+            "completion");
+  EXPECT_EQ(name_of(resolved("completion_only_loss: false").run.data.train_on), "all");
+  EXPECT_EQ(name_of(resolved("truncation_strategy: left").run.data.overlength), "truncate_left");
   EXPECT_EQ(resolved("enable_thinking: false").run.data.chat_template_kwargs, Json({{"enable_thinking", false}}));
   EXPECT_TRUE(resolved("lora: true\ntrain_router: false").run.model.freeze_router);
   EXPECT_EQ(resolved("moe: {use_auxiliary_loss: false, auxiliary_loss_weight: 0.001}").run.model.router_aux_loss_coef,
             0);
   EXPECT_EQ(resolved("moe: {use_auxiliary_loss: true, auxiliary_loss_weight: 0.001}").run.model.router_aux_loss_coef,
             0.001);
-  EXPECT_EQ(resolved("use_gradient_checkpointing: unsloth").run.model.gradient_checkpointing, "true");
+  EXPECT_EQ(name_of(resolved("use_gradient_checkpointing: unsloth").run.model.gradient_checkpointing), "true");
   EXPECT_EQ(resolved("use_cpu: true").run.machine.device, "cpu");
   EXPECT_EQ(resolved("device: gpu").run.machine.device, "cuda");
   EXPECT_EQ(resolved("device: cuda:3").run.machine.device, "cuda:3");
   EXPECT_THAT(refusal("device: cuda:x"), HasSubstr("expected one of auto, cpu, cuda, cuda:N"));
   EXPECT_THAT(refusal("device: cpu:1"), HasSubstr("expected one of"));
-  EXPECT_EQ(resolved("resume: true").run.checkpoint.resume_from_checkpoint, "auto");
-  EXPECT_EQ(resolved("resume: out/checkpoint-9").run.checkpoint.resume_from_checkpoint, "out/checkpoint-9");
-  EXPECT_EQ(resolved("auto_resume_from_checkpoints: false").run.checkpoint.resume_from_checkpoint, "false");
-  EXPECT_EQ(resolved("saves_per_epoch: 1").run.checkpoint.save_strategy, "epoch");
-  EXPECT_THAT(resolved("use_tensorboard: false").run.report.report_to, ElementsAre("jsonl"));
+  EXPECT_EQ(resolved("resume: true").run.checkpoint.resume_from_checkpoint.text(), "auto");
+  EXPECT_EQ(resolved("resume: out/checkpoint-9").run.checkpoint.resume_from_checkpoint.text(), "out/checkpoint-9");
+  EXPECT_EQ(resolved("auto_resume_from_checkpoints: false").run.checkpoint.resume_from_checkpoint.text(), "false");
+  EXPECT_EQ(name_of(resolved("saves_per_epoch: 1").run.checkpoint.save_strategy), "epoch");
+  EXPECT_THAT(names_of(resolved("use_tensorboard: false").run.report.report_to), ElementsAre("jsonl"));
   EXPECT_THAT(resolved("report_to: none").run.report.report_to, IsEmpty());
-  EXPECT_THAT(resolved("use_mlflow: true\nuse_tensorboard: true").run.report.report_to,
+  EXPECT_THAT(names_of(resolved("use_mlflow: true\nuse_tensorboard: true").run.report.report_to),
               ElementsAre("jsonl", "tensorboard", "mlflow"));
   EXPECT_EQ(resolved("report_to: [jsonl, prometheus]").run.report.metrics_port, 8000);
   EXPECT_EQ(resolved("report_to: [jsonl, prometheus]\nmetrics_port: 9").run.report.metrics_port, 9);
@@ -542,8 +543,8 @@ TEST(ScheduleConfig, AShareOfTheRunIsRoundedUpToSteps) {
 
 TEST(ScheduleConfig, TheCooldownThatIsWrittenAsTheType) {
   const RunConfig::Schedule schedule = resolved("lr_scheduler_type: 1-sqrt").run.schedule;
-  EXPECT_EQ(schedule.lr_scheduler_type, "warmup_stable_decay");
-  EXPECT_EQ(schedule.decay_type, "1-sqrt");
+  EXPECT_EQ(name_of(schedule.lr_scheduler_type), "warmup_stable_decay");
+  EXPECT_EQ(name_of(schedule.decay_type), "1-sqrt");
   EXPECT_THAT(refusal("lr_scheduler_type: 1-sqrt\ndecay_type: cosine"),
               HasSubstr("lr_scheduler_type is 1-sqrt, but decay_type is cosine | run.yaml:2"));
 }

@@ -18,15 +18,16 @@ namespace {
 
 using MaybeRefusal = std::optional<Refusal>;
 
-bool is_lora(const RunConfig& run) { return run.model.finetuning_type == "lora"; }
+bool is_lora(const RunConfig& run) { return run.model.finetuning_type == FinetuningType::kLora; }
 
 /// Frozen experts in a format of 8 bits that a CPU alone computes.
-bool has_int8_experts(const RunConfig& run) { return run.model.expert_weight_dtype == "int8"; }
+bool has_int8_experts(const RunConfig& run) { return run.model.expert_weight_dtype.int8(); }
 
 /// Whether the device of the run computes the experts, as far as the keys say.
 bool experts_on_device(const RunConfig& run) {
   const RunConfig::Machine& machine = run.machine;
-  return machine.experts_device == "gpu" || (machine.experts_device == "auto" && machine.device.starts_with("cpu"));
+  return machine.experts_device == ExpertsOn::kDevice ||
+         (machine.experts_device == ExpertsOn::kAuto && machine.device.starts_with("cpu"));
 }
 
 Refusal about_experts_device(const RunConfig& run, const std::string& why, std::string instead) {
@@ -42,14 +43,14 @@ Refusal about_backward(const char* key, const std::string& why, std::string inst
 // The formats of weights.
 
 MaybeRefusal bfloat16_master_of_float32(const RunConfig& run) {
-  if (run.model.master_dtype != "bfloat16" || run.model.dtype != "float32") return {};
+  if (run.model.master_dtype != DType::kBF16 || run.model.dtype != DType::kF32) return {};
   return Refusal{{"master_dtype"},
                  "master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
                  "leave master_dtype out: float32 weights need no copy"};
 }
 
 MaybeRefusal bfloat16_experts_of_float32(const RunConfig& run) {
-  if (run.model.expert_weight_dtype != "bfloat16" || run.model.dtype != "float32") return {};
+  if (!run.model.expert_weight_dtype.bfloat16() || run.model.dtype != DType::kF32) return {};
   return Refusal{{"expert_weight_dtype"},
                  "expert_weight_dtype is bfloat16, but dtype is float32",
                  "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16"};
@@ -57,7 +58,7 @@ MaybeRefusal bfloat16_experts_of_float32(const RunConfig& run) {
 
 MaybeRefusal trained_experts_in_few_bits(const RunConfig& run) {
   if (expert_format_of(run).dense() || is_lora(run)) return {};
-  const std::string& name = run.model.expert_weight_dtype;
+  const std::string name(run.model.expert_weight_dtype.name());
   return Refusal{{"expert_weight_dtype"},
                  fmt::format("experts {} are frozen, but finetuning_type is {}",
                              has_int8_experts(run) ? "of 8 bits" : "in " + name, run.model.finetuning_type),
@@ -65,7 +66,7 @@ MaybeRefusal trained_experts_in_few_bits(const RunConfig& run) {
 }
 
 MaybeRefusal int8_experts_on_a_gpu(const RunConfig& run) {
-  const bool on_gpu = run.machine.device.starts_with("cuda") && run.machine.experts_device == "gpu";
+  const bool on_gpu = run.machine.device.starts_with("cuda") && run.machine.experts_device == ExpertsOn::kDevice;
   if (!has_int8_experts(run) || !on_gpu) return {};
   const UserError error = experts_need_cpu("expert_weight_dtype");
   return Refusal{{"expert_weight_dtype"}, error.message(), error.fix()};
@@ -73,11 +74,12 @@ MaybeRefusal int8_experts_on_a_gpu(const RunConfig& run) {
 
 // Also where all that is packed is frozen: a model is saved whole, and packed weights are not those of the files.
 MaybeRefusal trained_base_in_few_bits(const RunConfig& run) {
-  const std::string& base = run.model.base_weight_dtype;
-  if (base == "dtype" || is_lora(run)) return {};
-  return Refusal{{"base_weight_dtype"},
-                 fmt::format("base_weight_dtype is {}, which is for frozen weights, but finetuning_type is full", base),
-                 "write finetuning_type: lora, which trains adapters beside them, or leave it out"};
+  const BaseFormat& base = run.model.base_weight_dtype;
+  if (base.in_dtype() || is_lora(run)) return {};
+  return Refusal{
+      {"base_weight_dtype"},
+      fmt::format("base_weight_dtype is {}, which is for frozen weights, but finetuning_type is full", base.name()),
+      "write finetuning_type: lora, which trains adapters beside them, or leave it out"};
 }
 
 // Several ranks.
@@ -117,7 +119,7 @@ MaybeRefusal samples_of_spread_experts(const RunConfig& run) {
 
 MaybeRefusal adafactor_of_spread_experts(const RunConfig& run) {
   return with_spread_experts(
-      run, [&] { return run.optim.name == "adafactor"; },
+      run, [&] { return run.optim.name == OptimizerName::kAdafactor; },
       "adafactor measures all experts of a layer together, and no rank has them all",
       "use another optimizer, or leave expert_parallel_size out");
 }
@@ -130,8 +132,8 @@ MaybeRefusal int8_spread_experts(const RunConfig& run) {
 
 MaybeRefusal offloaded_spread_experts(const RunConfig& run) {
   if (run.machine.expert_parallel_size == 1) return {};
-  for (const std::string& name : run.machine.cpu_offload) {
-    if (name != "params" && name != "experts") continue;
+  for (const OffloadPart name : run.machine.cpu_offload) {
+    if (name != OffloadPart::kParams && name != OffloadPart::kExperts) continue;
     return Refusal{
         {"expert_parallel_size"},
         fmt::format("cpu_offload: {} brings whole layers from host memory, and experts are spread over ranks", name),
@@ -148,7 +150,9 @@ MaybeRefusal ranks_in_backward(const RunConfig& run) {
 }
 
 MaybeRefusal sharded_adafactor(const RunConfig& run) {
-  if (run.machine.ranks == 1 || run.machine.zero_stage == "0" || run.optim.name != "adafactor") return {};
+  if (run.machine.ranks == 1 || run.machine.zero_stage == ZeroStage::kNone ||
+      run.optim.name != OptimizerName::kAdafactor)
+    return {};
   return Refusal{{"zero_stage"},
                  fmt::format("zero_stage {} gives each rank a part of a matrix, and adafactor keeps factors of whole "
                              "ones",
@@ -157,7 +161,7 @@ MaybeRefusal sharded_adafactor(const RunConfig& run) {
 }
 
 MaybeRefusal sharded_int8_experts(const RunConfig& run) {
-  const bool shards = run.machine.ranks > 1 && run.machine.zero_stage == "3";
+  const bool shards = run.machine.ranks > 1 && run.machine.zero_stage == ZeroStage::kValues;
   if (!shards || !has_int8_experts(run) || !experts_on_device(run)) return {};
   return Refusal{{"zero_stage"},
                  "zero_stage 3 shards the weights in dtype, and experts held in 8 bits stay whole on every rank",
@@ -166,7 +170,7 @@ MaybeRefusal sharded_int8_experts(const RunConfig& run) {
 
 /// An adapter that is continued says its kind itself (session/loaded_model.h).
 MaybeRefusal sharded_whole_rows(const RunConfig& run) {
-  if (run.machine.ranks == 1 || run.machine.zero_stage != "3" || !is_lora(run)) return {};
+  if (run.machine.ranks == 1 || run.machine.zero_stage != ZeroStage::kValues || !is_lora(run)) return {};
   const AdapterKind& kind = adapter_kind(lora_options(run.lora));
   if (kind.reads_whole_rows.empty()) return {};
   const UserError error = rows_are_sharded(kind);
@@ -176,8 +180,8 @@ MaybeRefusal sharded_whole_rows(const RunConfig& run) {
 // Host memory.
 
 MaybeRefusal named_and_chosen_offload(const RunConfig& run) {
-  const std::vector<std::string>& names = run.machine.cpu_offload;
-  if (names.size() < 2 || std::find(names.begin(), names.end(), "auto") == names.end()) return {};
+  const std::vector<OffloadPart>& names = run.machine.cpu_offload;
+  if (names.size() < 2 || !names_part(names, OffloadPart::kAuto)) return {};
   return Refusal{
       {"cpu_offload"}, "cpu_offload names parts, and auto, which chooses them", "keep the names, or auto alone"};
 }
@@ -201,7 +205,7 @@ MaybeRefusal offload_of_gathered_weights(const RunConfig& run) {
 // Experts on the CPU beside the device.
 
 MaybeRefusal layers_without_cpu(const RunConfig& run) {
-  if (!run.machine.cpu_expert_layers || run.machine.experts_device == "cpu") return {};
+  if (!run.machine.cpu_expert_layers || run.machine.experts_device == ExpertsOn::kCpu) return {};
   return about_experts_device(run, fmt::format("cpu_expert_layers is {}", *run.machine.cpu_expert_layers),
                               "write experts_device: cpu beside it; auto chooses the layers itself");
 }
@@ -216,7 +220,7 @@ MaybeRefusal layers_without_offload(const RunConfig& run) {
 }
 
 MaybeRefusal auto_and_offload(const RunConfig& run) {
-  if (run.machine.experts_device != "auto" || !offload_of(run.machine.cpu_offload).values()) return {};
+  if (run.machine.experts_device != ExpertsOn::kAuto || !offload_of(run.machine.cpu_offload).values()) return {};
   return about_experts_device(run, "cpu_offload says already which weights are in host memory",
                               "leave experts and params out there, or write experts_device: cpu or gpu");
 }
@@ -224,7 +228,7 @@ MaybeRefusal auto_and_offload(const RunConfig& run) {
 /// A rule of experts that are not on the device, or for which auto may choose so.
 template <class Holds>
 MaybeRefusal with_experts_elsewhere(const RunConfig& run, Holds broken, const char* why, const char* instead) {
-  if (run.machine.experts_device == "gpu" || !broken(run.machine)) return {};
+  if (run.machine.experts_device == ExpertsOn::kDevice || !broken(run.machine)) return {};
   return about_experts_device(run, why, instead);
 }
 
@@ -268,7 +272,7 @@ MaybeRefusal some_int8_experts_on_cpu(const RunConfig& run) {
 
 MaybeRefusal graphs_with_experts_on_cpu(const RunConfig& run) {
   return with_experts_elsewhere(
-      run, [](const RunConfig::Machine& machine) { return machine.cuda_graphs == "true"; },
+      run, [](const RunConfig::Machine& machine) { return machine.cuda_graphs == GraphUse::kAlways; },
       "a CUDA graph has no work of the CPU", "leave cuda_graphs out, which then is false");
 }
 
@@ -292,7 +296,7 @@ MaybeRefusal clipping_in_backward(const RunConfig& run) {
 }
 
 MaybeRefusal skipping_in_backward(const RunConfig& run) {
-  if (!run.optim.optimizer_in_backward || run.optim.nan_policy != "skip") return {};
+  if (!run.optim.optimizer_in_backward || run.optim.nan_policy != NanPolicy::kSkip) return {};
   return about_backward("nan_policy", "a step that loses its numbers cannot be skipped as a whole",
                         "write nan_policy: stop, or leave optimizer_in_backward out");
 }

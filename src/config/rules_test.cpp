@@ -13,6 +13,8 @@ namespace {
 
 using Breaking = std::function<void(RunConfig&)>;
 
+ExpertFormat experts(const char* name) { return ExpertFormat::parse(name, ""); }
+
 void spread(RunConfig& run) { run.machine.ranks = run.machine.ranks_of_host = run.machine.expert_parallel_size = 2; }
 
 void in_backward(RunConfig& run) {
@@ -23,73 +25,96 @@ void in_backward(RunConfig& run) {
 /// For each rule a run that breaks this one and none before it.
 std::map<std::string, Breaking> breaking_runs() {
   return {
-      {"master_dtype, dtype", [](RunConfig& run) { run.model.dtype = "float32", run.model.master_dtype = "bfloat16"; }},
+      {"master_dtype, dtype",
+       [](RunConfig& run) { run.model.dtype = DType::kF32, run.model.master_dtype = DType::kBF16; }},
       {"expert_weight_dtype, dtype",
-       [](RunConfig& run) { run.model.dtype = "float32", run.model.expert_weight_dtype = "bfloat16"; }},
+       [](RunConfig& run) { run.model.dtype = DType::kF32, run.model.expert_weight_dtype = experts("bfloat16"); }},
       {"expert_weight_dtype, finetuning_type",
-       [](RunConfig& run) { run.model.finetuning_type = "full", run.model.expert_weight_dtype = "nf4"; }},
+       [](RunConfig& run) {
+         run.model.finetuning_type = FinetuningType::kFull, run.model.expert_weight_dtype = experts("nf4");
+       }},
       {"expert_weight_dtype, device",
-       [](RunConfig& run) { run.machine.device = "cuda", run.model.expert_weight_dtype = "int8"; }},
+       [](RunConfig& run) { run.machine.device = "cuda", run.model.expert_weight_dtype = experts("int8"); }},
       {"base_weight_dtype, finetuning_type",
-       [](RunConfig& run) { run.model.finetuning_type = "full", run.model.base_weight_dtype = "nf4"; }},
+       [](RunConfig& run) {
+         run.model.finetuning_type = FinetuningType::kFull, run.model.base_weight_dtype = BaseFormat(nf4_format());
+       }},
       {"expert_parallel_size, ranks", [](RunConfig& run) { run.machine.expert_parallel_size = 2; }},
       {"expert_parallel_size, dp_shard_size",
        [](RunConfig& run) { spread(run), run.machine.ranks = 6, run.machine.shard_size = 3; }},
       {"expert_parallel_size, generate_samples",
        [](RunConfig& run) { spread(run), run.generation.generate_samples = true; }},
-      {"expert_parallel_size, optim", [](RunConfig& run) { spread(run), run.optim.name = "adafactor"; }},
+      {"expert_parallel_size, optim", [](RunConfig& run) { spread(run), run.optim.name = OptimizerName::kAdafactor; }},
       {"expert_parallel_size, expert_weight_dtype",
-       [](RunConfig& run) { spread(run), run.model.expert_weight_dtype = "int8"; }},
-      {"expert_parallel_size, cpu_offload", [](RunConfig& run) { spread(run), run.machine.cpu_offload = {"params"}; }},
+       [](RunConfig& run) { spread(run), run.model.expert_weight_dtype = experts("int8"); }},
+      {"expert_parallel_size, cpu_offload",
+       [](RunConfig& run) { spread(run), run.machine.cpu_offload = {OffloadPart::kParams}; }},
       {"optimizer_in_backward, ranks", [](RunConfig& run) { in_backward(run), run.machine.ranks = 2; }},
       {"zero_stage, optim",
-       [](RunConfig& run) { run.machine.ranks = 2, run.machine.zero_stage = "1", run.optim.name = "adafactor"; }},
+       [](RunConfig& run) {
+         run.machine.ranks = 2, run.machine.zero_stage = ZeroStage::kState, run.optim.name = OptimizerName::kAdafactor;
+       }},
       {"zero_stage, expert_weight_dtype",
        [](RunConfig& run) {
-         run.machine.ranks = 2, run.machine.zero_stage = "3", run.model.expert_weight_dtype = "int8";
+         run.machine.ranks = 2, run.machine.zero_stage = ZeroStage::kValues,
+         run.model.expert_weight_dtype = experts("int8");
        }},
       {"zero_stage, use_dora",
-       [](RunConfig& run) { run.machine.ranks = 2, run.machine.zero_stage = "3", run.lora.use_dora = true; }},
+       [](RunConfig& run) {
+         run.machine.ranks = 2, run.machine.zero_stage = ZeroStage::kValues, run.lora.use_dora = true;
+       }},
       {"cpu_offload, auto",
        [](RunConfig& run) {
-         run.machine.cpu_offload = {"auto", "optimizer"};
+         run.machine.cpu_offload = {OffloadPart::kAuto, OffloadPart::kOptimizer};
        }},
       {"cpu_offload, expert_weight_dtype",
-       [](RunConfig& run) { run.machine.cpu_offload = {"params"}, run.model.expert_weight_dtype = "int8"; }},
+       [](RunConfig& run) {
+         run.machine.cpu_offload = {OffloadPart::kParams}, run.model.expert_weight_dtype = experts("int8");
+       }},
       {"cpu_offload, zero_stage",
        [](RunConfig& run) {
-         run.machine.ranks = 2, run.machine.zero_stage = "2", run.model.finetuning_type = "full";
-         run.machine.cpu_offload = {"params"};
+         run.machine.ranks = 2, run.machine.zero_stage = ZeroStage::kGradients,
+         run.model.finetuning_type = FinetuningType::kFull;
+         run.machine.cpu_offload = {OffloadPart::kParams};
        }},
       {"cpu_expert_layers, experts_device", [](RunConfig& run) { run.machine.cpu_expert_layers = 1; }},
       {"offload_expert_layers, cpu_offload", [](RunConfig& run) { run.machine.offload_expert_layers = 1; }},
       {"experts_device, cpu_offload",
-       [](RunConfig& run) { run.machine.experts_device = "auto", run.machine.cpu_offload = {"params"}; }},
-      {"experts_device, expert_parallel_size", [](RunConfig& run) { spread(run), run.machine.experts_device = "cpu"; }},
+       [](RunConfig& run) {
+         run.machine.experts_device = ExpertsOn::kAuto, run.machine.cpu_offload = {OffloadPart::kParams};
+       }},
+      {"experts_device, expert_parallel_size",
+       [](RunConfig& run) { spread(run), run.machine.experts_device = ExpertsOn::kCpu; }},
       {"experts_device, ranks of hosts",
        [](RunConfig& run) {
-         run.machine.ranks = 2, run.machine.ranks_of_host = 0, run.machine.experts_device = "cpu";
+         run.machine.ranks = 2, run.machine.ranks_of_host = 0, run.machine.experts_device = ExpertsOn::kCpu;
        }},
       {"experts_device, optimizer_in_backward",
-       [](RunConfig& run) { in_backward(run), run.machine.experts_device = "cpu"; }},
+       [](RunConfig& run) { in_backward(run), run.machine.experts_device = ExpertsOn::kCpu; }},
       {"experts_device, cpu_offload experts",
-       [](RunConfig& run) { run.machine.experts_device = "cpu", run.machine.cpu_offload = {"experts"}; }},
+       [](RunConfig& run) {
+         run.machine.experts_device = ExpertsOn::kCpu, run.machine.cpu_offload = {OffloadPart::kExperts};
+       }},
       {"cpu_expert_layers, expert_weight_dtype",
        [](RunConfig& run) {
-         run.machine.experts_device = "cpu", run.machine.cpu_expert_layers = 1, run.model.expert_weight_dtype = "int8";
+         run.machine.experts_device = ExpertsOn::kCpu, run.machine.cpu_expert_layers = 1,
+         run.model.expert_weight_dtype = experts("int8");
        }},
       {"experts_device, cuda_graphs",
-       [](RunConfig& run) { run.machine.experts_device = "cpu", run.machine.cuda_graphs = "true"; }},
+       [](RunConfig& run) {
+         run.machine.experts_device = ExpertsOn::kCpu, run.machine.cuda_graphs = GraphUse::kAlways;
+       }},
       {"optimizer_in_backward, gradient_accumulation_steps",
        [](RunConfig& run) { in_backward(run), run.schedule.gradient_accumulation_steps = 2; }},
       {"optimizer_in_backward, max_grad_norm", [](RunConfig& run) { in_backward(run), run.optim.max_grad_norm = 1; }},
-      {"optimizer_in_backward, nan_policy", [](RunConfig& run) { in_backward(run), run.optim.nan_policy = "skip"; }},
+      {"optimizer_in_backward, nan_policy",
+       [](RunConfig& run) { in_backward(run), run.optim.nan_policy = NanPolicy::kSkip; }},
   };
 }
 
 RunConfig lora_run() {
   RunConfig run;
-  run.model.finetuning_type = "lora";
+  run.model.finetuning_type = FinetuningType::kLora;
   return run;
 }
 

@@ -1,8 +1,8 @@
 // What a run is told to do, typed: one struct per room, filled from the schema table (schema.h) by resolve.h.
 //
 // Names, meanings and defaults are those of the schema (docs/config.md is generated from it). A closed set of values is
-// kept as its canonical text, already checked against the table. An optional that is unset has a default that depends
-// on the model or on the data: whoever knows those fills it in before the run starts.
+// an enum, whose names config/choices.h has. An optional that is unset has a default that depends on the model or on
+// the data: whoever knows those fills it in before the run starts.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,20 @@
 #include <string>
 #include <vector>
 
+#include "config/choices.h"
+#include "config/resume_from.h"
+#include "core/base/dtype.h"
 #include "core/text/json_value.h"
+#include "data/dataset/block_builder.h"
+#include "session/frozen_formats.h"
+#include "text/chat_mask.h"
 
 namespace hone {
 
 /// One entry of `datasets` or `eval_datasets`.
 struct DatasetConfig {
-  std::string path;           ///< a file, or a folder of files
-  std::string type = "auto";  ///< auto, or a format: messages | sharegpt | alpaca | … (data/formats/sample_format.h)
+  std::string path;                              ///< a file, or a folder of files
+  std::string type = "auto";                     ///< auto, a format (data/formats/sample_format.h), or code
   std::optional<int64_t> samples;                ///< use only the first N samples (also written path#N)
   std::string name;                              ///< its name in logs and metrics; "" = from the path
   std::string revision = {};                     ///< a repository's; resolved: a part of path
@@ -30,38 +36,41 @@ struct DatasetConfig {
   JsonValue prompt_template = {};    ///< a name or a mapping (data/formats/prompt_template.h); null: the chat template
   bool drop_system_message = false;  ///< leaves it out of the rows, which are chats
 
+  /// Source code, whose samples `code` describes.
+  bool is_code() const { return type == "code"; }
+
   bool operator==(const DatasetConfig&) const = default;
 };
 
 struct RunConfig {
   struct Model {
     std::string model_name_or_path;
-    std::string model_revision;                     ///< a repository's; resolved: a part of model_name_or_path
-    std::string adapter_name_or_path;               ///< adapter to continue; "" = none
-    std::string tokenizer_name_or_path;             ///< folder of the tokenizer; "" = the model's
-    std::vector<std::string> add_tokens;            ///< plain tokens for the tokenizer, with rows of their own
-    std::vector<std::string> add_special_tokens;    ///< the same, which text for people leaves out
-    bool resize_vocab = false;                      ///< as many rows as the tokenizer has tokens
-    int64_t vocab_rows = 0;                         ///< that the embedding needs, from describe_vocabulary; 0: its own
-    std::string finetuning_type = "full";           ///< full | lora
-    std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
-    std::string expert_weight_dtype = "auto";       ///< frozen experts': auto (as dtype), bfloat16, int8, packed
-    std::string base_weight_dtype = "dtype";        ///< frozen weights': dtype | auto | a packed format
+    std::string model_revision;                   ///< a repository's; resolved: a part of model_name_or_path
+    std::string adapter_name_or_path;             ///< adapter to continue; "" = none
+    std::string tokenizer_name_or_path;           ///< folder of the tokenizer; "" = the model's
+    std::vector<std::string> add_tokens;          ///< plain tokens for the tokenizer, with rows of their own
+    std::vector<std::string> add_special_tokens;  ///< the same, which text for people leaves out
+    bool resize_vocab = false;                    ///< as many rows as the tokenizer has tokens
+    int64_t vocab_rows = 0;                       ///< that the embedding needs, from describe_vocabulary; 0: its own
+    FinetuningType finetuning_type = FinetuningType::kFull;
+    DType dtype = DType::kBF16;                     ///< weights and activations: bfloat16 | float32
+    ExpertFormat expert_weight_dtype;               ///< frozen experts'
+    BaseFormat base_weight_dtype;                   ///< frozen weights'
     bool nested_scales = true;                      ///< nf4 has scales of 8 bits; false: float32 (nf4_float_scales)
     std::vector<std::string> base_weight_keep;      ///< patterns of frozen weights that stay in dtype
-    std::string grad_dtype = "float32";             ///< float32 | bfloat16
-    std::string master_dtype = "float32";           ///< float32 | bfloat16: the weights themselves are stepped
-    std::string opt_m_dtype = "float32";            ///< float32 | bfloat16 | int8
-    std::string opt_v_dtype = "float32";            ///< float32 | bfloat16 | int8
-    std::string gradient_checkpointing = "auto";    ///< auto (by the memory plan) | true | false | a level
+    DType grad_dtype = DType::kF32;                 ///< float32 | bfloat16
+    DType master_dtype = DType::kF32;               ///< float32 | bfloat16: the weights themselves are stepped
+    DType opt_m_dtype = DType::kF32;                ///< float32 | bfloat16 | int8
+    DType opt_v_dtype = DType::kF32;                ///< float32 | bfloat16 | int8
+    Checkpointing gradient_checkpointing;           ///< what is recomputed; unset: by the memory plan
     bool freeze_router = false;                     ///< resolved: true with LoRA unless stated otherwise
     std::vector<std::string> freeze_parameters;     ///< patterns over parameter names
     std::vector<std::string> trainable_parameters;  ///< patterns that win over freeze_parameters
     std::optional<double> router_aux_loss_coef;     ///< unset: the model's in full fine-tuning, else 0
-    std::string aux_loss_reduction = "mean";        ///< mean | hf_sum
-    double router_z_loss_coef = 0;                  ///< 0: measured only
-    std::optional<double> router_jitter_noise;      ///< in [0, 1); unset: the model's
-    bool moe_log_expert_load = false;               ///< a map of the experts' load, and metrics of each layer
+    AuxLossReduction aux_loss_reduction = AuxLossReduction::kMean;
+    double router_z_loss_coef = 0;              ///< 0: measured only
+    std::optional<double> router_jitter_noise;  ///< in [0, 1); unset: the model's
+    bool moe_log_expert_load = false;           ///< a map of the experts' load, and metrics of each layer
 
     bool operator==(const Model&) const = default;
   };
@@ -69,23 +78,23 @@ struct RunConfig {
   /// Used only when finetuning_type is lora. r, alpha and dropout are unset only if the adapter that is continued
   /// (adapter_name_or_path) is to say them.
   struct Lora {
-    std::optional<int64_t> r;                    ///< default 16
-    std::optional<double> alpha;                 ///< default 2 r
-    std::optional<double> dropout;               ///< default 0; in [0, 1)
-    std::vector<std::string> target_modules;     ///< attention, all-linear, all-experts, names, globs, re:…
-    std::vector<std::string> exclude_modules;    ///< as target_modules: these get none
-    std::string exclude_unmatched = "refuse";    ///< an exclusion that matches nothing: refuse | warn
+    std::optional<int64_t> r;                  ///< default 16
+    std::optional<double> alpha;               ///< default 2 r
+    std::optional<double> dropout;             ///< default 0; in [0, 1)
+    std::vector<std::string> target_modules;   ///< attention, all-linear, all-experts, names, globs, re:…
+    std::vector<std::string> exclude_modules;  ///< as target_modules: these get none
+    UnmatchedExclusion exclude_unmatched = UnmatchedExclusion::kRefuse;
     std::vector<std::string> target_parameters;  ///< PEFT target_parameters: fused expert tensors
-    std::vector<std::string> modules_to_save;    ///< router, embed_tokens, lm_head: trained and saved whole
+    std::vector<WholeModule> modules_to_save;    ///< trained and saved whole
     std::vector<std::string> layers;             ///< "3" or "4-7": only these get adapters; empty: all
     JsonObject rank_pattern = {};                ///< pattern of modules → rank
     JsonObject alpha_pattern = {};               ///< pattern of modules → alpha
-    std::string init = "true";                   ///< true (Kaiming) | gaussian | false (B is random too)
-    bool use_rslora = false;                     ///< scaling alpha / sqrt(r) instead of alpha / r
-    bool use_dora = false;                       ///< a trained magnitude for each output (ops/dora)
-    double loraplus_lr_ratio = 1;                ///< learning rate of B over that of A
-    std::string expert_lora = "split";           ///< split | shared
-    std::string adapter_layout;                  ///< split | target_parameters | kt | sglang; "" = as trained
+    LoraInit init = LoraInit::kKaiming;
+    bool use_rslora = false;       ///< scaling alpha / sqrt(r) instead of alpha / r
+    bool use_dora = false;         ///< a trained magnitude for each output (ops/dora)
+    double loraplus_lr_ratio = 1;  ///< learning rate of B over that of A
+    ExpertLora expert_lora = ExpertLora::kSplit;
+    AdapterLayout adapter_layout = AdapterLayout::kAsTrained;  ///< of experts, at the end
 
     bool operator==(const Lora&) const = default;
   };
@@ -98,12 +107,12 @@ struct RunConfig {
     std::vector<std::string> ignore_columns;    ///< resolved: moved into the data sets without any
     double val_split = 0;                       ///< < 1: fraction of the samples, >= 1: their number, 0: none
     std::optional<int64_t> max_length;          ///< tokens; unset: min(the model's, 4096)
-    std::string overlength = "drop";            ///< drop | truncate_left | truncate_right | split | error
+    Overlength overlength = Overlength::kDrop;
     bool packing = true;
     bool shuffle = true;
-    std::string train_on = "assistant";       ///< assistant | all | last | completion
-    std::string history_rewrites = "expand";  ///< expand | mask | error
-    std::string chat_template;                ///< a built-in name or Jinja text; "" = the model's own, or _file
+    TrainOn train_on = TrainOn::kAssistant;
+    HistoryRewrites history_rewrites = HistoryRewrites::kExpand;
+    std::string chat_template;  ///< a built-in name or Jinja text; "" = the model's own, or _file
     std::string chat_template_file;
     JsonObject chat_template_kwargs = {};  ///< variables for the template, any JSON
     bool learn_empty_thinking = false;     ///< learn a think block that the template puts in empty
@@ -114,7 +123,7 @@ struct RunConfig {
     bool add_eos_token = true;             ///< for text that is no chat
     JsonObject code_samples = {};          ///< resolved: moved into the data sets of type code
     std::string tokenized_cache;           ///< folder in which tokenized data sets are kept; "" = none
-    std::string data_checks = "stop";      ///< stop | warn: at data that is no ground to train on
+    DataChecks data_checks = DataChecks::kStop;
 
     bool operator==(const Data&) const = default;
   };
@@ -128,38 +137,36 @@ struct RunConfig {
     int64_t per_device_train_batch_size = 1;
     int64_t gradient_accumulation_steps = 1;
     int64_t global_batch_size = 1;
-    std::optional<int64_t> tokens_per_step;    ///< if stated: global_batch_size × max_length
-    double learning_rate = 1e-5;               ///< resolved: 1e-5 full, 1e-4 LoRA
-    std::string lr_scheduler_type = "cosine";  ///< cosine | cosine_with_min_lr | cosine_with_restarts | linear |
-                                               ///< constant | constant_with_warmup | warmup_stable_decay |
-                                               ///< polynomial | inverse_sqrt
-    std::optional<double> num_cycles;          ///< cosine 0.5, cosine_with_restarts 1 (whole)
-    double power = 1;                          ///< polynomial
-    double num_decay_steps = 0.1;              ///< warmup_stable_decay: < 1 is a share of all steps
-    std::optional<int64_t> num_stable_steps;   ///< warmup_stable_decay; unset: what is left
-    std::string decay_type = "cosine";         ///< warmup_stable_decay: linear | cosine | 1-sqrt
-    std::optional<int64_t> timescale;          ///< inverse_sqrt; unset: the warm-up, or 10000
-    std::optional<double> min_lr;              ///< absolute floor; at most one of min_lr and min_lr_ratio is set
-    std::optional<double> min_lr_ratio;        ///< floor as a fraction of learning_rate; both unset = 0
-    std::optional<int64_t> warmup_steps;       ///< set: warmup_ratio is 0 and not used
-    double warmup_ratio = 0.03;                ///< fraction of all optimizer steps, rounded up
+    std::optional<int64_t> tokens_per_step;  ///< if stated: global_batch_size × max_length
+    double learning_rate = 1e-5;             ///< resolved: 1e-5 full, 1e-4 LoRA
+    LrScheduler lr_scheduler_type = LrScheduler::kCosine;
+    std::optional<double> num_cycles;             ///< cosine 0.5, cosine_with_restarts 1 (whole)
+    double power = 1;                             ///< polynomial
+    double num_decay_steps = 0.1;                 ///< warmup_stable_decay: < 1 is a share of all steps
+    std::optional<int64_t> num_stable_steps;      ///< warmup_stable_decay; unset: what is left
+    DecayShape decay_type = DecayShape::kCosine;  ///< warmup_stable_decay
+    std::optional<int64_t> timescale;             ///< inverse_sqrt; unset: the warm-up, or 10000
+    std::optional<double> min_lr;                 ///< absolute floor; at most one of min_lr and min_lr_ratio is set
+    std::optional<double> min_lr_ratio;           ///< floor as a fraction of learning_rate; both unset = 0
+    std::optional<int64_t> warmup_steps;          ///< set: warmup_ratio is 0 and not used
+    double warmup_ratio = 0.03;                   ///< fraction of all optimizer steps, rounded up
 
     bool operator==(const Schedule&) const = default;
   };
 
   struct Optim {
-    std::string name = "adamw";  ///< adamw | adafactor | lion | sgd | muon; adamw_8bit is adamw with int8 moments
-    JsonObject args = {};        ///< optim_args: further arguments of the optimizer
-    bool optimizer_in_backward = false;  ///< each layer is stepped as soon as backward has its gradients
+    OptimizerName name = OptimizerName::kAdamw;  ///< kAdamw8bit is kAdamw with int8 moments
+    JsonObject args = {};                        ///< optim_args: further arguments of the optimizer
+    bool optimizer_in_backward = false;          ///< each layer is stepped as soon as backward has its gradients
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;
     double adam_epsilon = 1e-8;
     double weight_decay = 0;
     double max_grad_norm = 1;             ///< 0 = no clipping
     bool decay_norms_and_biases = false;  ///< false: no decay on tensors of fewer than two dimensions
-    std::string nan_policy = "stop";      ///< stop (exit 3) | skip the step
-    double label_smoothing_factor = 0;    ///< in [0, 1); of training's loss
-    double neftune_noise_alpha = 0;       ///< 0: no noise on the embeddings
+    NanPolicy nan_policy = NanPolicy::kStop;
+    double label_smoothing_factor = 0;  ///< in [0, 1); of training's loss
+    double neftune_noise_alpha = 0;     ///< 0: no noise on the embeddings
 
     bool operator==(const Optim&) const = default;
   };
@@ -169,26 +176,25 @@ struct RunConfig {
     bool auto_find_batch_size = false;  ///< halve the batch on the device until the memory plan fits
     std::optional<int64_t> threads;     ///< unset: all cores
     int64_t seed = 42;
-    int64_t data_seed = 42;            ///< resolved: the seed unless stated
-    std::string cuda_graphs = "auto";  ///< auto | true | false
-    bool profile = false;              ///< a time line of some steps
-    int64_t profile_steps = 3;         ///< how many; 0: all
-    /// What ranks share: 0 nothing | 1 the optimizer's state | 2 gradients, too | 3 the values of weights, too
-    std::string zero_stage = "0";
-    std::string dp_shard_size = "all";             ///< how many consecutive ranks share it: all | host | a number
-    std::optional<int64_t> dp_replicate_size;      ///< how many such groups there are, to be checked or instead
-    int64_t shard_size = 0;                        ///< resolved from both: ranks of a group; 0: all. No key
-    int64_t expert_parallel_size = 1;              ///< ranks over which routed experts are spread; 1: all have all
-    std::vector<std::string> cpu_offload;          ///< auto; or of optimizer, params, experts, activations
-    std::string experts_device = "gpu";            ///< gpu (as all else) | cpu, beside the device | auto
+    int64_t data_seed = 42;  ///< resolved: the seed unless stated
+    GraphUse cuda_graphs = GraphUse::kAuto;
+    bool profile = false;                      ///< a time line of some steps
+    int64_t profile_steps = 3;                 ///< how many; 0: all
+    ZeroStage zero_stage = ZeroStage::kNone;   ///< what ranks share
+    std::string dp_shard_size = "all";         ///< how many consecutive ranks share it: all | host | a number
+    std::optional<int64_t> dp_replicate_size;  ///< how many such groups there are, to be checked or instead
+    int64_t shard_size = 0;                    ///< resolved from both: ranks of a group; 0: all. No key
+    int64_t expert_parallel_size = 1;          ///< ranks over which routed experts are spread; 1: all have all
+    std::vector<OffloadPart> cpu_offload;      ///< kAuto alone, or parts
+    ExpertsOn experts_device = ExpertsOn::kDevice;
     std::optional<int64_t> cpu_expert_layers;      ///< how many layers experts_device cpu applies to; unset: all
     std::optional<int64_t> offload_expert_layers;  ///< how many of the others cpu_offload applies to; unset: all
-    std::string weight_fetch = "auto";             ///< auto, peer or collective
-    int64_t least_sharded_elements = 100'000;      ///< smaller tensors' gradients and values stay whole on every rank
-    std::optional<int64_t> num_gpus;               ///< if stated: the number of ranks
-    int64_t ddp_timeout = 1800;                    ///< seconds that ranks wait for one that hangs
-    int64_t ranks = 1;                             ///< how many the launcher has started: no key
-    int64_t ranks_of_host = 1;                     ///< on each host, consecutive; 0: it differs. No key
+    FetchWay weight_fetch = FetchWay::kAuto;
+    int64_t least_sharded_elements = 100'000;  ///< smaller tensors' gradients and values stay whole on every rank
+    std::optional<int64_t> num_gpus;           ///< if stated: the number of ranks
+    int64_t ddp_timeout = 1800;                ///< seconds that ranks wait for one that hangs
+    int64_t ranks = 1;                         ///< how many the launcher has started: no key
+    int64_t ranks_of_host = 1;                 ///< on each host, consecutive; 0: it differs. No key
 
     bool operator==(const Machine&) const = default;
   };
@@ -199,8 +205,8 @@ struct RunConfig {
     int64_t logging_steps = 1;
     std::optional<double> logging_steps_ratio;  ///< a share of all steps; logging_steps is that, rounded up
     bool logging_first_step = true;
-    std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard, mlflow, wandb, …
-    std::string logging_dir;                                     ///< resolved: output_dir/runs unless stated
+    std::vector<ReportTarget> report_to{ReportTarget::kJsonl, ReportTarget::kTensorboard};
+    std::string logging_dir;             ///< resolved: output_dir/runs unless stated
     std::string mlflow_tracking_uri;     ///< http(s)://…, file:… or a folder; "" = the environment's, else mlruns
     std::string mlflow_experiment_name;  ///< "" = the environment's, else MLflow's Default
     std::string mlflow_run_id;           ///< a run to continue; "" = the environment's, else a new one
@@ -219,17 +225,17 @@ struct RunConfig {
   };
 
   struct Checkpoint {
-    std::string save_strategy = "steps";           ///< no | steps | epoch | best
-    std::optional<int64_t> save_steps;             ///< unset: once an epoch, or by saves_per_epoch
-    std::optional<int64_t> saves_per_epoch;        ///< save_steps is that part of an epoch, rounded up
-    std::optional<double> save_steps_ratio;        ///< save_steps is that part of all steps, rounded up
-    std::optional<int64_t> save_total_limit = 3;   ///< best and last are never deleted; unset: keep all
-    int64_t save_major_steps = 0;                  ///< checkpoints of these steps are never deleted; 0: none
-    bool save_only_model = false;                  ///< true: without optimizer state, so not resumable
-    int64_t max_shard_size = 5'000'000'000;        ///< bytes
-    std::string resume_from_checkpoint = "false";  ///< "false" | "auto" (the newest in output_dir) | "best" | path
-    bool resume_only_model = false;                ///< take weights and position, start the optimizer anew
-    bool ignore_data_skip = false;                 ///< start the data anew; with resume_only_model the steps too
+    Cadence save_strategy = Cadence::kSteps;
+    std::optional<int64_t> save_steps;            ///< unset: once an epoch, or by saves_per_epoch
+    std::optional<int64_t> saves_per_epoch;       ///< save_steps is that part of an epoch, rounded up
+    std::optional<double> save_steps_ratio;       ///< save_steps is that part of all steps, rounded up
+    std::optional<int64_t> save_total_limit = 3;  ///< best and last are never deleted; unset: keep all
+    int64_t save_major_steps = 0;                 ///< checkpoints of these steps are never deleted; 0: none
+    bool save_only_model = false;                 ///< true: without optimizer state, so not resumable
+    int64_t max_shard_size = 5'000'000'000;       ///< bytes
+    ResumeFrom resume_from_checkpoint;
+    bool resume_only_model = false;  ///< take weights and position, start the optimizer anew
+    bool ignore_data_skip = false;   ///< start the data anew; with resume_only_model the steps too
     bool overwrite_output_dir = false;
     bool merge_after_training = false;  ///< LoRA: write the merged model, too
     std::string export_dir;             ///< where; "" = output_dir/merged
@@ -238,15 +244,15 @@ struct RunConfig {
   };
 
   struct Eval {
-    std::string eval_strategy = "no";   ///< no | steps | epoch; resolved: steps if there is something to evaluate on
-    std::optional<int64_t> eval_steps;  ///< unset: once an epoch, or by evals_per_epoch
+    Cadence eval_strategy = Cadence::kNo;    ///< resolved: kSteps if there is something to evaluate on
+    std::optional<int64_t> eval_steps;       ///< unset: once an epoch, or by evals_per_epoch
     std::optional<int64_t> evals_per_epoch;  ///< eval_steps is that part of an epoch, rounded up
     std::optional<double> eval_steps_ratio;  ///< eval_steps is that part of all steps, rounded up
     bool eval_on_start = false;
     int64_t per_device_eval_batch_size = 1;  ///< resolved: per_device_train_batch_size unless stated
     bool load_best_model_at_end = false;
-    std::string metric_for_best_model = "eval_loss";  ///< eval_loss | eval_perplexity | eval_mean_token_accuracy
-    bool greater_is_better = false;                   ///< resolved: by the metric unless stated
+    ModelMetric metric_for_best_model = ModelMetric::kLoss;
+    bool greater_is_better = false;       ///< resolved: by the metric unless stated
     int64_t early_stopping_patience = 0;  ///< evaluations in a row without improvement that end the run; 0: never
     double early_stopping_threshold = 0;  ///< an improvement is better by more than this
 

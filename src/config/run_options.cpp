@@ -85,18 +85,14 @@ std::vector<LoraPattern> patterns_of(const Json& mapping, const std::string& key
   return patterns;
 }
 
-bool saves_whole(const RunConfig& config, const char* module) {
-  const std::vector<std::string>& saved = config.lora.modules_to_save;
+bool saves_whole(const RunConfig& config, WholeModule module) {
+  const std::vector<WholeModule>& saved = config.lora.modules_to_save;
   return std::find(saved.begin(), saved.end(), module) != saved.end();
 }
 
 }  // namespace
 
-DType dtype_of(const RunConfig& config) { return config.model.dtype == "float32" ? DType::kF32 : DType::kBF16; }
-
-const WeightFormat& expert_format_of(const RunConfig& config) {
-  return parse_expert_format(config.model.expert_weight_dtype, "expert_weight_dtype");
-}
+const WeightFormat& expert_format_of(const RunConfig& config) { return config.model.expert_weight_dtype.format(); }
 
 LoraOptions lora_options(const RunConfig::Lora& lora) {
   LoraOptions options;
@@ -105,50 +101,40 @@ LoraOptions lora_options(const RunConfig::Lora& lora) {
   options.dropout = lora.dropout.value_or(0.0);
   options.use_rslora = lora.use_rslora;
   options.use_dora = lora.use_dora;
-  options.expert_lora = lora.expert_lora == "shared" ? ExpertLora::kShared : ExpertLora::kSplit;
+  options.expert_lora = lora.expert_lora;
   options.target_modules = lora.target_modules;
   options.exclude_modules = lora.exclude_modules;
-  options.exclusions_may_miss = lora.exclude_unmatched == "warn";
+  options.exclusions_may_miss = lora.exclude_unmatched == UnmatchedExclusion::kWarn;
   options.target_parameters = lora.target_parameters;
   options.layers = layers_of(lora.layers);
   options.rank_pattern = patterns_of(lora.rank_pattern, "lora_rank_pattern", true);
   options.alpha_pattern = patterns_of(lora.alpha_pattern, "lora_alpha_pattern", false);
-  options.init = lora.init == "gaussian" ? LoraInit::kGaussian
-                 : lora.init == "false"  ? LoraInit::kRandom
-                                         : LoraInit::kKaiming;
+  options.init = lora.init;
   return options;
 }
 
 TrainingFormats training_formats(const RunConfig& config) {
   const RunConfig::Model& model = config.model;
-  const auto format = [](const std::string& name, DType codes) {
-    return name == "int8" ? codes : name == "bfloat16" ? DType::kBF16 : DType::kF32;
-  };
-  return {.gradient = format(model.grad_dtype, DType::kF32),
-          .master = format(model.master_dtype, DType::kF32),
-          .m = format(model.opt_m_dtype, DType::kI8),
-          .v = format(model.opt_v_dtype, DType::kU8)};
-}
-
-ZeroStage zero_stage_of(const RunConfig& config) {
-  return static_cast<ZeroStage>(std::stoi(config.machine.zero_stage));  // the schema allows only valid stages
+  // Second moments are not negative: their codes of 8 bits have no sign.
+  const DType v = model.opt_v_dtype == DType::kI8 ? DType::kU8 : model.opt_v_dtype;
+  return {.gradient = model.grad_dtype, .master = model.master_dtype, .m = model.opt_m_dtype, .v = v};
 }
 
 RunPrecision precision_of(const RunConfig& config) {
-  return {.weights = dtype_of(config),
+  return {.weights = config.model.dtype,
           .experts = &expert_format_of(config),
           .base = config.model.base_weight_dtype,
           .formats = training_formats(config),
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config),
-          .stage = zero_stage_of(config),
+          .stage = config.machine.zero_stage,
           .ranks = config.machine.shard_size > 0 ? config.machine.shard_size : config.machine.ranks};
 }
 
 bool computes_experts_on_host(const RunConfig& config, Device device) {
-  const std::string& where = config.machine.experts_device;
-  const bool only_there = device.kind == DeviceKind::kCuda && config.model.expert_weight_dtype == "int8";
-  return where == "cpu" || (where == "auto" && only_there);
+  const ExpertsOn where = config.machine.experts_device;
+  const bool only_there = device.kind == DeviceKind::kCuda && config.model.expert_weight_dtype.int8();
+  return where == ExpertsOn::kCpu || (where == ExpertsOn::kAuto && only_there);
 }
 
 Device experts_device_of(const RunConfig& config, Device device) {
@@ -159,7 +145,7 @@ Device experts_device_of(const RunConfig& config, Device device) {
 RankShare rank_share(const RunConfig& config, Device device, int rank) {
   RankShare share = {.rank = rank,
                      .ranks = static_cast<int>(config.machine.ranks),
-                     .stage = zero_stage_of(config),
+                     .stage = config.machine.zero_stage,
                      .shard_size = static_cast<int>(config.machine.shard_size),
                      .expert_ranks = static_cast<int>(config.machine.expert_parallel_size),
                      .offload = offload_of(config.machine.cpu_offload),
@@ -175,7 +161,7 @@ RankShare rank_share(const RunConfig& config, Device device, int rank) {
 
 TrainableOptions trainable_options(const RunConfig& config, Device device, int rank, RunUse use) {
   TrainableOptions options;
-  const bool lora = config.model.finetuning_type == "lora";
+  const bool lora = config.model.finetuning_type == FinetuningType::kLora;
   const bool trains = lora || use == RunUse::kTraining;  // adapters are read as what is trained
   options.train_base = !lora && trains;
   options.adapter = resolve_adapter_path(config.model.adapter_name_or_path);
@@ -184,8 +170,8 @@ TrainableOptions trainable_options(const RunConfig& config, Device device, int r
     options.stated = {config.lora.r, config.lora.alpha, config.lora.dropout, lora_options(config.lora)};
   }
   options.train_router = trains && !config.model.freeze_router;
-  options.train_embedding = lora && saves_whole(config, "embed_tokens");
-  options.train_head = lora && saves_whole(config, "lm_head");
+  options.train_embedding = lora && saves_whole(config, WholeModule::kEmbedding);
+  options.train_head = lora && saves_whole(config, WholeModule::kHead);
   options.formats = training_formats(config);
   options.state_of = [optimizer = optimizer_options(config)](const Parameter& p, const TrainingFormats& formats) {
     return optimizer.state_of(p, formats);
@@ -198,38 +184,34 @@ TrainableOptions trainable_options(const RunConfig& config, Device device, int r
   return options;
 }
 
-FetchWay fetch_way_of(const std::string& name) {
-  if (name == "peer") return FetchWay::kPeers;
-  return name == "collective" ? FetchWay::kCollectives : FetchWay::kAuto;
-}
-
 bool gathers_stepped_values(const RunConfig& config) {
-  const std::string& stage = config.machine.zero_stage;
-  return config.machine.ranks > 1 && (stage == "1" || stage == "2") && config.model.finetuning_type == "full";
+  const ZeroStage stage = config.machine.zero_stage;
+  const bool shards = stage != ZeroStage::kNone, shards_values = stage == ZeroStage::kValues;
+  return config.machine.ranks > 1 && shards && !shards_values && config.model.finetuning_type == FinetuningType::kFull;
 }
 
-std::vector<std::string> offload_names() { return {"optimizer", "params", "experts", "activations"}; }
-
-Offload offload_of(const std::vector<std::string>& names) {
-  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  return {.optimizer = has("optimizer"), .params = has("params"), .experts = has("experts")};
+bool names_part(const std::vector<OffloadPart>& parts, OffloadPart part) {
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
-bool offloads_activations(const std::vector<std::string>& names) {
-  return std::find(names.begin(), names.end(), "activations") != names.end();
+std::vector<OffloadPart> offload_parts() {
+  std::vector<OffloadPart> parts = all_choices<OffloadPart>();
+  std::erase(parts, OffloadPart::kAuto);
+  return parts;
 }
 
-const std::vector<std::vector<std::string>>& offload_choices() {
-  static const std::vector<std::vector<std::string>> choices = {
-      {},         {"activations"},           {"optimizer"},           {"optimizer", "activations"},
-      {"params"}, {"params", "activations"}, {"params", "optimizer"}, {"params", "optimizer", "activations"}};
+const std::vector<std::vector<OffloadPart>>& offload_choices() {
+  using enum OffloadPart;
+  static const std::vector<std::vector<OffloadPart>> choices = {
+      {},        {kActivations},          {kOptimizer},          {kOptimizer, kActivations},
+      {kParams}, {kParams, kActivations}, {kParams, kOptimizer}, {kParams, kOptimizer, kActivations}};
   return choices;
 }
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs) {
   std::vector<DatasetEntry> entries;
   for (const DatasetConfig& config : configs) {
-    const bool code = config.type == "code";
+    const bool code = config.is_code();
     ColumnMapping mapping = ColumnMapping::parse(config.column_mapping, config.path);
     mapping.ignore(config.ignore_columns, config.path);
     entries.push_back({.path = config.path,
@@ -273,9 +255,9 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
   options.eval_datasets = dataset_entries(data.eval_datasets);
   options.val_split = data.val_split;
   options.max_length = data.max_length.value();
-  options.overlength = overlength_of(data.overlength);
-  options.chat.train_on = train_on_of(data.train_on);
-  options.chat.history_rewrites = history_rewrites_of(data.history_rewrites);
+  options.overlength = data.overlength;
+  options.chat.train_on = data.train_on;
+  options.chat.history_rewrites = data.history_rewrites;
   if (options.overlength != Overlength::kSplit && options.overlength != Overlength::kTruncateLeft)
     options.chat.longest_sample = static_cast<size_t>(options.max_length);
   options.chat.chat_template = chat_template;
@@ -292,7 +274,7 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
   if (const NewTokens more = new_tokens(config); !more.empty()) options.token_choice["added"] = more.to_json();
   options.data_seed = static_cast<uint64_t>(config.machine.data_seed);
   options.vocab_size = vocab_size;
-  options.tolerant = data.data_checks == "warn";
+  options.tolerant = data.data_checks == DataChecks::kWarn;
   options.tokenized_cache = data.tokenized_cache;
   options.tokenizer_files = tokenizer_files(tokenizer_from);
   return options;
@@ -330,13 +312,9 @@ TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& m
   return methods;
 }
 
-GraphUse graph_use_of(const std::string& cuda_graphs) {
-  return cuda_graphs == "auto" ? GraphUse::kAuto : cuda_graphs == "true" ? GraphUse::kAlways : GraphUse::kNever;
-}
-
 double aux_loss_coefficient(const RunConfig& config, const DecoderConfig& model) {
   if (model.num_moe_layers() == 0) return 0.0;
-  const bool trains_router = config.model.finetuning_type == "full" && !config.model.freeze_router;
+  const bool trains_router = config.model.finetuning_type == FinetuningType::kFull && !config.model.freeze_router;
   return config.model.router_aux_loss_coef.value_or(trains_router ? model.moe.router_aux_loss_coef : 0.0);
 }
 

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "config/run_config.h"
-#include "core/stream/graph_cache.h"
 #include "data/dataset/dataset_builder.h"
 #include "data/packing/loader.h"
 #include "dist/exchange/weight_fetcher.h"
@@ -17,7 +16,7 @@ namespace hone {
 struct RunPrecision {
   DType weights = DType::kBF16;
   const WeightFormat* experts = &dense_format();
-  std::string base = "dtype";  ///< base_weight_dtype, for frozen weights
+  BaseFormat base = {};  ///< of frozen weights
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerOptions optimizer = {};
@@ -25,8 +24,6 @@ struct RunPrecision {
   int64_t ranks = 1;                   ///< in a shard group
 };
 
-DType dtype_of(const RunConfig& config);
-ZeroStage zero_stage_of(const RunConfig& config);
 /// The storage format of routed experts.
 const WeightFormat& expert_format_of(const RunConfig& config);
 /// Formats as configured; which of them apply to a parameter depends on its optimizer.
@@ -78,23 +75,17 @@ OptimizerOptions optimizer_options(const RunConfig& config);
 /// Changes of the run to the model's forward pass and loss. UserError if one concerns routers and the model has none.
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);
 
-/// Parses weight_fetch: auto, peer or collective.
-FetchWay fetch_way_of(const std::string& name);
-
 /// Whether each rank hands the weights it has stepped to the others, on the device (zero_stage 1 and 2 of a full
 /// fine-tuning): cpu_offload cannot have them in host memory then.
 bool gathers_stepped_values(const RunConfig& config);
-/// The valid names of cpu_offload.
-std::vector<std::string> offload_names();
-/// Which data of the parameters these names move to host memory.
-Offload offload_of(const std::vector<std::string>& names);
-bool offloads_activations(const std::vector<std::string>& names);
+bool names_part(const std::vector<OffloadPart>& parts, OffloadPart part);
+/// What cpu_offload can name without leaving the choice to the plan.
+std::vector<OffloadPart> offload_parts();
+/// Which data of the parameters these parts move to host memory.
+Offload offload_of(const std::vector<OffloadPart>& parts);
 /// The values of cpu_offload that advice may propose, the fastest first, as far as they go with a run's other keys
 /// (config/rules.h).
-const std::vector<std::vector<std::string>>& offload_choices();
-
-/// Parses auto, true or false.
-GraphUse graph_use_of(const std::string& cuda_graphs);
+const std::vector<std::vector<OffloadPart>>& offload_choices();
 
 /// The effective coefficient: the configured one; else the model's in full fine-tuning with a trained router; else 0.
 double aux_loss_coefficient(const RunConfig& config, const DecoderConfig& model);

@@ -4,33 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "core/base/error.h"
 
 namespace hone {
 
 namespace {
-
-ScheduleType type_of(const std::string& name) {
-  static const std::map<std::string, ScheduleType> types = {
-      {"cosine", ScheduleType::kCosine},
-      {"cosine_with_min_lr", ScheduleType::kCosine},
-      {"cosine_with_restarts", ScheduleType::kCosineWithRestarts},
-      {"linear", ScheduleType::kLinear},
-      {"constant", ScheduleType::kConstant},
-      {"constant_with_warmup", ScheduleType::kConstant},
-      {"warmup_stable_decay", ScheduleType::kWarmupStableDecay},
-      {"polynomial", ScheduleType::kPolynomial},
-      {"inverse_sqrt", ScheduleType::kInverseSqrt},
-  };
-  return types.at(name);
-}
-
-DecayShape decay_of(const std::string& name) {
-  if (name == "linear") return DecayShape::kLinear;
-  return name == "1-sqrt" ? DecayShape::kOneMinusSqrt : DecayShape::kCosine;
-}
 
 /// Converts steps that may be given as a share of the run.
 int64_t steps_of(double stated, int64_t total) {
@@ -40,7 +19,7 @@ int64_t steps_of(double stated, int64_t total) {
 /// Sets warm-up, stable part and decay.
 void set_stable_and_decay(Schedule& schedule, const RunConfig::Schedule& options) {
   const int64_t rest = std::max<int64_t>(schedule.total_steps - schedule.warmup_steps, 0);
-  schedule.decay = decay_of(options.decay_type);
+  schedule.decay = options.decay_type;
   schedule.decay_steps = std::max<int64_t>(steps_of(options.num_decay_steps, schedule.total_steps), 1);
   schedule.stable_steps = options.num_stable_steps.value_or(std::max<int64_t>(rest - schedule.decay_steps, 0));
   if (schedule.stable_steps + schedule.decay_steps <= rest) return;
@@ -52,10 +31,33 @@ void set_stable_and_decay(Schedule& schedule, const RunConfig::Schedule& options
 
 }  // namespace
 
+ScheduleType schedule_type_of(LrScheduler scheduler) {
+  switch (scheduler) {
+    case LrScheduler::kCosine:
+    case LrScheduler::kCosineWithMinLr:
+      return ScheduleType::kCosine;
+    case LrScheduler::kCosineWithRestarts:
+      return ScheduleType::kCosineWithRestarts;
+    case LrScheduler::kLinear:
+      return ScheduleType::kLinear;
+    case LrScheduler::kConstant:
+    case LrScheduler::kConstantWithWarmup:
+      return ScheduleType::kConstant;
+    case LrScheduler::kWarmupStableDecay:
+    case LrScheduler::kOneMinusSqrt:
+      return ScheduleType::kWarmupStableDecay;
+    case LrScheduler::kPolynomial:
+      return ScheduleType::kPolynomial;
+    case LrScheduler::kInverseSqrt:
+      return ScheduleType::kInverseSqrt;
+  }
+  HONE_ASSERT(false, "every scheduler has a type");
+}
+
 Schedule schedule_of(const RunConfig::Schedule& options, int64_t total_steps) {
   constexpr int64_t kTimescale = 10000;  // transformers' default without warm-up
   Schedule schedule;
-  schedule.type = type_of(options.lr_scheduler_type);
+  schedule.type = schedule_type_of(options.lr_scheduler_type);
   schedule.learning_rate = options.learning_rate;
   schedule.min_lr = options.min_lr.value_or(options.min_lr_ratio.value_or(0.0) * options.learning_rate);
   schedule.total_steps = total_steps;

@@ -6,6 +6,9 @@
 
 namespace hone {
 
+/// The shape that a configuration names.
+ScheduleType schedule_type_of(LrScheduler scheduler);
+
 /// UserError if warm-up, stable part and decay are longer than the run.
 Schedule schedule_of(const RunConfig::Schedule& options, int64_t total_steps);
 

@@ -36,6 +36,35 @@ struct FieldCodec<std::string> {
   static std::string from_json(const Json& json) { return json.is_null() ? "" : json.get<std::string>(); }
 };
 
+template <>
+struct FieldCodec<BaseFormat> {
+  static constexpr bool kNullable = false;
+  static Json to_json(const BaseFormat& field) { return field.name(); }
+  static BaseFormat from_json(const Json& json) { return BaseFormat::parse(json, "base_weight_dtype"); }
+};
+
+template <>
+struct FieldCodec<ExpertFormat> {
+  static constexpr bool kNullable = false;
+  static Json to_json(const ExpertFormat& field) { return field.name(); }
+  static ExpertFormat from_json(const Json& json) { return ExpertFormat::parse(json, "expert_weight_dtype"); }
+};
+
+template <>
+struct FieldCodec<ResumeFrom> {
+  static constexpr bool kNullable = false;
+  static Json to_json(const ResumeFrom& field) { return FieldCodec<std::string>::to_json(field.text()); }
+  static ResumeFrom from_json(const Json& json) { return ResumeFrom(FieldCodec<std::string>::from_json(json)); }
+};
+
+/// A list out of a closed set.
+template <NamedChoice Value>
+struct FieldCodec<std::vector<Value>> {
+  static constexpr bool kNullable = false;
+  static Json to_json(const std::vector<Value>& field) { return names_of(field); }
+  static std::vector<Value> from_json(const Json& json) { return choices_called<Value>(json); }
+};
+
 template <std::derived_from<JsonValue> Field>
 struct FieldCodec<Field> {
   static constexpr bool kNullable = false;
@@ -87,6 +116,29 @@ class KeyBuilder {
     spec_.load = [=](const RunConfig& run) { return Codec::to_json((run.*section).*member); };
     spec_.default_value = spec_.load(RunConfig());
     return *this;
+  }
+  /// The same for a closed set, which has all choices of the key.
+  template <class Section, NamedChoice Value>
+  KeyBuilder& field(Section RunConfig::*section, Value Section::*member) {
+    return field(section, member, all_choices<Value>());
+  }
+  template <class Section, NamedChoice Value>
+  KeyBuilder& field(Section RunConfig::*section, std::vector<Value> Section::*member) {
+    field<Section, std::vector<Value>>(section, member);
+    spec_.type = KeyType::kStringList;
+    return choices(names_of(all_choices<Value>()));
+  }
+  /// The same, if the key takes these values of a type with name_of().
+  template <class Section, class Value>
+  KeyBuilder& field(Section RunConfig::*section, Value Section::*member, const std::vector<Value>& values) {
+    spec_.store = [=](RunConfig& run, const Json& name) {
+      (run.*section).*member = choice_called(name.get<std::string>(), values);
+    };
+    spec_.load = [=](const RunConfig& run) {
+      return FieldCodec<std::string>::to_json(std::string(name_of((run.*section).*member)));
+    };
+    spec_.default_value = spec_.load(RunConfig());
+    return choices(names_of(values));
   }
   /// Other names whose values have the same meaning.
   KeyBuilder& alias(std::initializer_list<const char*> names) {

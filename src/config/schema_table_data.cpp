@@ -48,8 +48,9 @@ void add_sample_length(GroupBuilder group) {
       .default_note("min(the model's, 4096)")
       .alias({"sequence_len", "cutoff_len", "max_seq_length", "max_seq_len", "seq_len"});
   group.key("overlength", "What becomes of a longer sample; counts and the share of tokens are printed.")
-      .field(kData, &Data::overlength)
-      .choices({"drop", "truncate_left", "truncate_right", "split", "error"})
+      .field(kData, &Data::overlength,
+             {Overlength::kDrop, Overlength::kTruncateLeft, Overlength::kTruncateRight, Overlength::kSplit,
+              Overlength::kError})
       .spelled({{"delete", "drop"},
                 {"truncate", "truncate_right"},
                 {"left", "truncate_left"},
@@ -67,8 +68,7 @@ void add_sample_length(GroupBuilder group) {
 
 void add_template(GroupBuilder group) {
   group.key("train_on", "Which tokens are learnt: every assistant turn, all, the last turn, or the completion.")
-      .field(kData, &Data::train_on)
-      .choices({"assistant", "all", "last", "completion"})
+      .field(kData, &Data::train_on, {TrainOn::kAssistant, TrainOn::kAll, TrainOn::kLast, TrainOn::kCompletion})
       .alias("train_on_inputs", either("all", "assistant"))
       .alias("train_on_prompt", either("all", "assistant"))
       .alias("assistant_only_loss", either("assistant", "all", Emphasis::kWeak))
@@ -80,8 +80,7 @@ void add_template(GroupBuilder group) {
       .key("history_rewrites",
            "Answers that the template shows otherwise once more follows: learnt in samples of their own, not learnt, "
            "or refused.")
-      .field(kData, &Data::history_rewrites)
-      .choices({"expand", "mask", "error"});
+      .field(kData, &Data::history_rewrites);
   group
       .key("chat_template",
            "A chat template that is built in (chatml, llama3, mistral, qwen, …), or the template itself, in Jinja.")
@@ -170,8 +169,7 @@ void add_preparation(GroupBuilder group) {
       .key(
           "data_checks",
           "What to do if nothing is learnt of over 1 % of a data set's rows, or of (nearly) none or all of its tokens.")
-      .field(kData, &Data::data_checks)
-      .choices({"stop", "warn"});
+      .field(kData, &Data::data_checks);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "config/alias_rules.h"
 #include "config/schema_builder.h"
-#include "session/loaded_model.h"
 
 namespace hone {
 namespace {
@@ -11,6 +10,7 @@ using Machine = RunConfig::Machine;
 constexpr auto kModel = &RunConfig::model;
 constexpr auto kLora = &RunConfig::lora;
 constexpr auto kMachine = &RunConfig::machine;
+const std::vector<DType> kFloats = {DType::kF32, DType::kBF16}, kMoments = {DType::kF32, DType::kBF16, DType::kI8};
 
 const std::map<std::string, std::string> kFloatSpellings = {
     {"bf16", "bfloat16"}, {"torch.bfloat16", "bfloat16"}, {"fp32", "float32"},
@@ -44,7 +44,6 @@ void add_model(GroupBuilder group) {
       .alias({"lora_model_dir", "adapters", "adapter_path", "resume_adapter"});
   group.key("finetuning_type", "Train all weights, or low-rank adapters beside frozen ones.")
       .field(kModel, &Model::finetuning_type)
-      .choices({"full", "lora"})
       .later({"qlora", "freeze", "oft"})
       .instead(
           "for qlora write finetuning_type: lora and base_weight_dtype: nf4, for freeze finetuning_type: full and "
@@ -120,8 +119,7 @@ void add_lora(GroupBuilder group) {
       .alias("exclude_modules", modules_of_peft(), {{"lora_exclude_unmatched", any_means("warn")}})
       .alias("exclude", modules_of_peft(), {{"lora_exclude_unmatched", any_means("warn")}});
   group.key("lora_exclude_unmatched", "An entry of lora_exclude_modules that matches nothing: refuse the run, or warn.")
-      .field(kLora, &Lora::exclude_unmatched)
-      .choices({"refuse", "warn"});
+      .field(kLora, &Lora::exclude_unmatched);
   group
       .key("lora_target_parameters",
            "Fused expert tensors and routers (gate.weight) that get an adapter, as PEFT's target_parameters.")
@@ -129,7 +127,6 @@ void add_lora(GroupBuilder group) {
       .alias({"target_parameters"});
   group.key("lora_modules_to_save", "Modules trained whole beside the adapters and saved with them.")
       .field(kLora, &Lora::modules_to_save)
-      .choices({"router", "embed_tokens", "lm_head"})
       .spelled({{"gate", "router"},
                 {"mlp.gate", "router"},
                 {"mlp.router", "router"},
@@ -143,14 +140,12 @@ void add_lora(GroupBuilder group) {
   group
       .key("expert_lora",
            "Experts' adapters: an A and a B for each of gate, up and down, or one A for the fused gate_up.")
-      .field(kLora, &Lora::expert_lora)
-      .choices({"split", "shared"});
+      .field(kLora, &Lora::expert_lora);
   group
       .key("adapter_layout",
            "How expert adapters are written at the end: per expert, PEFT's target_parameters, or for KTransformers or "
            "SGLang.")
       .field(kLora, &Lora::adapter_layout)
-      .choices({"split", "target_parameters", "kt", "sglang"})
       .default_note("as trained");
   group.key("use_dora", "Weight-decomposed LoRA: a magnitude for each output is trained, too. Not of routed experts.")
       .field(kLora, &Lora::use_dora)
@@ -176,7 +171,6 @@ void add_lora(GroupBuilder group) {
       .key("lora_init",
            "Initial values: true (A Kaiming, B zero), gaussian (A normal with 1 / r, B zero), false (B random too).")
       .field(kLora, &Lora::init)
-      .choices({"true", "gaussian", "false"})
       .later({"pissa", "pissa_init", "olora", "loftq", "eva", "corda", "orthogonal", "lora_ga", "mica"})
       .spelled({{"default", "true"}, {"yes", "true"}, {"no", "false"}, {"kaiming", "true"}})
       .alias({"init_lora_weights", "peft_init_lora_weights"});
@@ -202,8 +196,7 @@ void add_router(GroupBuilder group) {
   group
       .key("aux_loss_reduction",
            "Over micro-batches: mean by tokens, or hf_sum, the sum that Hugging Face's trainer makes of it.")
-      .field(kModel, &Model::aux_loss_reduction)
-      .choices({"mean", "hf_sum"});
+      .field(kModel, &Model::aux_loss_reduction);
   group
       .key("moe_log_expert_load",
            "Draw the load of all experts at evaluations, write it to expert_load.jsonl, and the balance of every layer "
@@ -232,8 +225,7 @@ void add_router(GroupBuilder group) {
 
 void add_precision(GroupBuilder group) {
   group.key("dtype", "Weights and activations while computing.")
-      .field(kModel, &Model::dtype)
-      .choices({"bfloat16", "float32"})
+      .field(kModel, &Model::dtype, {DType::kBF16, DType::kF32})
       .later({"float16", "fp8", "fp8_hybrid", "e4m3", "nvfp4"})
       .instead("use bfloat16, which has the range of float32 (float16 would need loss scaling), or float32")
       .spelled(dtype_spellings())
@@ -295,31 +287,26 @@ void add_precision(GroupBuilder group) {
       .alias("kt_config.backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}})
       .alias("accelerate_kt_backend", mapped({{"auto", ""}}), {{"lora_exclude_modules", skips_lora_of_experts()}});
   group.key("grad_dtype", "Gradients of trained weights; those of norms, biases and adapters stay float32.")
-      .field(kModel, &Model::grad_dtype)
-      .choices({"float32", "bfloat16"})
+      .field(kModel, &Model::grad_dtype, kFloats)
       .spelled(kFloatSpellings);
   group
       .key("master_dtype",
            "The optimizer's copy of the trained weights. bfloat16: there is none, the bfloat16 weights themselves are "
            "stepped.")
-      .field(kModel, &Model::master_dtype)
-      .choices({"float32", "bfloat16"})
+      .field(kModel, &Model::master_dtype, kFloats)
       .spelled(kFloatSpellings)
       .alias("pure_bf16", when_true("bfloat16"));
   group.key("opt_m_dtype", "First moments of the optimizer (docs/precision.md).")
-      .field(kModel, &Model::opt_m_dtype)
-      .choices({"float32", "bfloat16", "int8"})
+      .field(kModel, &Model::opt_m_dtype, kMoments)
       .spelled(kFloatSpellings);
   group.key("opt_v_dtype", "Second moments of the optimizer, as opt_m_dtype.")
-      .field(kModel, &Model::opt_v_dtype)
-      .choices({"float32", "bfloat16", "int8"})
+      .field(kModel, &Model::opt_v_dtype, kMoments)
       .spelled(kFloatSpellings);
   group
       .key("gradient_checkpointing",
            "What backward recomputes: all (true), or norms and rotations; with activations also those of dense MLPs; "
            "with experts also gate and up of experts. auto takes the first that the memory plan allows.")
       .field(kModel, &Model::gradient_checkpointing)
-      .choices({"auto", "true", "false", "norms", "activations", "experts"})
       .later({"selective"})
       .spelled({{"full", "true"},
                 {"unsloth", "true"},
@@ -346,7 +333,6 @@ void add_parallel(GroupBuilder group) {
            "What ranks share (docs/distributed.md): 0 nothing; 1 the optimizer's state; 2 gradients, too; 3 the "
            "weights, too, frozen ones as well.")
       .field(kMachine, &Machine::zero_stage)
-      .choices({"0", "1", "2", "3"})
       .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
       .alias({"zero_level"})
       .alias("deepspeed", deepspeed_stage(),
@@ -384,8 +370,7 @@ void add_parallel(GroupBuilder group) {
       .key("weight_fetch",
            "How weights of other ranks (zero_stage 3) and tokens for their experts travel: peer, by copies between the "
            "GPUs of a host; collective, by NCCL; auto, peer where that is possible.")
-      .field(kMachine, &Machine::weight_fetch)
-      .choices({"auto", "peer", "collective"});
+      .field(kMachine, &Machine::weight_fetch);
   group.key("num_gpus", "How many ranks train together, to be checked: the launcher starts them.")
       .field(kMachine, &Machine::num_gpus)
       .at_least(1)
@@ -402,7 +387,6 @@ void add_parallel(GroupBuilder group) {
            "the weights of layers; experts, of these the routed experts' only; activations, what forward keeps for "
            "backward; auto, what is large in the memory plan.")
       .field(kMachine, &Machine::cpu_offload)
-      .choices({"auto", "optimizer", "params", "experts", "activations"})
       .rewrite(words_as_list())
       .adds_up()
       .unset({"false"})
@@ -427,7 +411,6 @@ void add_parallel(GroupBuilder group) {
            "memory they then are; auto, the fastest that fits of the device, streaming, the CPU, and some layers on "
            "the CPU.")
       .field(kMachine, &Machine::experts_device)
-      .choices({"gpu", "cpu", "auto"})
       .alias("use_kt", when_true("cpu"))
       .alias("kt_config.enabled", when_true("cpu"));
   group

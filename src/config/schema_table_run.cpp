@@ -43,7 +43,6 @@ void add_report(GroupBuilder group) {
       .field(kReport, &Report::logging_first_step);
   group.key("report_to", "Where metrics go (docs/monitoring.md), or none.")
       .field(kReport, &Report::report_to)
-      .choices({"jsonl", "tensorboard", "mlflow", "wandb", "trackio", "prometheus"})
       .later({"all"})
       .spelled({{"none", ""}})
       .alias("use_tensorboard", weakly(either("jsonl,tensorboard", "jsonl")))
@@ -110,7 +109,6 @@ void add_report(GroupBuilder group) {
 void add_checkpoint(GroupBuilder group) {
   group.key("save_strategy", "When checkpoints are written.")
       .field(kCheckpoint, &Checkpoint::save_strategy)
-      .choices({"no", "steps", "epoch", "best"})
       .spelled({{"none", "no"}, {"false", "no"}});
   group.key("save_steps", "Optimizer steps from one checkpoint to the next; a number below 1 is a ratio.")
       .field(kCheckpoint, &Checkpoint::save_steps)
@@ -171,8 +169,7 @@ void add_checkpoint(GroupBuilder group) {
 
 void add_eval(GroupBuilder group) {
   group.key("eval_strategy", "When to evaluate.")
-      .field(kEval, &Eval::eval_strategy)
-      .choices({"no", "steps", "epoch"})
+      .field(kEval, &Eval::eval_strategy, {Cadence::kNo, Cadence::kSteps, Cadence::kEpoch})
       .spelled({{"none", "no"}, {"false", "no"}})
       .default_note("steps if eval_datasets or val_split is stated, else no")
       .alias({"evaluation_strategy"});
@@ -199,7 +196,6 @@ void add_eval(GroupBuilder group) {
       .field(kEval, &Eval::load_best_model_at_end);
   group.key("metric_for_best_model", "What makes a checkpoint the best.")
       .field(kEval, &Eval::metric_for_best_model)
-      .choices({"eval_loss", "eval_perplexity", "eval_mean_token_accuracy"})
       .spelled({{"loss", "eval_loss"},
                 {"perplexity", "eval_perplexity"},
                 {"mean_token_accuracy", "eval_mean_token_accuracy"}});

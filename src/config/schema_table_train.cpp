@@ -1,4 +1,5 @@
 #include "config/alias_rules.h"
+#include "config/presets.h"
 #include "config/schema_builder.h"
 
 namespace hone {
@@ -20,7 +21,7 @@ std::string ratio_below_one(const ConfigNode& node) {
 void add_length(GroupBuilder group) {
   group.key("preset", "A named set of defaults (see Presets); whatever is stated wins over it.")
       .field(kSchedule, &Schedule::preset)
-      .choices({"quick", "full", "memory", "conservative", "balanced", "aggressive"})
+      .choices(preset_names())
       .unset({"none"});
   group.key("num_train_epochs", "Passes over the training data; may be a fraction.")
       .field(kSchedule, &Schedule::num_train_epochs)
@@ -67,8 +68,6 @@ void add_rate(GroupBuilder group) {
       .key("lr_scheduler_type",
            "Shape after warm-up. constant has no warm-up; it and inverse_sqrt have no floor, the others end at min_lr.")
       .field(kSchedule, &Schedule::lr_scheduler_type)
-      .choices({"cosine", "cosine_with_min_lr", "cosine_with_restarts", "linear", "constant", "constant_with_warmup",
-                "warmup_stable_decay", "polynomial", "inverse_sqrt", "1-sqrt"})
       .spelled({{"wsd", "warmup_stable_decay"}})
       .alias({"lr_scheduler", "lr_decay_style", "lr_schedule"});
   group.key("min_lr", "Learning rate at the end.")
@@ -110,7 +109,6 @@ void add_shape(GroupBuilder group) {
       .default_note("what warm-up and decay leave");
   group.key("decay_type", "Shape of warmup_stable_decay's decay.")
       .field(kSchedule, &Schedule::decay_type)
-      .choices({"linear", "cosine", "1-sqrt"})
       .spelled({{"1_sqrt", "1-sqrt"}, {"sqrt", "1-sqrt"}})
       .alias({"lr_wsd_decay_style"});
   group.key("timescale", "Steps after which inverse_sqrt has fallen to 1/√2 of the peak.")
@@ -126,7 +124,6 @@ void add_optimizer(GroupBuilder group) {
            "The optimizer (docs/precision.md). adamw_8bit has moments of int8; muon steps hidden matrices, and adamw "
            "the rest: on a CPU in this version.")
       .field(kOptim, &Optim::name)
-      .choices({"adamw", "adamw_8bit", "adafactor", "lion", "sgd", "muon"})
       .later({"normuon", "lion_8bit"})
       .spelled({{"adamw_torch", "adamw"},
                 {"adamw_torch_fused", "adamw"},
@@ -172,8 +169,7 @@ void add_optimizer(GroupBuilder group) {
   group
       .key("nan_policy",
            "A loss or gradient that is not finite: stop the run (exit code 3), or skip the step and say so.")
-      .field(kOptim, &Optim::nan_policy)
-      .choices({"stop", "skip"});
+      .field(kOptim, &Optim::nan_policy);
   group.key("optim_args", "Further arguments of the optimizer, as a mapping or as a=1,b=2 (docs/precision.md).")
       .field(kOptim, &Optim::args)
       .rewrite(pairs_as_mapping());
@@ -223,7 +219,6 @@ void add_machine(GroupBuilder group) {
            "Queue a step whose sizes were seen before in one call; auto: where that can be done, true: or stop with an "
            "error.")
       .field(kRunMachine, &Machine::cuda_graphs)
-      .choices({"auto", "true", "false"})
       .spelled({{"yes", "true"}, {"no", "false"}});
   group
       .key("profile",

@@ -273,7 +273,7 @@ TEST(Examples, ThereIsOneForEveryModelAndMethod) {
     for (const char* method : {"full", "lora"}) {
       const fs::path file = fs::path(HONE_SOURCE_DIR) / "examples" / (std::string(model) + "_" + method + ".yaml");
       ASSERT_TRUE(fs::exists(file)) << file;
-      EXPECT_EQ(load_config(file.string(), {}).run.model.finetuning_type, method) << file;
+      EXPECT_EQ(name_of(load_config(file.string(), {}).run.model.finetuning_type), method) << file;
     }
   }
 }

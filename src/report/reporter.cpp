@@ -27,19 +27,8 @@ namespace {
 // run.log has every field of a step, whatever the width of the terminal.
 constexpr int kFileWidth = 200;
 
-bool names(const std::vector<std::string>& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
-
-void check_names(const std::vector<std::string>& report_to) {
-  static const std::vector<std::string> kKnown = {"jsonl",   "tensorboard", "mlflow", "wandb",
-                                                  "trackio", "prometheus",  "none"};
-  for (const auto& name : report_to) {
-    if (!names(kKnown, name)) {
-      throw UserError(fmt::format("unknown report '{}'.{}", name, did_you_mean(name, kKnown)), "report_to",
-                      "use jsonl, tensorboard, mlflow, wandb, trackio, prometheus or none");
-    }
-  }
+bool names(const std::vector<ReportTarget>& list, ReportTarget target) {
+  return std::find(list.begin(), list.end(), target) != list.end();
 }
 
 // Converts a run name from the user to one folder name, never a path.
@@ -101,7 +90,6 @@ struct Reporter::Sinks {
 
 Reporter::Reporter(ReportOptions options, Logger& logger)
     : options_(std::move(options)), logger_(logger), sinks_(std::make_unique<Sinks>()) {
-  check_names(options_.report_to);
   options_.logging_steps = std::max<int64_t>(1, options_.logging_steps);
   if (options_.logging_dir.empty()) options_.logging_dir = options_.output_dir + "/runs";
   if (!options_.run_name.empty()) options_.logging_dir += "/" + folder_name(options_.run_name);
@@ -119,7 +107,7 @@ void Reporter::on_start(const RunStart& start) {
   state_.logging_steps = options_.logging_steps;
   state_.eval_steps = start.eval_steps;
   state_.save_steps = start.save_steps;
-  if (names(options_.report_to, "jsonl")) {
+  if (names(options_.report_to, ReportTarget::kJsonl)) {
     const std::string path = options_.output_dir + "/metrics.jsonl";
     if (start.resumed) {
       ResumedMetrics found;
@@ -134,8 +122,8 @@ void Reporter::on_start(const RunStart& start) {
       sinks_->metrics_file = MetricsFile::create(path);
     }
   }
-  if (names(options_.report_to, "tensorboard")) open_tensorboard(start);
-  if (names(options_.report_to, "mlflow")) open_mlflow(start.resumed);
+  if (names(options_.report_to, ReportTarget::kTensorboard)) open_tensorboard(start);
+  if (names(options_.report_to, ReportTarget::kMlflow)) open_mlflow(start.resumed);
   open_packages(start.resumed);
   if (options_.metrics_port > 0) open_server();
 }
@@ -167,7 +155,6 @@ void Reporter::open_mlflow(bool resumed) {
 
 void Reporter::open_packages(bool resumed) {
   for (PackageOptions& options : options_.packages) {
-    if (!names(options_.report_to, options.package)) continue;
     options.output_dir = options_.output_dir;
     if (options.run_name.empty()) options.run_name = options_.title;
     if (resumed) continue_package_run(options);

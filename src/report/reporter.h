@@ -13,6 +13,7 @@
 #include "report/metrics.h"
 #include "report/metrics_file.h"
 #include "report/mlflow/mlflow_store.h"
+#include "report/report_target.h"
 #include "report/tracker/package_store.h"
 
 namespace hone {
@@ -21,14 +22,14 @@ struct LineLayout;
 
 struct ReportOptions {
   std::string output_dir;
-  std::vector<std::string> report_to = {"jsonl", "tensorboard"};  ///< jsonl, tensorboard, mlflow, …, or "none"
-  std::string logging_dir = {};                                   ///< where the event files are; empty: output_dir/runs
-  std::string run_name = {};                                      ///< a subfolder of logging_dir; empty: none
-  std::string title = {};                                         ///< the run's name for trackers
-  int64_t logging_steps = 1;  ///< number of steps per reported line (see StepWindow)
+  std::vector<ReportTarget> report_to = {ReportTarget::kJsonl, ReportTarget::kTensorboard};
+  std::string logging_dir = {};  ///< where the event files are; empty: output_dir/runs
+  std::string run_name = {};     ///< a subfolder of logging_dir; empty: none
+  std::string title = {};        ///< the run's name for trackers
+  int64_t logging_steps = 1;     ///< number of steps per reported line (see StepWindow)
   bool logging_first_step = false;
-  MlflowOptions mlflow = {};                  ///< used if report_to contains mlflow
-  std::vector<PackageOptions> packages = {};  ///< each used if report_to contains its package
+  MlflowOptions mlflow = {};                  ///< used if report_to contains kMlflow
+  std::vector<PackageOptions> packages = {};  ///< of kWandb and kTrackio: each is used
   int64_t metrics_port = 0;                   ///< a MetricsServer's; 0: none
   std::string metrics_host = "127.0.0.1";
   std::function<void(const JsonValue& row)> on_row = {};  ///< told of each row of metrics.jsonl
@@ -66,7 +67,7 @@ struct RunEnd {
 /// never stop a run (TrackerSender).
 class Reporter {
  public:
-  /// `logger` and its console must outlive the reporter. Throws UserError for an unknown name in report_to.
+  /// `logger` and its console must outlive the reporter.
   Reporter(ReportOptions options, Logger& logger);
   ~Reporter();
   Reporter(const Reporter&) = delete;

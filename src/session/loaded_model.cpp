@@ -22,45 +22,15 @@ namespace hone {
 
 namespace {
 
-constexpr const char* kExpertWeightKey = "expert_weight_dtype";
 constexpr const char* kBaseWeightKey = "base_weight_dtype";
+constexpr const char* kExpertWeightKey = "expert_weight_dtype";
 
 }  // namespace
 
-const std::vector<std::string>& base_format_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = {"dtype", "auto"};
-    for (const PackedFormat* format : packed_formats()) all.emplace_back(format->name());
-    return all;
-  }();
-  return names;
-}
-
-const std::vector<std::string>& expert_format_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = {"auto", "bfloat16", "int8"};  // int8 is another format than the packed one
-    for (const PackedFormat* format : packed_formats()) {
-      if (format->name() != "int8") all.emplace_back(format->name());
-    }
-    return all;
-  }();
-  return names;
-}
-
-const PackedFormat* parse_base_format(const std::string& name, const std::string& key) {
-  if (name == "dtype" || name == "auto") return nullptr;
-  for (const PackedFormat* format : packed_formats()) {
-    if (format->name() == name) return format;
-  }
-  throw UserError(fmt::format("frozen weights are not held in '{}'", name), key,
-                  fmt::format("use one of {}", fmt::join(base_format_names(), ", ")));
-}
-
-void hold_base_as(TrainableOptions& options, const std::string& name, std::vector<std::string> keep) {
+void hold_base_as(TrainableOptions& options, const BaseFormat& format, std::vector<std::string> keep) {
   options.base_keep = std::move(keep);
-  options.base_as_stored = name == "auto";
-  const PackedFormat* format = parse_base_format(name, kBaseWeightKey);
-  if (format != nullptr) options.base_format = [format](const Parameter&) { return format; };
+  options.base_as_stored = format.as_stored();
+  if (const PackedFormat* packed = format.packed()) options.base_format = [packed](const Parameter&) { return packed; };
 }
 
 namespace {
@@ -81,16 +51,6 @@ std::map<const Parameter*, const PackedFormat*> packed_weights(
     if (of != nullptr && of->fits(p.stack())) formats.emplace(&p, of);
   }
   return formats;
-}
-
-const WeightFormat& parse_expert_format(const std::string& name, const std::string& key) {
-  if (name == "auto" || name == "bfloat16") return dense_format();
-  if (name == "int8") return int8_format();
-  for (const PackedFormat* format : packed_formats()) {
-    if (format->name() == name) return *format;
-  }
-  throw UserError(fmt::format("experts' weights are not held in '{}'", name), key,
-                  fmt::format("use one of {}", fmt::join(expert_format_names(), ", ")));
 }
 
 UserError experts_need_cpu(const std::string& where, const std::string& fix) {

@@ -11,6 +11,7 @@
 #include "formats/packed_weights.h"
 #include "models/registry.h"
 #include "params/lora.h"
+#include "session/frozen_formats.h"
 #include "weights/adapter.h"
 #include "weights/checkpoint.h"
 
@@ -69,23 +70,13 @@ struct TrainableOptions {
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options,
                                          std::vector<std::string>* warnings = nullptr);
 
-/// base_weight_dtype: the packed format of this name; null for "dtype" and "auto". UserError for other names.
-const PackedFormat* parse_base_format(const std::string& name, const std::string& key);
-/// The names that it takes.
-const std::vector<std::string>& base_format_names();
 /// The frozen matrices of layers that are packed, with their formats: those for which `format` gives one that fits, and
 /// which no pattern of `keep` (base_weight_keep) matches. UserError if a pattern matches nothing.
 std::map<const Parameter*, const PackedFormat*> packed_weights(
     ParameterStore& store, const std::function<const PackedFormat*(const Parameter&)>& format,
     const std::vector<std::string>& keep);
-/// Sets base_format, base_as_stored and base_keep for a value of base_weight_dtype.
-void hold_base_as(TrainableOptions& options, const std::string& name, std::vector<std::string> keep = {});
-
-/// The values of expert_weight_dtype: auto (in the dtype of the others), bfloat16, int8 (formats/int8_weights.h), and
-/// the packed formats except int8's.
-const std::vector<std::string>& expert_format_names();
-/// How one of these has the routed experts' weights held.
-const WeightFormat& parse_expert_format(const std::string& name, const std::string& key);
+/// Sets base_format, base_as_stored and base_keep.
+void hold_base_as(TrainableOptions& options, const BaseFormat& format, std::vector<std::string> keep = {});
 
 /// What to do about experts of 8 bits on a GPU.
 constexpr const char* kExpertsOnCpuFix =

@@ -21,6 +21,9 @@ enum class TrainOn {
                 ///< without the line end after the last end of turn
 };
 
+/// "assistant", "last", "all" or "completion".
+std::string_view name_of(TrainOn train_on);
+
 struct MaskOptions {
   TrainOn train_on = TrainOn::kAssistant;
   /// Tokens that end a turn or a text (eos_token, those of generation_config.json), as strings.

@@ -47,6 +47,7 @@ namespace {
 
 constexpr int64_t kProfiledSteps = 3;
 constexpr double kLearningRate = 1e-5;
+constexpr const char* kExpertFormatOption = "--expert-weight-dtype";
 
 struct Mode {
   bool lora = false, experts = false;
@@ -93,7 +94,7 @@ RunConfig run_of(const BenchStepOptions& options, bool sparse, const TrainerRank
   if (ranks.rank == 0) {
     for (const std::string& note : config.notes) tell(note);
   }
-  if (config.run.machine.experts_device == "auto") {
+  if (config.run.machine.experts_device == ExpertsOn::kAuto) {
     throw UserError("what is measured has one place", config.stated.at("experts_device"), "write gpu or cpu");
   }
   return config.run;
@@ -103,7 +104,7 @@ RunConfig run_of(const BenchStepOptions& options, bool sparse, const TrainerRank
 RunConfig alone(RunConfig run) {
   run.machine.ranks = run.machine.ranks_of_host = run.machine.expert_parallel_size = 1;
   run.machine.shard_size = 0;
-  run.machine.zero_stage = "0";
+  run.machine.zero_stage = ZeroStage::kNone;
   return run;
 }
 
@@ -247,7 +248,7 @@ class BenchTraining {
 
   DescribedModel describe(RunConfig run, int rank) const {
     auto model = std::make_unique<LoadedModel>(bench_model(options_.model, options_.layers), std::filesystem::path(),
-                                               dtype_of(run));
+                                               run.model.dtype);
     check_sizes(model->decoder().config());
     hold_experts(model->store(), run);
     model->set_trainable(trainable_options(run, device(), rank));
@@ -402,13 +403,13 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"seq", options.seq},
        {"batch", options.batch},
        {"micro_batches", micro_batches},
-       {"cpu_offload", run.machine.cpu_offload},
-       {"experts_device", run.machine.experts_device},
+       {"cpu_offload", names_of(run.machine.cpu_offload)},
+       {"experts_device", name_of(run.machine.experts_device)},
        {"weights_fetched_by", training.weights_fetched_by()},
        {"tokens_exchanged_by", training.tokens_exchanged_by()},
        {"warmup", options.warmup},
        {"steps", options.steps},
-       {"dtype", run.model.dtype},
+       {"dtype", name_of(run.model.dtype)},
        {"recompute", training.recompute},
        {"parameters", total.parameters},
        {"active", total.active},
@@ -418,7 +419,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"step_ms",
         {{"median", times.median * 1e3}, {"min", times.min * 1e3}, {"max", times.max * 1e3}, {"all", milliseconds}}},
        {"host_ms", host.median * 1e3},
-       {"cuda_graphs", run.machine.cuda_graphs},
+       {"cuda_graphs", name_of(run.machine.cuda_graphs)},
        {"model_flops_per_token", flops},
        {"model_tflops", flops * tokens / times.median / 1e12},
        {"memory", memory_json(training, used_memory(training.device()))},
@@ -453,8 +454,9 @@ std::string tables(const Json& r, const BenchTraining& training, bool color) {
   if (ranks) {
     const Json& share = r["share_of_one_rank"];
     speed.add_row({"ranks, zero_stage", fmt::format("{}, {}", r["ranks"].dump(), r["zero_stage"].dump())});
-    speed.add_row({"of one rank alone", r["experts_device"] == "cpu" ? "not measured: each would hold all experts"
-                                        : share.is_null()            ? "does not fit"
+    speed.add_row({"of one rank alone", r["experts_device"] == name_of(ExpertsOn::kCpu)
+                                            ? "not measured: each would hold all experts"
+                                        : share.is_null() ? "does not fit"
                                                           : fmt::format("{:.1f} %", share.get<double>() * 100)});
   }
   const Json& ms = r["step_ms"];
@@ -564,7 +566,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   const bool sparse = read_decoder_config(bench_model(options.model, options.layers)).num_moe_layers() > 0;
   const RunConfig run = run_of(options, sparse, ranks);
   // Alone, each rank of a host would hold all experts there.
-  const bool compares = together && run.machine.experts_device == "gpu";
+  const bool compares = together && run.machine.experts_device == ExpertsOn::kDevice;
   const std::optional<double> alone = compares ? seconds_alone(options, run, ranks) : std::nullopt;
   const bool tells = ranks.rank == 0;
   if (tells)
@@ -582,7 +584,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
       summarise_profile(profile, static_cast<double>(kProfiledSteps * tokens_of(options, run)));
   if (together) {
     results["ranks"] = ranks.size;
-    results["zero_stage"] = static_cast<int>(zero_stage_of(run));
+    results["zero_stage"] = static_cast<int>(run.machine.zero_stage);
     if (run.machine.shard_size > 0) results["shard_size"] = run.machine.shard_size;
     if (run.machine.expert_parallel_size > 1) results["expert_parallel_size"] = run.machine.expert_parallel_size;
     results["alone_ms"] = alone_ms;

@@ -302,7 +302,7 @@ int run_export(const ExportOptions& given) {
   if (is_hub_name(given.input)) options.input = resolve_model_path(given.input).string();
   const fs::path input = options.input;
   if (!is_adapter_folder(input)) {
-    if (options.base_weight_dtype != "dtype") {
+    if (options.base_weight_dtype != BaseFormat().name()) {
       throw UserError("the base is rounded for an adapter, and this is a whole model", "--base-weight-dtype",
                       "leave it out");
     }

@@ -30,7 +30,7 @@ TEST_F(CombinedKeys, AxolotlsEmptyKeysOfLoraAreNone) {
   const RunConfig run =
       converted(write("a.yml", kAxolotlHead + "micro_batch_size: 1\nadapter:\nlora_r:\nlora_alpha:\nlora_dropout:\n"))
           .run;
-  EXPECT_EQ(run.model.finetuning_type, "full");
+  EXPECT_EQ(name_of(run.model.finetuning_type), "full");
   EXPECT_THAT(text_, Not(HasSubstr("q_proj")));
 }
 
@@ -62,7 +62,7 @@ TEST_F(CombinedKeys, MuonOfTheSecondTrainer) {
       converted(write("v1.yaml", kFactoryV1Head + "learning_rate: 1e-5\noptim_config:\n  name: muon\n  momentum: 0.9\n"
                                                   "  nesterov: false\n  lr: 1\n"))
           .run;
-  EXPECT_EQ(run.optim.name, "muon");
+  EXPECT_EQ(name_of(run.optim.name), "muon");
   EXPECT_EQ(run.schedule.learning_rate, 1e-5) << "it has precedence over optim_config.lr";
   EXPECT_EQ(run.optim.weight_decay, 0.1);
   EXPECT_EQ(run.optim.adam_beta2, 0.95);

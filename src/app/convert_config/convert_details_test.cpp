@@ -108,11 +108,12 @@ TEST_F(ConvertConfig, WhatIsAboutMemoryAndRanksHasNoEffect) {
                                    "expert_parallel_size: 1\ndsv4_fp4_grouped_mode: nvfp4\n"
                                    "resize_token_embeddings_to_32x: true\nactivation_offloading: true\n"));
   EXPECT_FALSE(has(printed_, "not here yet")) << printed_;
-  EXPECT_EQ(converted(write("g.yml", kHead + "gradient_checkpointing: offload\n")).run.model.gradient_checkpointing,
-            "true");
-  EXPECT_EQ(converted(write("g.yml", kHead + "gradient_checkpointing: false\n"
-                                             "fsdp_config: {activation_checkpointing: true}\n"))
-                .run.model.gradient_checkpointing,
+  EXPECT_EQ(
+      name_of(converted(write("g.yml", kHead + "gradient_checkpointing: offload\n")).run.model.gradient_checkpointing),
+      "true");
+  EXPECT_EQ(name_of(converted(write("g.yml", kHead + "gradient_checkpointing: false\n"
+                                                     "fsdp_config: {activation_checkpointing: true}\n"))
+                        .run.model.gradient_checkpointing),
             "true");
   converted(write("m.yaml",
                   "model_name_or_path: m\nstage: sft\ndataset: a\ncutoff_len: 64\nfinetuning_type: full\n"
@@ -121,12 +122,12 @@ TEST_F(ConvertConfig, WhatIsAboutMemoryAndRanksHasNoEffect) {
                   "moe_grouped_gemm: true\nmoe_token_dispatcher_type: alltoall\nrecompute_granularity: full\n"));
   EXPECT_TRUE(has(refused(write("q.yml", kHead + "use_onebitllms: true\n")), "1 of the settings"));
   EXPECT_EQ(converted(write("q.yml", kHead + "adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"))
-                .run.model.base_weight_dtype,
+                .run.model.base_weight_dtype.name(),
             "nf4");
 }
 
 TEST_F(ConvertConfig, FourBitsHaveTheScalesOfTheirTool) {
-  const auto base = [&](const std::string& path) { return converted(path).run.model.base_weight_dtype; };
+  const auto base = [&](const std::string& path) { return converted(path).run.model.base_weight_dtype.name(); };
   const std::string llama = "model_name_or_path: m\nstage: sft\ndataset: a\ncutoff_len: 64\nquantization_bit: 4\n";
   EXPECT_EQ(base(write("q.yml", kHead + "adapter: qlora\nload_in_4bit: true\n")), "nf4");
   EXPECT_EQ(base(write("q.yml", kHead + "adapter: qlora\nload_in_4bit: true\n"
@@ -176,19 +177,19 @@ TEST_F(ConvertConfig, TranslatesLlamaFactorysSecondTrainer) {
             "train_dataset: data/list.yaml\noutput_dir: o\nmicro_batch_size: 2\ncutoff_len: 512\nmax_steps: 10\n"
             "sample_backend: hf\nmax_new_tokens: 128\n"));
   EXPECT_TRUE(has(printed_, "LLaMA-Factory (v1)")) << printed_;
-  EXPECT_EQ(config.run.model.finetuning_type, "lora");
+  EXPECT_EQ(name_of(config.run.model.finetuning_type), "lora");
   EXPECT_EQ(config.run.lora.r, 4);
   ASSERT_EQ(config.run.data.datasets.size(), 2u);
   EXPECT_EQ(config.run.data.datasets[0].samples, 500);
   EXPECT_EQ(config.run.data.datasets[0].name, "demo");
   EXPECT_EQ(config.run.data.datasets[1].type, "sharegpt");
-  EXPECT_EQ(config.run.schedule.lr_scheduler_type, "constant");
+  EXPECT_EQ(name_of(config.run.schedule.lr_scheduler_type), "constant");
   EXPECT_EQ(config.run.optim.weight_decay, 0.01) << "torch's AdamW";
   EXPECT_TRUE(config.run.optim.decay_norms_and_biases);
   EXPECT_FALSE(refused(write("dpo.yaml", "model: m\nmodel_class: llm\nstage: dpo\ntrain_dataset: x\n")).empty());
   const std::string quantised = "model: m\nmodel_class: llm\npeft_config: {name: lora}\ntrain_dataset: x\n";
   EXPECT_EQ(converted(write("q.yaml", quantised + "quant_config: {name: bnb, quantization_bit: 4}\n"))
-                .run.model.base_weight_dtype,
+                .run.model.base_weight_dtype.name(),
             "nf4");
 }
 
@@ -210,22 +211,23 @@ TEST_F(ConvertConfig, AxolotlReportsToAProjectThatIsNamed) {
   using Names = std::vector<std::string>;
   const RunConfig::Report report =
       converted(write("a.yml", kHead + "wandb_project: p\nwandb_entity: e\nwandb_watch: gradients\n")).run.report;
-  EXPECT_EQ(report.report_to, (Names{"jsonl", "tensorboard", "wandb"}));
+  EXPECT_EQ(names_of(report.report_to), (Names{"jsonl", "tensorboard", "wandb"}));
   EXPECT_EQ(report.wandb_project + report.wandb_entity, "pe");
-  EXPECT_EQ(converted(write("a.yml", kHead + "wandb_project: p\nwandb_mode: disabled\n")).run.report.report_to,
-            (Names{"jsonl", "tensorboard"}));
-  EXPECT_EQ(converted(write("a.yml", kHead + "wandb_project:\n")).run.report.report_to,
+  EXPECT_EQ(
+      names_of(converted(write("a.yml", kHead + "wandb_project: p\nwandb_mode: disabled\n")).run.report.report_to),
+      (Names{"jsonl", "tensorboard"}));
+  EXPECT_EQ(names_of(converted(write("a.yml", kHead + "wandb_project:\n")).run.report.report_to),
             (Names{"jsonl", "tensorboard"}));
 }
 
 TEST_F(ConvertConfig, LlamaFactoryTrainsAResizedVocabularyWhole) {
   const std::string lora = "model_name_or_path: m\nstage: sft\ncutoff_len: 64\nfinetuning_type: lora\n";
-  EXPECT_THAT(converted(write("a.yaml", lora + "resize_vocab: true\n")).run.lora.modules_to_save,
+  EXPECT_THAT(names_of(converted(write("a.yaml", lora + "resize_vocab: true\n")).run.lora.modules_to_save),
               ElementsAre("embed_tokens", "lm_head"));
   EXPECT_TRUE(has(printed_, "look at         resize_vocab")) << printed_;
-  EXPECT_THAT(
-      converted(write("a.yaml", lora + "resize_vocab: true\nadditional_target: lm_head\n")).run.lora.modules_to_save,
-      ElementsAre("lm_head"));
+  EXPECT_THAT(names_of(converted(write("a.yaml", lora + "resize_vocab: true\nadditional_target: lm_head\n"))
+                           .run.lora.modules_to_save),
+              ElementsAre("lm_head"));
   EXPECT_TRUE(converted(write("a.yaml", lora + "resize_vocab: false\n")).run.lora.modules_to_save.empty());
   EXPECT_FALSE(has(printed_, "begin with noise")) << printed_;
 }
@@ -237,13 +239,13 @@ TEST_F(ConvertConfig, LlamaFactorysPretrainingIsText) {
   EXPECT_EQ(config.run.data.datasets[0].type, "text");
   EXPECT_EQ(config.run.data.datasets[0].column_mapping, (Json{{"text", "body"}}));
   EXPECT_TRUE(config.run.data.packing);
-  EXPECT_EQ(config.run.data.overlength, "split");
+  EXPECT_EQ(name_of(config.run.data.overlength), "split");
   EXPECT_TRUE(has(printed_, "do not see each other")) << printed_;
 }
 
 TEST_F(ConvertConfig, AConstantRateHasNoWarmupToKeep) {
   const ResolvedConfig config = converted(write("a.yml", kHead + "lr_scheduler: constant\nwarmup_steps: 10\n"));
-  EXPECT_EQ(config.run.schedule.lr_scheduler_type, "constant");
+  EXPECT_EQ(name_of(config.run.schedule.lr_scheduler_type), "constant");
   EXPECT_EQ(config.run.schedule.warmup_steps, std::nullopt);
   EXPECT_TRUE(has(text_, "a constant schedule has no warm-up")) << text_;
 }

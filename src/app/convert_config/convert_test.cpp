@@ -42,7 +42,7 @@ TEST_F(ConvertConfig, TranslatesAxolotl) {
   const RunConfig& run = config.run;
   EXPECT_TRUE(config.notes.empty()) << config.notes.front();
   EXPECT_EQ(run.model.model_name_or_path, "./Mixtral-8x7B");
-  EXPECT_EQ(run.model.finetuning_type, "lora");
+  EXPECT_EQ(name_of(run.model.finetuning_type), "lora");
   EXPECT_EQ(run.lora.alpha, 16.0);
   EXPECT_EQ(run.lora.target_modules, std::vector<std::string>{"all-linear"});
   EXPECT_EQ(run.data.datasets.front().path, data);
@@ -59,15 +59,16 @@ TEST_F(ConvertConfig, TranslatesAxolotl) {
 TEST_F(ConvertConfig, MuonIsTheToolsOwn) {
   const ResolvedConfig factory = converted(write(
       "lf.yaml", "model_name_or_path: m\nstage: sft\nfinetuning_type: full\nuse_muon: true\nlearning_rate: 1e-5\n"));
-  EXPECT_EQ(factory.run.optim.name, "muon");
+  EXPECT_EQ(name_of(factory.run.optim.name), "muon");
   EXPECT_EQ(factory.run.optim.args, (Json{{"adjust_lr_fn", "match_rms_adamw"}}));
   EXPECT_TRUE(factory.run.optim.decay_norms_and_biases);
   EXPECT_TRUE(has(printed_, "LLaMA-Factory steps routers by Muon")) << printed_;
-  EXPECT_EQ(converted(write("off.yaml", "model_name_or_path: m\nstage: sft\nuse_muon: false\n")).run.optim.name,
-            "adamw");
+  EXPECT_EQ(
+      name_of(converted(write("off.yaml", "model_name_or_path: m\nstage: sft\nuse_muon: false\n")).run.optim.name),
+      "adamw");
   const ResolvedConfig axolotl =
       converted(write("axolotl.yml", "base_model: m\nsequence_len: 512\noptimizer: muon\nlearning_rate: 1e-4\n"));
-  EXPECT_EQ(axolotl.run.optim.name, "muon");
+  EXPECT_EQ(name_of(axolotl.run.optim.name), "muon");
   EXPECT_TRUE(has(printed_, "Axolotl's Muon has other coefficients")) << printed_;
 }
 
@@ -98,9 +99,9 @@ TEST_F(ConvertConfig, TranslatesLlamaFactoryWithItsDatasetInfo) {
                                                 "output_dir: saves\nper_device_train_batch_size: 1\n"),
                                           true);
   EXPECT_EQ(config.run.lora.alpha, 8.0) << "twice the rank, as LLaMA-Factory has it";
-  EXPECT_EQ(config.run.schedule.lr_scheduler_type, "linear");
+  EXPECT_EQ(name_of(config.run.schedule.lr_scheduler_type), "linear");
   EXPECT_EQ(config.run.schedule.warmup_ratio, 0.0);
-  EXPECT_EQ(config.run.data.overlength, "truncate_right");
+  EXPECT_EQ(name_of(config.run.data.overlength), "truncate_right");
   EXPECT_FALSE(config.run.data.packing);
   EXPECT_TRUE(has(config.run.data.datasets.front().path, "data/chats.json"));
   EXPECT_EQ(config.run.data.datasets.front().name, "chats");
@@ -143,8 +144,8 @@ TEST_F(ConvertConfig, TranslatesTrl) {
                                                 "model_name_or_path: m\ndataset_name: chat.jsonl\nuse_peft: true\n"
                                                 "assistant_only_loss: true\nlearning_rate: 1e-4\n"
                                                 "output_dir: out\npacking: true\n"));
-  EXPECT_EQ(config.run.model.finetuning_type, "lora");
-  EXPECT_EQ(config.run.data.train_on, "assistant");
+  EXPECT_EQ(name_of(config.run.model.finetuning_type), "lora");
+  EXPECT_EQ(name_of(config.run.data.train_on), "assistant");
   EXPECT_EQ(config.run.data.max_length, 1024);
   EXPECT_EQ(config.run.lora.alpha, 32.0);
   EXPECT_EQ(config.run.lora.dropout, 0.05);
@@ -250,28 +251,28 @@ TEST_F(ConvertConfig, ReadsDeepSpeedFilesItIsPointedTo) {
   EXPECT_EQ(config.run.optim.adam_beta2, 0.95);
   EXPECT_EQ(config.run.schedule.learning_rate, 3e-5);
   EXPECT_EQ(config.run.schedule.per_device_train_batch_size, 2);
-  EXPECT_EQ(config.run.machine.zero_stage, "3");
-  EXPECT_EQ(config.run.machine.cpu_offload, std::vector<std::string>{"optimizer"});
+  EXPECT_EQ(name_of(config.run.machine.zero_stage), "3");
+  EXPECT_EQ(names_of(config.run.machine.cpu_offload), std::vector<std::string>{"optimizer"});
 }
 
 TEST_F(ConvertConfig, KeepsWhatRanksShare) {
   const std::string head = "output_dir: o\nnum_train_epochs: 1\nlogging_steps: 1\n";
   write("ds.json", R"({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 2})");
-  EXPECT_EQ(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.zero_stage, "1");
+  EXPECT_EQ(name_of(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.zero_stage), "1");
   write("ds.json", R"({"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 2})");
-  EXPECT_EQ(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.zero_stage, "0");
+  EXPECT_EQ(name_of(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.zero_stage), "0");
   const std::string fsdp = "fsdp_config: {sharding_strategy: ";
-  EXPECT_EQ(converted(write("args.yaml", head + fsdp + "NO_SHARD}\n")).run.machine.zero_stage, "0");
-  EXPECT_EQ(converted(write("args.yaml", head + fsdp + "FULL_SHARD}\n")).run.machine.zero_stage, "3");
-  EXPECT_EQ(converted(write("args.yaml", head + fsdp + "SHARD_GRAD_OP}\n")).run.machine.zero_stage, "2");
+  EXPECT_EQ(name_of(converted(write("args.yaml", head + fsdp + "NO_SHARD}\n")).run.machine.zero_stage), "0");
+  EXPECT_EQ(name_of(converted(write("args.yaml", head + fsdp + "FULL_SHARD}\n")).run.machine.zero_stage), "3");
+  EXPECT_EQ(name_of(converted(write("args.yaml", head + fsdp + "SHARD_GRAD_OP}\n")).run.machine.zero_stage), "2");
   RunConfig::Machine hybrid = converted(write("args.yaml", head + fsdp + "HYBRID_SHARD}\n")).run.machine;
-  EXPECT_EQ(hybrid.zero_stage, "3");
+  EXPECT_EQ(name_of(hybrid.zero_stage), "3");
   EXPECT_EQ(hybrid.dp_shard_size, "host");
   hybrid = converted(write("args.yaml", head + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false, "
                                                "fsdp_offload_params: true}\n"))
                .run.machine;
-  EXPECT_EQ(hybrid.zero_stage, "2");
-  EXPECT_EQ(hybrid.cpu_offload, (std::vector<std::string>{"params", "optimizer"}));
+  EXPECT_EQ(name_of(hybrid.zero_stage), "2");
+  EXPECT_EQ(names_of(hybrid.cpu_offload), (std::vector<std::string>{"params", "optimizer"}));
   EXPECT_EQ(converted(write("args.yaml", head + "fsdp: hybrid_shard offload\n")).run.machine.dp_shard_size, "host");
   write("ds.json", R"({"zero_optimization": {"stage": 3, "mics_shard_size": 8, "zero_hpz_partition_size": 4}})");
   EXPECT_EQ(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.dp_shard_size, "8");
@@ -291,10 +292,10 @@ TEST_F(ConvertConfig, TranslatesKTransformers) {
   const ResolvedConfig config = converted(write("kt.yaml", head + "kt_backend: AMXBF16\nkt_share_cache_pool: true\n"));
   const std::vector<std::string> targets = {"all-linear", "all-experts"};
   EXPECT_EQ(config.run.lora.target_modules, targets);
-  EXPECT_EQ(config.run.model.expert_weight_dtype, "bfloat16");
+  EXPECT_EQ(config.run.model.expert_weight_dtype.name(), "bfloat16");
   for (const char* said :
        {"kt_backend: AMXINT8\n", "kt_expert_weight_format: int8\n", "kt_config: {kt_backend: AMXINT8}\n"}) {
-    EXPECT_EQ(converted(write("int8.yaml", head + said)).run.model.expert_weight_dtype, "int8") << said;
+    EXPECT_EQ(converted(write("int8.yaml", head + said)).run.model.expert_weight_dtype.name(), "int8") << said;
   }
   EXPECT_FALSE(refused(write("other.yaml", head + "kt_backend: AMXINT4\n")).empty());
   EXPECT_FALSE(refused(write("small.yaml", head + "kt_use_lora_experts: true\n")).empty());

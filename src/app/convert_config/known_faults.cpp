@@ -111,7 +111,7 @@ class Finder {
     if (!fs::is_directory(run.model.adapter_name_or_path)) run.model.adapter_name_or_path.clear();
     (void)describe_vocabulary(run, source.config, source.directory);
     std::unique_ptr<LoadedModel> model =
-        planned_model(source, dtype_of(run), expert_format_of(run), run.model.vocab_rows);
+        planned_model(source, run.model.dtype, expert_format_of(run), run.model.vocab_rows);
     model->set_trainable(trainable_options(run, Device{}));
     const DescribedModel described = describe_model(run, std::move(model));
     if (described.model->lora()) require_layout(described.model->store(), adapter_layout(described));

@@ -157,14 +157,14 @@ TEST_F(KTransformersConfigs, Qwen3MoeIsValid) {
   EXPECT_EQ(config_.run.lora.r, 8);
   EXPECT_EQ(config_.run.lora.alpha, 16.0) << "twice the rank";
   EXPECT_THAT(text_, HasSubstr("experts_device: cpu"));
-  EXPECT_EQ(config_.run.model.expert_weight_dtype, "auto");
+  EXPECT_EQ(config_.run.model.expert_weight_dtype.name(), "auto");
   EXPECT_EQ(config_.run.data.datasets.size(), 2u);
   EXPECT_THAT(validated(run, model(shape("qwen3-235b-a22b"))), HasSubstr("valid: nothing was written"));
 }
 
 TEST_F(KTransformersConfigs, Qwen3_5MoeIsValid) {
   const std::string run = convert("qwen3_5moe");
-  EXPECT_EQ(config_.run.model.expert_weight_dtype, "bfloat16");
+  EXPECT_EQ(config_.run.model.expert_weight_dtype.name(), "bfloat16");
   EXPECT_EQ(config_.run.machine.threads, 96);
   EXPECT_THAT(text_, HasSubstr("kt_config.kt_model_max_length: 2176"));
   EXPECT_THAT(validated(run, model(qwen3_5())), HasSubstr("valid: nothing was written"));
@@ -184,7 +184,7 @@ TEST_F(KTransformersConfigs, DeepSeekV3InBfloat16IsValid) {
 
 TEST_F(KTransformersConfigs, Int8ExpertsOfDeepSeekV3AreValid) {
   const std::string run = convert("deepseek_v3_int8");
-  EXPECT_EQ(config_.run.model.expert_weight_dtype, "int8");
+  EXPECT_EQ(config_.run.model.expert_weight_dtype.name(), "int8");
   EXPECT_THAT(text_, HasSubstr("kt_weight_path: /path/to/routed-int8-experts"));
   EXPECT_THAT(validated(run, model_of_deepseek(shape("deepseek-v3"))), HasSubstr("valid: nothing was written"));
 }
@@ -256,7 +256,7 @@ TEST_F(KTransformersConfigs, BackendsThatSkipLoraFreezeTheExperts) {
   for (const auto& [backend, dtype] : {std::pair{"AMXBF16_SkipLoRA", "bfloat16"}, std::pair{"amxint8_skiplora", "int8"},
                                        std::pair{"AMXINT4_KGroup_SkipLoRA", "int4"}}) {
     const ResolvedConfig config = converted(write("skip.yaml", head + "kt_config: {kt_backend: " + backend + "}\n"));
-    EXPECT_EQ(config.run.model.expert_weight_dtype, dtype);
+    EXPECT_EQ(config.run.model.expert_weight_dtype.name(), dtype);
     EXPECT_EQ(config.run.lora.exclude_modules, std::vector<std::string>{"all-experts"});
     EXPECT_THAT(text_, HasSubstr(std::string("kt_backend: ") + backend));
   }
@@ -277,11 +277,11 @@ TEST_F(KTransformersConfigs, AcceleratesFileHoldsThemToo) {
                                         "ACCELERATE_KT_LORA_ALPHA=12\naccelerate launch --config_file accelerate.yaml "
                                         "llamafactory-cli train lf.yaml\n"))
                             .run;
-  EXPECT_EQ(run.model.expert_weight_dtype, "int8");
+  EXPECT_EQ(run.model.expert_weight_dtype.name(), "int8");
   EXPECT_EQ(run.machine.threads, 6);
   EXPECT_EQ(run.lora.r, 4);
   EXPECT_EQ(run.lora.alpha, 12.0) << "from the script's environment";
-  EXPECT_EQ(run.machine.experts_device, "cpu");
+  EXPECT_EQ(name_of(run.machine.experts_device), "cpu");
 }
 
 TEST_F(KTransformersConfigs, OlderNamesMeanTheSame) {
@@ -291,7 +291,7 @@ TEST_F(KTransformersConfigs, OlderNamesMeanTheSame) {
                                       "kt_config: {backend: AMXINT8, num_threads: 2, lora_rank: 8, lora_alpha: 16.0, "
                                       "share_cache_pool: true, max_cache_depth: 2}\n"))
           .run;
-  EXPECT_EQ(run.model.expert_weight_dtype, "int8");
+  EXPECT_EQ(run.model.expert_weight_dtype.name(), "int8");
   EXPECT_EQ(run.machine.threads, 2);
   EXPECT_EQ(run.lora.r, 8);
   EXPECT_FALSE(refused(write("old.yaml", head + "kt_config: {use_lora_experts: true}\n")).empty());

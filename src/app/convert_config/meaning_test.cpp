@@ -115,7 +115,7 @@ TEST_F(ConvertedMeaning, ExpertsAreSpreadAsTheSourceSays) {
         "plugins:\n  peft:\n    quantization:\n      bitsandbytes:\n        quant_type: nf4\n        "
         "no_peft_model: false\n");
   EXPECT_EQ(converted(write("f.sh", fms + "--peft_method lora --acceleration_framework_config_file plugins.yaml\n"))
-                .run.model.base_weight_dtype,
+                .run.model.base_weight_dtype.name(),
             "nf4");
 }
 
@@ -142,7 +142,8 @@ TEST_F(ConvertedMeaning, ImagesAndAudioAreRefused) {
 }
 
 TEST_F(ConvertedMeaning, MomentsOfFourBitsHaveEightHere) {
-  EXPECT_EQ(converted(write("a.yml", kOfAxolotl + "optimizer: adamw_torch_4bit\n")).run.optim.name, "adamw_8bit");
+  EXPECT_EQ(name_of(converted(write("a.yml", kOfAxolotl + "optimizer: adamw_torch_4bit\n")).run.optim.name),
+            "adamw_8bit");
   EXPECT_THAT(printed_, HasSubstr("look at"));
 }
 
@@ -176,7 +177,7 @@ TEST_F(ConvertedMeaning, FilesOfOtherWorkNameTheVerb) {
 TEST_F(ConvertedMeaning, AQuantisedBaseWithoutTheExperts) {
   const RunConfig::Model model =
       converted(write("a.yml", kOfAxolotl + "adapter: qlora\nnonexpert_quantization: nf4\n")).run.model;
-  EXPECT_EQ(model.base_weight_dtype, "nf4");
+  EXPECT_EQ(model.base_weight_dtype.name(), "nf4");
   ASSERT_EQ(model.base_weight_keep.size(), 1u);
   const Pattern kept(model.base_weight_keep[0]);
   EXPECT_TRUE(kept.matches("model.layers.0.mlp.experts.3.up_proj.weight"));
@@ -184,7 +185,7 @@ TEST_F(ConvertedMeaning, AQuantisedBaseWithoutTheExperts) {
   for (const char* none : {"none", "bf16"}) {
     const RunConfig::Model dense =
         converted(write("a.yml", kOfAxolotl + "adapter: lora\nnonexpert_quantization: " + none + "\n")).run.model;
-    EXPECT_EQ(dense.base_weight_dtype, "dtype") << none;
+    EXPECT_EQ(dense.base_weight_dtype.name(), "dtype") << none;
     EXPECT_TRUE(dense.base_weight_keep.empty()) << none;
   }
 }
@@ -226,7 +227,7 @@ TEST_F(ConvertedVariables, FilesAndNumbersAreReadFromTheEnvironment) {
   setenv("HONE_TEST_DATA", "d.jsonl", 1);
   const RunConfig run = converted(write("s.sh", script_), true, 0, {2, 2}).run;
   unsetenv("HONE_TEST_DATA");
-  EXPECT_EQ(run.machine.zero_stage, "3");
+  EXPECT_EQ(name_of(run.machine.zero_stage), "3");
   EXPECT_EQ(run.schedule.max_steps, 9);
   EXPECT_EQ(run.data.datasets.front().path, "d.jsonl");
   EXPECT_EQ(run.model.model_name_or_path, "m");
@@ -268,7 +269,7 @@ TEST_F(ConvertedMeaning, AFileOfAccelerateIsReadBesideATraining) {
   EXPECT_THAT(read(options.output), HasSubstr("1 × 8 × 4 devices"));
   // What it says to KTransformers is about training, also without a training beside it.
   const RunConfig run = converted(write("kt.yaml", ranks + "kt_config: {kt_backend: AMXBF16, kt_lora_rank: 4}\n")).run;
-  EXPECT_EQ(run.model.expert_weight_dtype, "bfloat16");
+  EXPECT_EQ(run.model.expert_weight_dtype.name(), "bfloat16");
   EXPECT_EQ(run.lora.r, 4);
 }
 

@@ -31,7 +31,7 @@ TEST_F(ConvertConfig, ReadsTrlScriptsWhereArgumentsAreLiterals) {
   const ResolvedConfig config = converted(write("train.py", kTrl));
   EXPECT_TRUE(has(printed_, "TRL")) << printed_;
   EXPECT_EQ(config.run.model.model_name_or_path, "Qwen/Qwen3-30B-A3B");
-  EXPECT_EQ(config.run.model.finetuning_type, "lora");
+  EXPECT_EQ(name_of(config.run.model.finetuning_type), "lora");
   EXPECT_EQ(config.run.schedule.learning_rate, 2e-4);
   EXPECT_EQ(config.run.schedule.max_steps, 120);
   EXPECT_EQ(config.run.data.max_length, 1024);
@@ -63,18 +63,18 @@ TEST_F(ConvertConfig, ReadsUnslothScripts) {
   EXPECT_TRUE(has(printed_, "Unsloth")) << printed_;
   EXPECT_EQ(config.run.model.model_name_or_path, "unsloth/Qwen3-30B-A3B");
   EXPECT_EQ(config.run.data.max_length, 2048);
-  EXPECT_EQ(config.run.optim.name, "adamw_8bit");
+  EXPECT_EQ(name_of(config.run.optim.name), "adamw_8bit");
   EXPECT_EQ(config.run.machine.seed, 3407);
-  EXPECT_EQ(config.run.data.train_on, "assistant");
+  EXPECT_EQ(name_of(config.run.data.train_on), "assistant");
   EXPECT_EQ(config.run.schedule.global_batch_size, 8);
-  EXPECT_EQ(config.run.model.gradient_checkpointing, "true");
+  EXPECT_EQ(name_of(config.run.model.gradient_checkpointing), "true");
 }
 
 TEST_F(ConvertConfig, UnslothsBaseOfFourBitsIsMeantThoughItIsNotStated) {
   std::string script = kUnsloth;
   const std::string stated = ", load_in_4bit = False";
   script.erase(script.find(stated), stated.size());
-  EXPECT_EQ(converted(write("train.py", script)).run.model.base_weight_dtype, "nf4");
+  EXPECT_EQ(converted(write("train.py", script)).run.model.base_weight_dtype.name(), "nf4");
   EXPECT_TRUE(has(text_, "Unsloth's default")) << text_;
 }
 

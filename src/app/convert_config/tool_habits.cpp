@@ -230,7 +230,7 @@ class Habits {
       look("calculate_per_token_loss", "Megatron's loss is the mean of the micro-batches' means, here of all tokens");
     }
     const TranslatedKey* method = chosen("finetuning_type");
-    if (is_on(root_, "use_megatron_bridge") && method && method->value == "lora") {
+    if (is_on(root_, "use_megatron_bridge") && method && method->value == name_of(FinetuningType::kLora)) {
       look("use_megatron_bridge", "q, k and v share the matrix A of an adapter there, and so do gate and up");
     }
   }
@@ -247,7 +247,7 @@ class Habits {
   /// Removes a warm-up from a constant schedule, as Hugging Face ignores it; Hone has none there either.
   void leave_out_warmup_of_a_constant_rate() {
     const TranslatedKey* schedule = in(result_.stated, "lr_scheduler_type");
-    if (!schedule || schedule->value != "constant") return;
+    if (!schedule || schedule->value != name_of(LrScheduler::kConstant)) return;
     const auto is_warmup = [](const TranslatedKey& key) {
       return key.key->name == "warmup_steps" || key.key->name == "warmup_ratio";
     };
@@ -259,7 +259,7 @@ class Habits {
   void leave_out_evaluation_of_nothing() {
     if (evaluates() || in(result_.defaults, "val_split")) return;
     std::erase_if(result_.stated, [&](const TranslatedKey& key) {
-      const bool strategy = key.key->name == "eval_strategy" && key.value != "no";
+      const bool strategy = key.key->name == "eval_strategy" && key.value != name_of(Cadence::kNo);
       const bool on =
           (key.key->name == "eval_on_start" || key.key->name == "load_best_model_at_end") && key.value == true;
       if (!strategy && !on) return false;
@@ -272,8 +272,8 @@ class Habits {
   void ask_about_rounded_steps() {
     const TranslatedKey* method = chosen("finetuning_type");
     const TranslatedKey* dtype = chosen("dtype");
-    const bool full = !method || method->value == "full";
-    const bool wide = (dtype && dtype->value == "float32") || is_on(root_, "float32");
+    const bool full = !method || method->value == name_of(FinetuningType::kFull);
+    const bool wide = (dtype && dtype->value == name_of(DType::kF32)) || is_on(root_, "float32");
     if (!full || wide || states("master_dtype") || find_stated(root_, "fsdp") || find_stated(root_, "fsdp_config") ||
         find_stated(root_, "deepspeed")) {
       return;
@@ -287,7 +287,7 @@ class Habits {
   void new_rows_of_llama_factory() {
     const bool resizes = is_on(root_, "resize_vocab");
     const TranslatedKey* method = chosen("finetuning_type");
-    if (resizes && method && method->value == "lora" && !states("lora_modules_to_save")) {
+    if (resizes && method && method->value == name_of(FinetuningType::kLora) && !states("lora_modules_to_save")) {
       add("lora_modules_to_save", Json::array({"embed_tokens", "lm_head"}), "resize_vocab: true");
     }
     if (resizes || states("add_tokens") || states("add_special_tokens")) {

@@ -32,7 +32,7 @@ class ToolHabits : public ConvertConfig {
 TEST_F(ToolHabits, WithoutAnAdapterAxolotlTrainsAllWeights) {
   for (const char* none : {"", "adapter:\n", "adapter: ''\n"}) {
     const RunConfig run = of(kAxolotl + none + "lora_r: 64\nlora_alpha: 32\nlora_target_linear: true\n");
-    EXPECT_EQ(run.model.finetuning_type, "full") << none;
+    EXPECT_EQ(name_of(run.model.finetuning_type), "full") << none;
     EXPECT_THAT(text_, HasSubstr("lora_r: 64 (Axolotl): no adapter is stated")) << text_;
   }
   EXPECT_EQ(of(kAxolotl + "adapter: lora\nlora_r: 64\nlora_target_linear: true\n").lora.r, 64);
@@ -40,13 +40,13 @@ TEST_F(ToolHabits, WithoutAnAdapterAxolotlTrainsAllWeights) {
 
 TEST_F(ToolHabits, TextsToContinueAreCutIntoPieces) {
   const std::string set = "datasets:\n  - {path: a.jsonl, type: completion}\n";
-  EXPECT_EQ(of(kAxolotl + set).data.overlength, "split");
-  EXPECT_EQ(of(kAxolotl + set + "  - {path: b.jsonl, type: alpaca}\n").data.overlength, "drop");
+  EXPECT_EQ(name_of(of(kAxolotl + set).data.overlength), "split");
+  EXPECT_EQ(name_of(of(kAxolotl + set + "  - {path: b.jsonl, type: alpaca}\n").data.overlength), "drop");
   EXPECT_THAT(printed_, HasSubstr("Axolotl cuts those into pieces"));
   const std::string texts = "pretraining_dataset:\n  - {path: a.jsonl, type: pretrain, name: en}\n";
-  EXPECT_EQ(of(kAxolotl + texts).data.overlength, "truncate_right");
+  EXPECT_EQ(name_of(of(kAxolotl + texts).data.overlength), "truncate_right");
   EXPECT_EQ(of(kAxolotl + texts).data.datasets.at(0).name, "en") << "the configuration of a data set of the hub";
-  EXPECT_EQ(of(kAxolotl + texts + "sample_packing: true\n").data.overlength, "split");
+  EXPECT_EQ(name_of(of(kAxolotl + texts + "sample_packing: true\n").data.overlength), "split");
   EXPECT_FALSE(of(kAxolotl + texts + "shuffle_merged_datasets: false\n").data.shuffle);
   EXPECT_TRUE(of(kAxolotl + set + "shuffle_merged_datasets: false\n").data.shuffle);
 }
@@ -78,16 +78,18 @@ TEST_F(ToolHabits, AxolotlPacksExpertsWhereItsKeySaysSo) {
   EXPECT_THAT(printed_, Not(HasSubstr("quantize_moe_experts")));
   EXPECT_TRUE(of(kAxolotl + qlora).model.base_weight_keep.empty());
   EXPECT_THAT(printed_, HasSubstr("if the model has some"));
-  EXPECT_EQ(of(kAxolotl + qlora).model.base_weight_dtype, "nf4");
-  EXPECT_EQ(of(kAxolotl + "adapter: lora\nload_in_4bit: true\nlora_r: 8\n").model.base_weight_dtype, "dtype");
-  EXPECT_EQ(of(kAxolotl + "adapter: lora\nload_in_8bit: true\nlora_r: 8\n").model.base_weight_dtype, "int8");
+  EXPECT_EQ(of(kAxolotl + qlora).model.base_weight_dtype.name(), "nf4");
+  EXPECT_EQ(of(kAxolotl + "adapter: lora\nload_in_4bit: true\nlora_r: 8\n").model.base_weight_dtype.name(), "dtype");
+  EXPECT_EQ(of(kAxolotl + "adapter: lora\nload_in_8bit: true\nlora_r: 8\n").model.base_weight_dtype.name(), "int8");
 }
 
 TEST_F(ToolHabits, TheBalancingLossIsTheSumOfMicroBatches) {
-  EXPECT_EQ(of(kFactory + "moe_aux_loss_coef: 0.001\ngradient_accumulation_steps: 4\n").model.aux_loss_reduction,
-            "hf_sum");
-  EXPECT_EQ(of(kFactory + "moe_aux_loss_coef: 0.001\n").model.aux_loss_reduction, "mean") << "one micro-batch";
-  EXPECT_EQ(of(kFactory + "gradient_accumulation_steps: 4\n").model.aux_loss_reduction, "mean") << "no such loss";
+  EXPECT_EQ(
+      name_of(of(kFactory + "moe_aux_loss_coef: 0.001\ngradient_accumulation_steps: 4\n").model.aux_loss_reduction),
+      "hf_sum");
+  EXPECT_EQ(name_of(of(kFactory + "moe_aux_loss_coef: 0.001\n").model.aux_loss_reduction), "mean") << "one micro-batch";
+  EXPECT_EQ(name_of(of(kFactory + "gradient_accumulation_steps: 4\n").model.aux_loss_reduction), "mean")
+      << "no such loss";
   const RunConfig megatron =
       of("model_name_or_path: " + model(true) + "\nstage: sft\ndataset: a.jsonl\nmoe_grouped_gemm: true\n");
   EXPECT_NE(megatron.model.router_aux_loss_coef, 0.0) << "Megatron's own balance";
@@ -106,7 +108,7 @@ TEST_F(ToolHabits, OneOfTwoSwitchesCounts) {
   EXPECT_EQ(of(kFactory + "packing: true\nneat_packing: false\n").data.packing, true);
   EXPECT_THAT(printed_, HasSubstr("samples of a pack see each other there"));
   EXPECT_EQ(of(kFactory + "packing: false\nneat_packing: true\n").data.packing, true);
-  EXPECT_EQ(of(kFactory + "mask_history: true\ntrain_on_prompt: false\n").data.train_on, "last");
+  EXPECT_EQ(name_of(of(kFactory + "mask_history: true\ntrain_on_prompt: false\n").data.train_on), "last");
 }
 
 TEST_F(ToolHabits, PluginsThatChangeWhatIsLearntAreRefused) {

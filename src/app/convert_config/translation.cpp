@@ -391,7 +391,7 @@ class Translator {
 
   /// Adds a remark: Axolotl's Muon is Microsoft's (the dion repository).
   void ask_about_muon(const Statement& chosen) {
-    if (tool_.name != "axolotl" || chosen.key->name != "optim" || chosen.value != "muon") return;
+    if (tool_.name != "axolotl" || chosen.key->name != "optim" || chosen.value != name_of(OptimizerName::kMuon)) return;
     result_.look.push_back({chosen.said, chosen.where,
                             "Axolotl's Muon has other coefficients, steps wide matrices at √(rows / columns) of the "
                             "rate, routers too, and does not decay embeddings"});
@@ -405,7 +405,8 @@ class Translator {
 
   /// Adds a remark: 4 bits are fp4 in transformers where a script does not say otherwise.
   void ask_about_four_bits(const Statement& chosen) {
-    if (tool_.name != "transformers" || chosen.key->name != "base_weight_dtype" || chosen.value != "nf4") return;
+    if (tool_.name != "transformers" || chosen.key->name != "base_weight_dtype" || chosen.value != nf4_format().name())
+      return;
     if (mentions(source_.root, "bnb_4bit_quant_type")) return;
     result_.look.push_back(
         {chosen.said, chosen.where, "without bnb_4bit_quant_type, 4 bits are fp4 there and nf4 here"});
@@ -484,14 +485,14 @@ class Translator {
 
   bool uses_lora(const ConfigNode& defaults) const {
     for (const TranslatedKey& stated : result_.stated) {
-      if (stated.key->name == "finetuning_type") return stated.value == "lora";
+      if (stated.key->name == "finetuning_type") return stated.value == name_of(FinetuningType::kLora);
     }
     const bool about_lora = std::any_of(result_.stated.begin(), result_.stated.end(), [](const TranslatedKey& stated) {
       const bool says = !stated.value.is_null();
       return says && (stated.key->name.starts_with("lora_") || stated.key->name == "adapter_name_or_path");
     });
     const ConfigNode* method = defaults.find("finetuning_type");
-    return about_lora || (method && method->text == "lora");
+    return about_lora || (method && method->text == name_of(FinetuningType::kLora));
   }
 
   /// A tool's defaults merged with those of its base.

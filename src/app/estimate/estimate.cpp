@@ -31,8 +31,8 @@
 #include "train/plan/experts_device.h"
 #include "train/plan/fitting_setting.h"
 #include "train/plan/memory_fit.h"
-#include "train/plan/offload_choice.h"
 #include "train/plan/memory_rows.h"
+#include "train/plan/offload_choice.h"
 #include "train/plan/planned_run.h"
 #include "train/plan/recompute.h"
 #include "train/plan/run_vocabulary.h"
@@ -150,23 +150,23 @@ RunConfig read_run(const EstimateOptions& options) {
 }
 
 RunConfig as_full(RunConfig config) {
-  if (config.model.finetuning_type == "full") return config;
-  config.model.finetuning_type = "full";
-  config.model.expert_weight_dtype = "auto";
-  config.model.base_weight_dtype = "dtype";
+  if (config.model.finetuning_type == FinetuningType::kFull) return config;
+  config.model.finetuning_type = FinetuningType::kFull;
+  config.model.expert_weight_dtype = {};
+  config.model.base_weight_dtype = {};
   config.model.adapter_name_or_path.clear();
   config.model.freeze_router = false;
   if (gathers_stepped_values(config)) {  // weights cannot be in host memory between uses then
     std::erase_if(config.machine.cpu_offload,
-                  [](const std::string& name) { return name == "params" || name == "experts"; });
+                  [](OffloadPart part) { return part == OffloadPart::kParams || part == OffloadPart::kExperts; });
     config.machine.offload_expert_layers.reset();
   }
   return config;
 }
 
 RunConfig as_lora(RunConfig config, bool sparse) {
-  if (config.model.finetuning_type == "lora") return config;
-  config.model.finetuning_type = "lora";
+  if (config.model.finetuning_type == FinetuningType::kLora) return config;
+  config.model.finetuning_type = FinetuningType::kLora;
   config.model.freeze_router = true;
   config.model.freeze_parameters.clear();
   config.model.trainable_parameters.clear();
@@ -181,20 +181,19 @@ std::string lora_name(const RunConfig& config) {
   for (const auto* names : {&config.lora.target_modules, &config.lora.target_parameters}) {
     for (const std::string& name : *names) targets += (targets.empty() ? "" : " + ") + name;
   }
-  const std::string& base = config.model.base_weight_dtype;
+  const BaseFormat base = config.model.base_weight_dtype;
   return fmt::format("LoRA r {}{}{}", config.lora.r.value_or(16), targets.empty() ? "" : " on " + targets,
-                     base == "dtype" ? "" : ", base " + base);
+                     base.in_dtype() ? "" : fmt::format(", base {}", base.name()));
 }
 
 const std::string& smallest_level() { return recompute_levels().back(); }
 
 std::string with_level(const std::string& name, const std::string& level) {
-  const std::string setting = level_setting(level);
-  if (setting == "false") return name;
-  return name + ", gradient checkpointing" + (setting == "true" ? "" : " of " + setting);
+  if (level == recompute_levels().front()) return name;
+  return name + ", gradient checkpointing" + (level == smallest_level() ? "" : " of " + level_setting(level));
 }
 
-RunConfig with_base(RunConfig config, const std::string& base) {
+RunConfig with_base(RunConfig config, BaseFormat base) {
   config.model.base_weight_dtype = base;
   return config;
 }
@@ -206,11 +205,11 @@ constexpr size_t kSmallLora = 3;
 /// with and without checkpointing.
 std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Target& target) {
   const RunConfig lora = as_lora(config, sparse);
-  const std::string& base = lora.model.base_weight_dtype;
+  const BaseFormat base = lora.model.base_weight_dtype, nf4(nf4_format());
   std::vector<Variant> variants;
   for (const RunConfig& run :
-       {as_full(config), with_base(lora, base == "nf4" ? "dtype" : base), with_base(lora, "nf4")}) {
-    const std::string name = run.model.finetuning_type == "full" ? "full" : lora_name(run);
+       {as_full(config), with_base(lora, base == nf4 ? BaseFormat() : base), with_base(lora, nf4)}) {
+    const std::string name = run.model.finetuning_type == FinetuningType::kFull ? "full" : lora_name(run);
     for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
       variants.push_back({with_level(name, level), run, plan_levels(run, {level}, target)});
     }
@@ -221,15 +220,15 @@ std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Target& t
 /// What training would run: with gradient_checkpointing auto, the first level that fits.
 Variant configured(const RunConfig& config, Target& target) {
   FittingLevel choice = plan_levels(config, allowed_levels(config.model.gradient_checkpointing), target);
-  const std::string name = config.model.finetuning_type == "full" ? "full" : lora_name(config);
+  const std::string name = config.model.finetuning_type == FinetuningType::kFull ? "full" : lora_name(config);
   return {with_level(name, choice.level), config, std::move(choice)};
 }
 
 /// Replaces experts_device: auto by what a run of the longest samples would choose, and says what and why; "" if it is
 /// stated.
 std::string choose_experts_device(RunConfig& config, Target& target) {
-  if (config.machine.experts_device != "auto") return "";
-  const auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config),
+  if (config.machine.experts_device != ExpertsOn::kAuto) return "";
+  const auto planned = planned_model(find_model(config.model.model_name_or_path), config.model.dtype,
                                      expert_format_of(config), config.model.vocab_rows);
   planned->set_trainable(trainable_options(config, target.device));
   const std::string level = allowed_levels(config.model.gradient_checkpointing).back();
@@ -253,7 +252,7 @@ std::string choose_offloaded(RunConfig& config, Target& target) {
                                         [&](const RunConfig& other, const RecomputePolicy& recompute) {
                                           return plan_memory(other, recompute, target.stream);
                                         });
-  config = with_offload(std::move(config), choice.names);
+  config = with_offload(std::move(config), choice.parts);
   return choice.line;
 }
 
@@ -295,7 +294,7 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
   const Variant& smallest = variants[kSmallLora];
   if (int8_experts && !target.fits(smallest.plan())) {
     RunConfig run = smallest.config;
-    run.model.expert_weight_dtype = "int8";
+    run.model.expert_weight_dtype = ExpertFormat(int8_format());
     if (fits_at(run, smallest_level(), target)) {
       return "It fits with finetuning_type: lora, expert_weight_dtype: int8 and gradient_checkpointing: true.";
     }
@@ -362,12 +361,12 @@ DiskNeeds disk_needs_of(RunConfig config, const ModelSource& source) {
   RunConfig::Machine& machine = config.machine;
   machine.ranks = machine.ranks_of_host = machine.expert_parallel_size = 1;
   machine.shard_size = 0;
-  machine.zero_stage = "0";
-  machine.experts_device = "gpu";
+  machine.zero_stage = ZeroStage::kNone;
+  machine.experts_device = ExpertsOn::kDevice;
   machine.cpu_offload.clear();
   machine.cpu_expert_layers.reset();
   machine.offload_expert_layers.reset();
-  const auto model = planned_model(source, dtype_of(config), expert_format_of(config), config.model.vocab_rows);
+  const auto model = planned_model(source, config.model.dtype, expert_format_of(config), config.model.vocab_rows);
   model->set_trainable(trainable_options(config, Device{}));
   model->store().allocate_dry(Device{});
   return disk_needs(model->store(), config);
@@ -393,9 +392,9 @@ Json json_of(const Variant& variant) {
           {"ranks", variant.config.machine.ranks},
           {"shard_size", precision_of(variant.config).ranks},
           {"expert_parallel_size", variant.config.machine.expert_parallel_size},
-          {"experts_device", variant.config.machine.experts_device},
+          {"experts_device", name_of(variant.config.machine.experts_device)},
           {"cpu_expert_layers", number_or_null(variant.config.machine.cpu_expert_layers)},
-          {"cpu_offload", variant.config.machine.cpu_offload},
+          {"cpu_offload", names_of(variant.config.machine.cpu_offload)},
           {"offload_expert_layers", number_or_null(variant.config.machine.offload_expert_layers)},
           {"weights", bytes.weights},
           {"master", bytes.master},
@@ -413,8 +412,8 @@ Json json_of(const Variant& variant) {
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
   check_expert_format(expert_format_of(config), experts_device_of(config, stream.device()), "device");
   optimizer_options(config).require(stream.device(), "optim");
-  auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config),
-                               config.model.vocab_rows);
+  auto planned = planned_model(find_model(config.model.model_name_or_path), config.model.dtype,
+                               expert_format_of(config), config.model.vocab_rows);
   planned->set_trainable(trainable_options(config, stream.device()));
   const DescribedModel described = describe_model(config, std::move(planned));
   LoadedModel& model = *described.model;
@@ -482,7 +481,7 @@ std::string why_nothing_fits(const std::string& model) {
     options.overrides = {"finetuning_type=lora"};
     RunConfig config = read_run(options);
     const ModelSource source = find_model(model);
-    const auto planned = planned_model(source, dtype_of(config));
+    const auto planned = planned_model(source, config.model.dtype);
     if (!config.data.max_length) config.data.max_length = default_max_length(planned->decoder().config());
     Target target(device_to_plan_for(config.machine.device), 0, 0);
     const std::string verdict = compare(config, *planned, target).verdict;
@@ -499,7 +498,7 @@ int run_estimate(const EstimateOptions& asked) {
   RunConfig config = read_run(options);
   const ModelSource source = find_model(config.model.model_name_or_path);
   const std::vector<std::string> notes = describe_vocabulary(config, source.config, source.directory);
-  const auto planned = planned_model(source, dtype_of(config), expert_format_of(config), config.model.vocab_rows);
+  const auto planned = planned_model(source, config.model.dtype, expert_format_of(config), config.model.vocab_rows);
   LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);

@@ -13,7 +13,7 @@ class SpreadAdvice : public ::testing::Test {
  protected:
   SpreadAdvice() {
     run_.machine.ranks = 4;
-    run_.model.finetuning_type = "full";
+    run_.model.finetuning_type = FinetuningType::kFull;
     run_.schedule.per_device_train_batch_size = 1;
     run_.data.max_length = 4096;
     decoder_.layers.resize(2);
@@ -36,7 +36,7 @@ TEST_F(SpreadAdvice, IsToSpreadTrainedExpertsForFewTokens) {
 }
 
 TEST_F(SpreadAdvice, IsToShardFrozenExperts) {
-  run_.model.finetuning_type = "lora";
+  run_.model.finetuning_type = FinetuningType::kLora;
   EXPECT_EQ(spread_advice(run_, decoder_), "");
   run_.machine.expert_parallel_size = 4;
   EXPECT_THAT(spread_advice(run_, decoder_), HasSubstr("zero_stage: 3 is faster"));
@@ -48,10 +48,10 @@ TEST_F(SpreadAdvice, IsNoneWhereExpertsCannotBeSpread) {
   run_.machine.ranks = 1;
   EXPECT_EQ(spread_advice(run_, decoder_), "");
   run_.machine.ranks = 4;
-  run_.machine.cpu_offload = {"params"};
+  run_.machine.cpu_offload = {OffloadPart::kParams};
   EXPECT_EQ(spread_advice(run_, decoder_), "");
   run_.machine.cpu_offload = {};
-  run_.optim.name = "adafactor";
+  run_.optim.name = OptimizerName::kAdafactor;
   EXPECT_EQ(spread_advice(run_, decoder_), "");
 }
 

@@ -111,7 +111,7 @@ class EvalAnswers {
     const auto sequences = std::min(kSequencesAtOnce, static_cast<int64_t>(prompts_.size()));
     PassCompanions companions(decoder, run_.described.model->store(), stream,
                               {.ranks = PassRanks(run_.group.mesh()),
-                               .weight_fetch = fetch_way_of(run_.described.config.machine.weight_fetch)});
+                               .weight_fetch = run_.described.config.machine.weight_fetch});
     Generator generator(companions, {.max_sequences = sequences, .max_length = max_length});
     std::vector<std::string> answers;
     for (const GeneratedSequence& sequence : generator.generate(request_)) {
@@ -164,7 +164,7 @@ bool trained_whole(const ParameterStore& store) {
 /// Makes `base` the model without the adapter of `adapted`, with the tokens that this one has.
 void use_vocabulary(RunConfig::Model& base, const RunConfig::Model& adapted) {
   base.adapter_name_or_path.clear();
-  base.finetuning_type = "full";
+  base.finetuning_type = FinetuningType::kFull;
   base.tokenizer_name_or_path = adapted.tokenizer_name_or_path;
   base.resize_vocab = adapted.vocab_rows > 0;
 }

@@ -48,10 +48,10 @@ InferenceOptions with_base(InferenceOptions options) {
   return options;
 }
 
-std::string dtype_of_model(const fs::path& model) {
+DType dtype_of_model(const fs::path& model) {
   const HfConfig config = HfConfig::read(model);
   const std::string stated = config.string_or("dtype", config.string_or("torch_dtype", "bfloat16"));
-  return stated == name_of(DType::kF32) ? stated : std::string(name_of(DType::kBF16));
+  return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
 }
 
 /// The run of the keys. Appends what to tell of them to `notes`.
@@ -62,16 +62,16 @@ RunConfig run_of(const InferenceOptions& options, const TrainerRanks& ranks, std
   const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
     throw UserError(why, config.stated.at(key), instead);
   };
-  for (const std::string& name : run.machine.cpu_offload) {
-    if (name == "params" || name == "experts") continue;
+  for (const OffloadPart name : run.machine.cpu_offload) {
+    if (name == OffloadPart::kParams || name == OffloadPart::kExperts) continue;
     refuse("cpu_offload", fmt::format("without training there is nothing of {} to hold in host memory", name),
            "use params or experts");
   }
-  if (run.machine.zero_stage != "0" && run.machine.zero_stage != "3") {
+  if (run.machine.zero_stage != ZeroStage::kNone && run.machine.zero_stage != ZeroStage::kValues) {
     refuse("zero_stage", fmt::format("zero_stage {} shares what training alone has", run.machine.zero_stage),
            "use 3, which shards the weights, or 0");
   }
-  if (ranks.size > 1 && run.machine.experts_device == "auto") {
+  if (ranks.size > 1 && run.machine.experts_device == ExpertsOn::kAuto) {
     refuse("experts_device", "auto chooses for one rank here", "write cpu or gpu");
   }
   notes.insert(notes.end(), config.notes.begin(), config.notes.end());
@@ -131,7 +131,7 @@ Json variables_of(const InferenceOptions& options) {
 }
 
 void check_offload(const RunConfig& run, Device device) {
-  const bool int8_on_device = run.model.expert_weight_dtype == "int8" && !computes_experts_on_host(run, device);
+  const bool int8_on_device = run.model.expert_weight_dtype.int8() && !computes_experts_on_host(run, device);
   if (run.machine.cpu_offload.empty() || !int8_on_device) return;
   throw UserError("weights come from host memory in dtype or packed, and experts held in 8 bits stay on the device",
                   "cpu_offload", "leave it out, or expert_weight_dtype, or choose experts_device=cpu");
@@ -206,7 +206,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       tokenizer_(load_tokenizer(directory_, options_.adapter, trained_.tokens, options_.chat_template)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
-      model_(directory_, dtype_of(run_), experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
+      model_(directory_, run_.model.dtype, experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
       variables_(trained_.kwargs) {
   if (const std::string reason = why_no_gpu_is_used(run_.machine.device, device_); !reason.empty())
     notes_.push_back(reason);
@@ -322,13 +322,13 @@ struct Change {
 std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& decoder) {
   if (run.machine.expert_parallel_size > 1) return {};  // spread experts are on the GPUs
   const auto with_params = [](Change change) {
-    change.run.machine.cpu_offload.emplace_back("params");
+    change.run.machine.cpu_offload.push_back(OffloadPart::kParams);
     change.option += change.option.empty() ? "--cpu-offload params" : " --cpu-offload params";
     return change;
   };
   Change on_cpu{run, "--experts-device cpu"};
-  on_cpu.run.machine.experts_device = "cpu";
-  const bool can_move = run.machine.experts_device == "gpu" && go_together(on_cpu.run, RuleUse::kAlways);
+  on_cpu.run.machine.experts_device = ExpertsOn::kCpu;
+  const bool can_move = run.machine.experts_device == ExpertsOn::kDevice && go_together(on_cpu.run, RuleUse::kAlways);
   if (decoder.num_moe_layers() == 0 || !can_move) return {with_params({run, ""})};
   return {on_cpu, with_params({run, ""}), with_params(on_cpu)};
 }
@@ -344,7 +344,7 @@ std::string InferenceModel::what_fits(const GeneratorOptions& options, const Mem
   for (int ranks = 2; on_gpu && ranks_.size == 1 && ranks <= cuda::device_count(); ++ranks) {
     RunConfig among = run_;
     among.machine.ranks = among.machine.ranks_of_host = ranks;
-    among.machine.zero_stage = "3";
+    among.machine.zero_stage = ZeroStage::kValues;
     MemoryLimit of_a_rank = limit;
     *of_a_rank.host /= ranks;
     if (of_a_rank.fits(plan(among, one))) {
@@ -358,7 +358,7 @@ std::string InferenceModel::what_fits(const GeneratorOptions& options, const Mem
     return change == changes.end() ? std::string() : change->option;
   };
   const std::string exact = option_that_fits();
-  if (run_.model.base_weight_dtype == "dtype") {
+  if (run_.model.base_weight_dtype.in_dtype()) {
     hold_base_in_nf4(model_.store());
     if (fits(run_)) {
       return fmt::format("it fits with --base-weight-dtype nf4, which rounds the weights{}",
@@ -382,7 +382,7 @@ void InferenceModel::require_memory(const GeneratorOptions& options) {
 
 void InferenceModel::choose_experts_place(const GeneratorOptions& options,
                                           const std::function<void(const std::string&)>& tell) {
-  if (run_.machine.experts_device != "auto") return;
+  if (run_.machine.experts_device != ExpertsOn::kAuto) return;
   const MemoryLimit limit = memory_limit(stream_);
   const auto fits = [&](const RunConfig& run) { return limit.fits(plan(run, options)); };
   ExpertsDevice chosen =

@@ -36,8 +36,8 @@ TEST(Init, ItsTextIsReadWithoutNotesAndSaysWhatItMeans) {
       const ResolvedConfig config = resolved(initial_yaml(options, model(sparse)));
       EXPECT_TRUE(config.notes.empty()) << config.notes.front();
       EXPECT_EQ(config.run.model.model_name_or_path, "./My model: v2");
-      EXPECT_EQ(config.run.model.finetuning_type, method == "full" ? "full" : "lora");
-      EXPECT_EQ(config.run.model.base_weight_dtype, method == "qlora" ? "nf4" : "dtype");
+      EXPECT_EQ(name_of(config.run.model.finetuning_type), method == "full" ? "full" : "lora");
+      EXPECT_EQ(config.run.model.base_weight_dtype.name(), method == "qlora" ? "nf4" : "dtype");
       EXPECT_EQ(config.run.data.datasets.front().path, "data/chat.jsonl");
       EXPECT_EQ(config.run.data.max_length, 2048);
       if (method == "full") continue;
@@ -193,7 +193,7 @@ TEST(Init, QloraKeepsTheFourBitsOfAModelThatHasThem) {
   options.model = "./gpt-oss-20b";
   options.method = "qlora";
   options.has_mxfp4 = true;
-  EXPECT_EQ(resolved(initial_yaml(options, model(true))).run.model.base_weight_dtype, "auto");
+  EXPECT_EQ(resolved(initial_yaml(options, model(true))).run.model.base_weight_dtype.name(), "auto");
 }
 
 TEST_F(InitWithData, SaysWhyTheBatchIsNotThatOfTheData) {

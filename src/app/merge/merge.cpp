@@ -145,9 +145,13 @@ double products_in_a_row(const DecoderConfig& model) { return 4.0 * static_cast<
               "nothing was written; more than rounding is a fault of the program or of memory: please report it");
 }
 
+BaseFormat base_of(const MergeOptions& options) {
+  return BaseFormat::parse(options.base_weight_dtype, "--base-weight-dtype");
+}
+
 /// The weights that are rounded before they are merged.
 std::map<const Parameter*, const PackedFormat*> rounding_of(ParameterStore& store, const MergeOptions& options) {
-  const PackedFormat* format = parse_base_format(options.base_weight_dtype, "--base-weight-dtype");
+  const PackedFormat* format = base_of(options).packed();
   if (format == nullptr) return {};
   return packed_weights(
       store, [=](const Parameter&) { return format; }, options.base_weight_keep);
@@ -175,7 +179,7 @@ class LogitComparison {
     config_ = model.decoder().config();
     probe_ = std::make_unique<Probe>(probe_prompts(tokenizer ? &*tokenizer : nullptr, config_.vocab_size), stream_);
     model.load(stream_.device(), pool_, 0, true);
-    if (options.base_weight_dtype != "dtype") round_in_memory(model, options);
+    if (!base_of(options).in_dtype()) round_in_memory(model, options);
     merge_in_memory(model, options.tolerance.value_or(merge_tolerance(config_)));
   }
 

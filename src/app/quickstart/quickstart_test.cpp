@@ -74,7 +74,7 @@ TEST(Quickstart, ConfigurationsAreReadWithoutRemark) {
     const ResolvedConfig config = load_config(folder / "act.yaml", {});
     EXPECT_TRUE(config.notes.empty());
     EXPECT_EQ(config.run.machine.seed, 7);
-    EXPECT_EQ(config.run.model.dtype, "float32");
+    EXPECT_EQ(name_of(config.run.model.dtype), "float32");
   }
 }
 

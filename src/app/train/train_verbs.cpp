@@ -76,7 +76,7 @@ bool merged_by_run(const std::filesystem::path& output_dir, const std::filesyste
 
 /// The options of merge_after_training. Refuses a folder that cannot be written before the run starts.
 std::optional<MergeOptions> merge_of(const RunConfig& run) {
-  if (!run.checkpoint.merge_after_training || run.model.finetuning_type != "lora") return std::nullopt;
+  if (!run.checkpoint.merge_after_training || run.model.finetuning_type != FinetuningType::kLora) return std::nullopt;
   const std::string& stated = run.checkpoint.export_dir;
   MergeOptions options{
       .model = run.model.model_name_or_path,
@@ -86,7 +86,7 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
       .tolerance = {},
       .threads = static_cast<int>(run.machine.threads.value_or(0)),
       .force = run.checkpoint.overwrite_output_dir};
-  options.force |= run.checkpoint.resume_from_checkpoint != "false" && merged_by_run(options.adapter, options.output);
+  options.force |= !run.checkpoint.resume_from_checkpoint.nothing() && merged_by_run(options.adapter, options.output);
   check_inputs_stay(run);
   std::error_code error;
   if (std::filesystem::weakly_canonical(options.output, error) ==
@@ -199,7 +199,7 @@ int split_over_nodes(const PrepareOptions& options, const ResolvedConfig& config
 int write_code(const PrepareOptions& options, const RunConfig& run, const std::filesystem::path& tokenizer,
                Logger& logger) {
   const bool code = std::all_of(run.data.datasets.begin(), run.data.datasets.end(),
-                                [](const DatasetConfig& entry) { return entry.type == "code"; });
+                                [](const DatasetConfig& entry) { return entry.is_code(); });
   if (!code) {
     throw UserError("--output is where --split-nodes writes, and where the samples of type code go", "--output",
                     "tokens go to tokenized_cache: state that key");

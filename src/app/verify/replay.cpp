@@ -48,7 +48,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.adapter = options.adapter;
   trainable.train_base = trainable.train_router = options.adapter.empty();
   trainable.formats = options.formats;
-  hold_base_as(trainable, options.base);
+  hold_base_as(trainable, BaseFormat::parse(options.base, "base_weight_dtype"));
   trainable.state_of = [optimizer = options.optimizer](const Parameter& p, const TrainingFormats& formats) {
     return optimizer.state_of(p, formats);
   };

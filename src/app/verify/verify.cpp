@@ -133,7 +133,7 @@ class Verification {
             .offload = offload_of(run_.machine.cpu_offload),
             .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_,
-            .offload_activations = offloads_activations(run_.machine.cpu_offload)};
+            .offload_activations = names_part(run_.machine.cpu_offload, OffloadPart::kActivations)};
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
   ReplayOptions plain_options(std::filesystem::path adapter) const {
@@ -145,9 +145,9 @@ class Verification {
             .host_ranks = host_ranks_};
   }
   int64_t host_expert_layers() const {
-    return run_.machine.experts_device == "cpu" ? run_.machine.cpu_expert_layers.value_or(kAllLayers) : 0;
+    return run_.machine.experts_device == ExpertsOn::kCpu ? run_.machine.cpu_expert_layers.value_or(kAllLayers) : 0;
   }
-  ZeroStage stage() const { return zero_stage_of(run_); }
+  ZeroStage stage() const { return run_.machine.zero_stage; }
   bool shards_more() const { return ranks_ != nullptr && stage() > ZeroStage::kState; }
   void check_all_bits();
   void check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter);
@@ -464,13 +464,13 @@ VerifyReport report_of(const VerifyOptions& options, const RunConfig& run) {
   const std::filesystem::path directory = std::filesystem::absolute(options.case_directory).lexically_normal();
   VerifyReport report;
   report.case_name = (directory.has_filename() ? directory : directory.parent_path()).filename().string();
-  report.dtype = run.model.dtype;
+  report.dtype = name_of(run.model.dtype);
   return report;
 }
 
 /// Each rank checks its own copy of the run; the report has the worst results.
 VerifyReport verify_ranks(const VerifyOptions& options, const RunConfig& run) {
-  if (run.machine.device != "cpu" || run.model.dtype != "float32") {
+  if (run.machine.device != "cpu" || run.model.dtype != DType::kF32) {
     throw UserError("ranks that are threads run on the CPU, in float32", "--ranks", "leave device and dtype out");
   }
   std::vector<std::vector<Check>> checks(static_cast<size_t>(options.ranks));
@@ -499,9 +499,10 @@ RunConfig run_of(const VerifyOptions& options, const TrainerRanks& ranks) {
   const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
     throw UserError(why, config.stated.at(key), instead);
   };
-  if (machine.experts_device == "auto") refuse("experts_device", "a case is replayed in one place", "write cpu or gpu");
-  if (config.run.model.dtype == "float32") {
-    if (all.all == 1 && machine.zero_stage != "0") {
+  if (machine.experts_device == ExpertsOn::kAuto)
+    refuse("experts_device", "a case is replayed in one place", "write cpu or gpu");
+  if (config.run.model.dtype == DType::kF32) {
+    if (all.all == 1 && machine.zero_stage != ZeroStage::kNone) {
       refuse("zero_stage", "one rank has nothing to shard with", "give --ranks, or use hone launch");
     }
   } else if (all.all > 1 || !machine.cpu_offload.empty()) {
@@ -531,7 +532,7 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   warn_of_unused_gpu(asked, stream.device());
   const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
   // float32 verifies the mathematics with the general kernels; bfloat16 uses the kernels of training.
-  const bool exact = run.model.dtype == "float32";
+  const bool exact = run.model.dtype == DType::kF32;
   if (exact) stream.use_general_kernels(true);
   return guarded(communicator ? &communicator->control() : nullptr, [&] {
     Verification verification(options, run, stream, communicator.get(), ranks.local_size);

@@ -9,6 +9,7 @@
 #include "app/key_options.h"
 #include "app/verify/check.h"
 #include "app/verify/golden_case.h"
+#include "config/choices.h"
 #include "core/text/json_fwd.h"
 #include "params/bucket.h"
 #include "train/plan/trainer_ranks.h"

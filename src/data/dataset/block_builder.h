@@ -13,6 +13,9 @@ namespace hone {
 /// The policy for a sample longer than max_length.
 enum class Overlength { kDrop, kTruncateLeft, kTruncateRight, kSplit, kError };
 
+/// "drop", "truncate_left", "truncate_right", "split" or "error".
+std::string_view name_of(Overlength overlength);
+
 class BlockBuilder {
  public:
   /// `history_rewrites`: the policy that the rows were encoded with.

@@ -43,15 +43,6 @@ struct DataOptions {
   int64_t block_tokens = int64_t{1} << 24;
 };
 
-std::string_view name_of(Overlength overlength);
-std::string_view name_of(TrainOn train_on);
-
-/// Parses "drop", "truncate_left", "truncate_right", "split" or "error"; throws UserError for anything else.
-Overlength overlength_of(std::string_view name);
-
-/// Parses "assistant", "last", "all" or "completion"; throws UserError for anything else.
-TrainOn train_on_of(std::string_view name);
-
 /// The progress of reading.
 struct DataProgress {
   std::string_view dataset;

@@ -481,14 +481,6 @@ TEST_F(DatasetBuilding, RandomRowsAreRefusedOrReadButNeverCrash) {
   }
 }
 
-TEST(DataOptions, NamesAreChecked) {
-  EXPECT_EQ(overlength_of("truncate_left"), Overlength::kTruncateLeft);
-  EXPECT_EQ(train_on_of("last"), TrainOn::kLast);
-  EXPECT_THAT(refusal([] { overlength_of("truncate"); }),
-              AllOf(HasSubstr("overlength is 'truncate'"), HasSubstr("drop, truncate_left, truncate_right")));
-  EXPECT_THAT(refusal([] { train_on_of("asistant"); }), HasSubstr("Did you mean 'assistant'?"));
-}
-
 TEST(LengthSummary, GivesNearestRanks) {
   std::vector<int32_t> lengths;
   for (int32_t i = 200; i > 0; --i) lengths.push_back(i);

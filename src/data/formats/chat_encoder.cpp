@@ -15,13 +15,6 @@
 
 namespace hone {
 
-HistoryRewrites history_rewrites_of(std::string_view name) {
-  if (name == "expand") return HistoryRewrites::kExpand;
-  if (name == "mask") return HistoryRewrites::kMask;
-  if (name == "error") return HistoryRewrites::kError;
-  throw UserError("history_rewrites is '" + std::string(name) + "'", "history_rewrites", "one of expand, mask, error");
-}
-
 namespace {
 
 std::string roles_of(const RenderedChat& chat) {

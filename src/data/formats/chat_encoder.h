@@ -26,9 +26,6 @@ enum class HistoryRewrites {
   kError,   ///< throws UserError
 };
 
-/// Parses "expand", "mask" or "error"; throws UserError for anything else.
-HistoryRewrites history_rewrites_of(std::string_view name);
-
 struct ChatEncoderOptions {
   TrainOn train_on = TrainOn::kAssistant;
   HistoryRewrites history_rewrites = HistoryRewrites::kExpand;

@@ -620,11 +620,6 @@ TEST(RewrittenTurns, AreTheRowsOnlySampleIfNothingElseIsLearnt) {
   EXPECT_EQ(row.nothing_learnt, "");
 }
 
-TEST(RewrittenTurns, PolicyIsReadByName) {
-  EXPECT_EQ(history_rewrites_of("mask"), HistoryRewrites::kMask);
-  EXPECT_THAT(refusal([] { history_rewrites_of("drop"); }), HasSubstr("one of expand, mask, error"));
-}
-
 Json row_with(const std::string& content, const Json& detail) {
   return {{"messages",
            {{{"role", "user"}, {"content", "q"}},

@@ -50,14 +50,14 @@ HeldBase held_by(const DescribedRun& run) {
 /// The weights of the files, in memory as precise as they are there: with base_weight_dtype auto that is how the run
 /// holds them.
 HeldBase dense_base(const HeldBase& run, const RunConfig& config) {
-  return config.model.base_weight_dtype == "auto" ? HeldBase{.packed = run.packed} : HeldBase{};
+  return config.model.base_weight_dtype.as_stored() ? HeldBase{.packed = run.packed} : HeldBase{};
 }
 
 std::string formats_text(const RunConfig& config) {
-  const RunConfig::Model& model = config.model;
-  const bool base = model.base_weight_dtype != "dtype" && model.base_weight_dtype != "auto";
-  if (!packs_experts(config)) return base ? model.base_weight_dtype : "";
-  return (base ? model.base_weight_dtype + ", " : "") + "experts " + model.expert_weight_dtype;
+  const PackedFormat* const base = config.model.base_weight_dtype.packed();
+  const std::string name(base == nullptr ? "" : base->name());
+  if (!packs_experts(config)) return name;
+  return fmt::format("{}{}experts {}", name, name.empty() ? "" : ", ", config.model.expert_weight_dtype.name());
 }
 
 /// What is measured: the loss, and the bytes of weights.
@@ -77,11 +77,10 @@ class BaseMeasurement {
   /// None if it does not fit in memory, even if its layers are in host memory and come one at a time.
   std::optional<BaseLoss> measure(const HeldBase& held) {
     if (std::optional<BaseLoss> loss = measure(held, run_.config)) return loss;
-    std::vector<std::string> offload = run_.config.machine.cpu_offload;
-    const bool streams = std::find(offload.begin(), offload.end(), "params") != offload.end();
+    const bool streams = names_part(run_.config.machine.cpu_offload, OffloadPart::kParams);
     if (streams || group_.context().device().kind == DeviceKind::kCpu) return std::nullopt;
     RunConfig streamed = run_.config;
-    streamed.machine.cpu_offload.emplace_back("params");
+    streamed.machine.cpu_offload.push_back(OffloadPart::kParams);
     return measure(held, streamed);
   }
 
@@ -111,7 +110,7 @@ class BaseMeasurement {
   std::optional<BaseLoss> measure(const HeldBase& held, const RunConfig& config) {
     RunContext& context = group_.context();
     const MemoryLimit limit = group_.least_memory_limit();
-    auto loaded = std::make_unique<LoadedModel>(run_.model->directory(), dtype_of(config), *held.experts,
+    auto loaded = std::make_unique<LoadedModel>(run_.model->directory(), config.model.dtype, *held.experts,
                                                 config.model.vocab_rows);
     loaded->set_trainable(options_for(held, config));
     const DescribedModel described = describe_model(config, std::move(loaded));
@@ -236,7 +235,7 @@ std::vector<KeptGroup> groups_of_base(const DescribedRun& run) {
                                    [&](const KeptGroup& other) { return other.weights == group.weights; });
     if (!there && !group.weights.empty() && group.weights.size() < all) groups.push_back(std::move(group));
   };
-  if (config.model.base_weight_dtype != "auto") {
+  if (!config.model.base_weight_dtype.as_stored()) {
     for (auto& [place, group] : places) {
       // The weights of a module, not those of modules in it: "mlp" is not "mlp.experts".
       const std::string pattern = whole.contains(place) ? fmt::format("re:\\.{}\\.[^.]+$", escaped(place))
@@ -251,7 +250,7 @@ std::vector<KeptGroup> groups_of_base(const DescribedRun& run) {
     }
   }
   // Without base_weight_dtype's own, they would be packed by it.
-  if (config.model.base_weight_dtype == "dtype" || config.model.base_weight_dtype == "auto") add(std::move(experts));
+  if (config.model.base_weight_dtype.packed() == nullptr) add(std::move(experts));
   return groups;
 }
 
@@ -263,11 +262,12 @@ std::string base_cost_text(const BaseCost& cost, const RunConfig& config) {
       fmt::format("{}, {} on the dense one: {}", beginning, fixed_number(cost.dense, 4), signed_percent(cost.share()));
   if (!cost.is_dear()) return text;
   const RunConfig::Model& model = config.model;
-  const bool base = model.base_weight_dtype != "dtype" && model.base_weight_dtype != "auto";
-  const std::string& format = base ? model.base_weight_dtype : model.expert_weight_dtype;
+  const bool base = model.base_weight_dtype.packed() != nullptr;
+  const WeightFormat* const format = base ? model.base_weight_dtype.packed() : &model.expert_weight_dtype.format();
   const char* const key = base ? "base_weight_dtype" : "expert_weight_dtype";
-  const bool eight = format == "int8" || format == "fp8";
-  const bool four = !eight && !format.starts_with("nf4");
+  const bool fp8 = format == &fp8_format();
+  const bool eight = fp8 || format == &packed_int8_format() || format == &int8_format();
+  const bool four = !eight && format != &nf4_format() && format != &nf4_float_scales_format();
   std::vector<std::string> ways;
   if (four) {
     ways.push_back(
@@ -275,7 +275,7 @@ std::string base_cost_text(const BaseCost& cost, const RunConfig& config) {
   } else if (!eight) {
     ways.push_back(fmt::format("{}: int8 or fp8 loses little in twice the memory", key));
   }
-  if (format == "fp8") ways.push_back(fmt::format("{}: int8 loses less in as much memory", key));
+  if (fp8) ways.push_back(fmt::format("{}: int8 loses less in as much memory", key));
   if (base) ways.push_back("base_weight_keep leaves the weights that matter most as they are");
   if (!base) ways.push_back("expert_weight_dtype: auto leaves the experts as they are");
   text += fmt::format(", more than {:.0f} %: ", 100 * kDearBase);

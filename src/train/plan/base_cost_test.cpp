@@ -22,8 +22,8 @@ using ::testing::SizeIs;
 
 RunConfig packed_in(const std::string& base, const std::string& experts = "auto") {
   RunConfig config;
-  config.model.base_weight_dtype = base;
-  config.model.expert_weight_dtype = experts;
+  config.model.base_weight_dtype = BaseFormat::parse(base, "base");
+  config.model.expert_weight_dtype = ExpertFormat::parse(experts, "experts");
   return config;
 }
 
@@ -68,8 +68,8 @@ class BaseCostOfRun : public ::testing::Test {
  protected:
   BaseCostOfRun() {
     config_.model.model_name_or_path = std::string(HONE_SOURCE_DIR) + "/tests/fixtures/goldens/qwen3_moe/model";
-    config_.model.dtype = "float32";
-    config_.model.finetuning_type = "lora";
+    config_.model.dtype = DType::kF32;
+    config_.model.finetuning_type = FinetuningType::kLora;
     config_.lora.target_modules = {"attention"};
     std::string rows;
     for (int row = 0; row < 8; ++row) rows += R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, )" + std::to_string(row) + "]}\n";
@@ -85,8 +85,8 @@ class BaseCostOfRun : public ::testing::Test {
   }
 
   void pack(const std::string& base, const std::string& experts = "auto") {
-    config_.model.base_weight_dtype = base;
-    config_.model.expert_weight_dtype = experts;
+    config_.model.base_weight_dtype = BaseFormat::parse(base, "base");
+    config_.model.expert_weight_dtype = ExpertFormat::parse(experts, "experts");
   }
   DescribedRun described(RunContext& context) const { return describe_run(describe_model(config_, context), context); }
   /// By hone eval's way, of the run's first micro-batch.
@@ -94,8 +94,8 @@ class BaseCostOfRun : public ::testing::Test {
     RunContext context(config_.machine, logger_);
     const std::vector<MicroBatch> batch = {described(context).loader->step(0).micro_batches.front()};
     RunConfig config = config_;
-    config.model.base_weight_dtype = base;
-    config.model.expert_weight_dtype = experts;
+    config.model.base_weight_dtype = BaseFormat::parse(base, "base");
+    config.model.expert_weight_dtype = ExpertFormat::parse(experts, "experts");
     DescribedRun run = describe_evaluation(config, context, {});
     run.eval_batches = batch;
     RankGroup group(context);
@@ -151,7 +151,7 @@ TEST_F(BaseCostOfRun, TheLossesAreThoseOfEvaluations) {
     EXPECT_DOUBLE_EQ(cost->packed, evaluated(held.base, held.experts));
     EXPECT_DOUBLE_EQ(cost->dense, evaluated("dtype", "auto"));
     EXPECT_NE(cost->packed, cost->dense);
-    config_.machine.cpu_offload = {"params"};
+    config_.machine.cpu_offload = {OffloadPart::kParams};
     const std::optional<BaseCost> streamed = measured();
     config_.machine.cpu_offload.clear();
     ASSERT_TRUE(streamed);

@@ -77,11 +77,8 @@ std::filesystem::path DescribedModel::tokenizer_directory() const {
 }
 
 AdapterLayout adapter_layout(const DescribedModel& model) {
-  const std::string& stated = model.config.lora.adapter_layout;
-  if (stated == "split") return AdapterLayout::kSplit;
-  if (stated == "target_parameters") return AdapterLayout::kTargetParameters;
-  if (stated == "kt") return AdapterLayout::kKt;
-  if (stated == "sglang") return AdapterLayout::kSglang;
+  const AdapterLayout stated = model.config.lora.adapter_layout;
+  if (stated != AdapterLayout::kAsTrained) return stated;
   const auto& lora = model.model->lora();
   const bool shared = lora && (lora->expert_lora == ExpertLora::kShared || !lora->target_parameters.empty());
   return shared ? AdapterLayout::kTargetParameters : AdapterLayout::kSplit;
@@ -107,7 +104,7 @@ DescribedModel describe_model(RunConfig config, RunContext& context, RunUse use)
     context.logger.info("{}", note);
   }
   auto model =
-      std::make_unique<LoadedModel>(directory, dtype_of(config), expert_format_of(config), config.model.vocab_rows);
+      std::make_unique<LoadedModel>(directory, config.model.dtype, expert_format_of(config), config.model.vocab_rows);
   if (const std::vector<std::string> unread = model->config().unread(); !unread.empty()) {
     context.logger.warning(
         "{} has fields that Hone does not know: {}. If one of them changes what the model computes, "

@@ -54,17 +54,17 @@ RunConfig with_experts_in(RunConfig config, ExpertsPlace place) {
   const auto stated = [](int64_t layers) {
     return layers > 0 && layers != kAllLayers ? std::optional(layers) : std::nullopt;
   };
-  machine.experts_device = place.cpu > 0 ? "cpu" : "gpu";
+  machine.experts_device = place.cpu > 0 ? ExpertsOn::kCpu : ExpertsOn::kDevice;
   machine.cpu_expert_layers = stated(place.cpu);
   machine.offload_expert_layers = stated(place.streamed);
-  if (place.streamed > 0) machine.cpu_offload.emplace_back("experts");
+  if (place.streamed > 0) machine.cpu_offload.push_back(OffloadPart::kExperts);
   return config;
 }
 
 ExpertsPlace experts_place_of(const RunConfig& config) {
   const RunConfig::Machine& machine = config.machine;
   const bool streams = offload_of(machine.cpu_offload).experts;
-  return {.cpu = machine.experts_device == "cpu" ? machine.cpu_expert_layers.value_or(kAllLayers) : 0,
+  return {.cpu = machine.experts_device == ExpertsOn::kCpu ? machine.cpu_expert_layers.value_or(kAllLayers) : 0,
           .streamed = streams ? machine.offload_expert_layers.value_or(kAllLayers) : 0};
 }
 
@@ -155,7 +155,7 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& wo
                                    const std::function<bool(const RunConfig&)>& fits) {
   constexpr ExpertsPlace kDevice{}, kHost{.cpu = kAllLayers};
   const auto fits_in = [&](ExpertsPlace place) { return fits(with_experts_in(config, place)); };
-  if (config.model.expert_weight_dtype == "int8") return {kHost, "experts of 8 bits are computed on the CPU"};
+  if (config.model.expert_weight_dtype.int8()) return {kHost, "experts of 8 bits are computed on the CPU"};
   if (fits_in(kDevice)) return {kDevice, "they fit on the GPU"};
   const ExpertRates rates = measured();
   const auto whole = [&](ExpertsPlace place) {
@@ -198,7 +198,7 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertsQuestio
   const int64_t chosen = decoder.moe.num_experts_per_tok;
   const int64_t rows = tokens * chosen / decoder.moe.num_experts;
   const auto measured = [&, on = device, &threads = pool] {
-    return expert_rates(on, threads, store, rows, dtype_of(config));
+    return expert_rates(on, threads, store, rows, config.model.dtype);
   };
   return choose_experts_place(config, expert_work(store, tokens, chosen, training), measured, fits);
 }

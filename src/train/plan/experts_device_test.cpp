@@ -73,25 +73,25 @@ TEST(ExpertsDevice, AutoIsTheFastestThatFits) {
   EXPECT_EQ(choose(slow_link, [](const RunConfig&) { return false; }).place, kHost);
   RunConfig shares = config;
   shares.machine.ranks = 2;
-  shares.machine.zero_stage = "2";
+  shares.machine.zero_stage = ZeroStage::kGradients;
   EXPECT_EQ(choose_experts_place(
                 shares, kWork, [&] { return slow_cpu; }, room_for(3))
                 .place,
             ExpertsPlace{.cpu = 7});
-  config.model.expert_weight_dtype = "int8";
+  config.model.expert_weight_dtype = ExpertFormat(int8_format());
   EXPECT_EQ(choose(slow_cpu, room_for(10)).place, kHost);
 }
 
 TEST(ExpertsDevice, ARunWithItsExpertsInAPlaceSaysSo) {
   RunConfig config;
-  config.machine.experts_device = "auto";
-  config.machine.cpu_offload = {"activations"};
+  config.machine.experts_device = ExpertsOn::kAuto;
+  config.machine.cpu_offload = {OffloadPart::kActivations};
   const auto line = [&](ExpertsPlace place) { return experts_device_in(config, {place, "why"}).line; };
-  EXPECT_EQ(with_experts_in(config, kDevice).machine.experts_device, "gpu");
-  EXPECT_EQ(with_experts_in(config, kHost).machine.experts_device, "cpu");
+  EXPECT_EQ(name_of(with_experts_in(config, kDevice).machine.experts_device), "gpu");
+  EXPECT_EQ(name_of(with_experts_in(config, kHost).machine.experts_device), "cpu");
   const RunConfig streamed = with_experts_in(config, kStreamed);
-  EXPECT_EQ(streamed.machine.experts_device, "gpu");
-  EXPECT_THAT(streamed.machine.cpu_offload, ::testing::ElementsAre("activations", "experts"));
+  EXPECT_EQ(name_of(streamed.machine.experts_device), "gpu");
+  EXPECT_THAT(names_of(streamed.machine.cpu_offload), ::testing::ElementsAre("activations", "experts"));
   for (const ExpertsPlace place : {kDevice, kStreamed, kHost, ExpertsPlace{.cpu = 3}, ExpertsPlace{.streamed = 3},
                                    ExpertsPlace{.cpu = 3, .streamed = kAllLayers}}) {
     EXPECT_EQ(experts_place_of(with_experts_in(config, place)), place);
@@ -154,7 +154,7 @@ TEST(ExpertsDevice, ARankStreamsItsPartOfSharedWeights) {
 TEST(ExpertsDevice, IsChosenForAModelOnADevice) {
   ThreadPool pool(1);
   RunConfig config;
-  config.machine.experts_device = "auto";
+  config.machine.experts_device = ExpertsOn::kAuto;
   const auto chosen = [&](const char* name, Device device, bool fits_on_device) {
     LoadedModel model(std::filesystem::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens" / name / "model", DType::kF32);
     model.set_trainable({});

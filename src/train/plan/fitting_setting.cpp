@@ -36,9 +36,10 @@ struct Change {
 std::vector<Change> higher_stages(const RunConfig& config) {
   std::vector<Change> changes;
   if (config.machine.ranks == 1) return changes;
-  for (int stage = std::stoi(config.machine.zero_stage) + 1; stage <= 3; ++stage) {
+  for (const ZeroStage stage : all_choices<ZeroStage>()) {
+    if (stage <= config.machine.zero_stage) continue;
     RunConfig changed = config;
-    changed.machine.zero_stage = std::to_string(stage);
+    changed.machine.zero_stage = stage;
     changes.push_back({std::move(changed), fmt::format("zero_stage: {}", stage)});
   }
   return changes;
@@ -47,7 +48,7 @@ std::vector<Change> higher_stages(const RunConfig& config) {
 /// Other values of cpu_offload, with the weights of layers in host memory or without.
 std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
   std::vector<Change> changes;
-  for (const std::vector<std::string>& names : offload_choices()) {
+  for (const std::vector<OffloadPart>& names : offload_choices()) {
     if (offload_of(names).values() != weights || names == config.machine.cpu_offload) continue;
     RunConfig changed = config;
     changed.machine.cpu_offload = names;
@@ -59,22 +60,22 @@ std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
 /// Frozen weights in fewer bits.
 std::vector<Change> smaller_bases(const RunConfig& config, bool int8_experts) {
   std::vector<Change> changes;
-  const bool in_dtype = config.model.base_weight_dtype == "dtype" && expert_format_of(config).dense();
-  if (config.model.finetuning_type != "lora" || !in_dtype) return changes;
+  const bool in_dtype = config.model.base_weight_dtype.in_dtype() && expert_format_of(config).dense();
+  if (config.model.finetuning_type != FinetuningType::kLora || !in_dtype) return changes;
   if (int8_experts) {
     changes.push_back({config, "expert_weight_dtype: int8"});
-    changes.back().config.model.expert_weight_dtype = "int8";
+    changes.back().config.model.expert_weight_dtype = ExpertFormat(int8_format());
   }
   changes.push_back({config, "base_weight_dtype: nf4"});
-  changes.back().config.model.base_weight_dtype = "nf4";
+  changes.back().config.model.base_weight_dtype = BaseFormat(nf4_format());
   return changes;
 }
 
 /// Routed experts on the CPU.
 std::vector<Change> experts_elsewhere(const RunConfig& config) {
-  if (config.machine.experts_device != "gpu" || config.machine.offload_expert_layers) return {};
+  if (config.machine.experts_device != ExpertsOn::kDevice || config.machine.offload_expert_layers) return {};
   Change change{config, "experts_device: cpu"};
-  change.config.machine.experts_device = "cpu";
+  change.config.machine.experts_device = ExpertsOn::kCpu;
   return {change};
 }
 

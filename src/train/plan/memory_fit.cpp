@@ -47,16 +47,13 @@ MemoryLimit least_of_ranks(MemoryLimit limit, Device device, int sharing, Contro
   return limit;
 }
 
-std::vector<std::string> allowed_levels(const std::string& gradient_checkpointing) {
-  if (gradient_checkpointing == "auto") return recompute_levels();
-  if (gradient_checkpointing == "true") return {recompute_levels().back()};
-  if (gradient_checkpointing == "false") return {recompute_levels().front()};
-  return {gradient_checkpointing};
+std::vector<std::string> allowed_levels(const Checkpointing& gradient_checkpointing) {
+  if (!gradient_checkpointing) return recompute_levels();
+  return {recompute_levels().at(static_cast<size_t>(*gradient_checkpointing))};
 }
 
 std::string level_setting(const std::string& level) {
-  if (level == recompute_levels().front()) return "false";
-  return level == recompute_levels().back() ? "true" : level;
+  return std::string(name_of(Checkpointing(recompute_policy(level).level)));
 }
 
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/choices.h"
 #include "core/stream/stream.h"
 #include "dist/control/control.h"
 #include "train/step/engine.h"
@@ -54,7 +55,7 @@ MemoryLimit least_of_ranks(MemoryLimit limit, Device device, int sharing, Contro
 
 /// The levels of recomputation (train/plan/recompute.h) that gradient_checkpointing allows, fastest first: all for
 /// auto, else one.
-std::vector<std::string> allowed_levels(const std::string& gradient_checkpointing);
+std::vector<std::string> allowed_levels(const Checkpointing& gradient_checkpointing);
 
 /// The value of gradient_checkpointing that selects a level.
 std::string level_setting(const std::string& level);

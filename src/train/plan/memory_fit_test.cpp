@@ -27,7 +27,7 @@ MemoryPlan plan_with_experts_on_host(const RecomputePolicy& policy) {
 }
 
 FittingLevel choose(const std::string& setting, MemoryLimit limit) {
-  return choose_level(allowed_levels(setting), limit, plan_of);
+  return choose_level(allowed_levels(choice_called<Checkpointing>(setting)), limit, plan_of);
 }
 
 TEST(MemoryFit, AutoTakesTheFirstLevelThatFits) {
@@ -50,7 +50,7 @@ TEST(MemoryFit, TheMarginCountsOnlyWhereThereIsASmallerLevel) {
 
 TEST(MemoryFit, AStatedLevelIsTheOnlyOne) {
   for (const char* setting : {"true", "false", "norms", "activations", "experts"}) {
-    const std::vector<std::string> levels = allowed_levels(setting);
+    const std::vector<std::string> levels = allowed_levels(choice_called<Checkpointing>(setting));
     ASSERT_EQ(levels.size(), 1u);
     EXPECT_EQ(level_setting(levels.front()), setting);
     EXPECT_FALSE(choose(setting, {1, 1}).fits);
@@ -85,7 +85,7 @@ TEST(MemoryFit, WhatDoesNotFitSaysHowMuchIsMissing) {
 
 TEST(MemoryFit, ExpertsOnTheHostAreRecomputedIfItsMemoryIsShort) {
   const auto choose = [](int64_t device, int64_t host) {
-    return choose_level(allowed_levels("auto"), {.comfortable = device, .most = device, .host = host},
+    return choose_level(allowed_levels({}), {.comfortable = device, .most = device, .host = host},
                         plan_with_experts_on_host);
   };
   EXPECT_EQ(choose(1000, 500).level, "none");
@@ -106,7 +106,7 @@ TEST(MemoryFit, ExpertsOnTheHostAreRecomputedThereOnlyAtTheLevelsOfExperts) {
     return plan_with_experts_on_host(policy);
   };
   const MemoryLimit limit{.comfortable = 1000, .most = 1000, .host = 200};
-  EXPECT_TRUE(choose_level(allowed_levels("auto"), limit, counted).fits);
+  EXPECT_TRUE(choose_level(allowed_levels({}), limit, counted).fits);
   EXPECT_EQ(plans, 6);
   EXPECT_TRUE(fits_at("everything", limit, counted));
   EXPECT_TRUE(fits_at("experts", limit, counted));
@@ -118,7 +118,7 @@ TEST(MemoryFit, ExpertsOnTheHostAreRecomputedThereOnlyAtTheLevelsOfExperts) {
 TEST(MemoryFit, ExpertsOnTheHostLeaveAMarginThereUnlessTheyNeedIt) {
   const auto choose = [](const std::string& setting, MemoryLimit limit) {
     limit.comfortable = limit.most = 1000;
-    return choose_level(allowed_levels(setting), limit, plan_with_experts_on_host);
+    return choose_level(allowed_levels(choice_called<Checkpointing>(setting)), limit, plan_with_experts_on_host);
   };
   EXPECT_EQ(choose("auto", {.host = 550, .host_margin = 50}).level, "none");
   const FittingLevel close = choose("auto", {.host = 550, .host_margin = 51});

@@ -15,9 +15,9 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
     const bool parts = precision.ranks > 1 && precision.stage >= by;
     return parts ? fmt::format(", one of {} ranks' parts", precision.ranks) : "";
   };
-  const std::string base = precision.base == "dtype"  ? ""
-                           : precision.base == "auto" ? ", frozen ones as stored"
-                                                      : fmt::format(", frozen ones {}", precision.base);
+  const std::string base = precision.base.in_dtype()    ? ""
+                           : precision.base.as_stored() ? ", frozen ones as stored"
+                                                        : fmt::format(", frozen ones {}", precision.base.name());
   const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
   std::vector<MemoryRow> rows = {
       {"weights", static_cast<uint64_t>(p.weights),

@@ -137,15 +137,15 @@ Json or_unset(const std::optional<Value>& value) {
 Json training_settings(const RunConfig& config) {
   const RunConfig::Schedule& schedule = config.schedule;
   const RunConfig::Optim& optim = config.optim;
-  return {{"dtype", config.model.dtype},
+  return {{"dtype", name_of(config.model.dtype)},
           {"seed", config.machine.seed},
           {"learning_rate", schedule.learning_rate},
-          {"lr_scheduler_type", schedule.lr_scheduler_type},
+          {"lr_scheduler_type", name_of(schedule.lr_scheduler_type)},
           {"min_lr", or_unset(schedule.min_lr)},
           {"min_lr_ratio", or_unset(schedule.min_lr_ratio)},
           {"warmup_steps", or_unset(schedule.warmup_steps)},
           {"warmup_ratio", schedule.warmup_ratio},
-          {"optim", optim.name},
+          {"optim", name_of(optim.name)},
           {"optim_args", optim.args},
           {"adam_beta1", optim.adam_beta1},
           {"adam_beta2", optim.adam_beta2},
@@ -156,7 +156,7 @@ Json training_settings(const RunConfig& config) {
           {"label_smoothing_factor", optim.label_smoothing_factor},
           {"neftune_noise_alpha", optim.neftune_noise_alpha},
           {"router_aux_loss_coef", or_unset(config.model.router_aux_loss_coef)},
-          {"aux_loss_reduction", config.model.aux_loss_reduction},
+          {"aux_loss_reduction", name_of(config.model.aux_loss_reduction)},
           {"router_z_loss_coef", config.model.router_z_loss_coef},
           {"router_jitter_noise", or_unset(config.model.router_jitter_noise)},
           {"lora_dropout", config.lora.dropout.value_or(0)},

@@ -26,8 +26,8 @@ class ModelIdentity : public ::testing::Test {
     const fs::path fixture = std::string(HONE_SOURCE_DIR) + "/tests/fixtures/goldens/qwen3_moe/model";
     fs::copy(fixture, root_ / "model");
     config_.model.model_name_or_path = (root_ / "model").string();
-    config_.model.dtype = "float32";
-    config_.model.finetuning_type = "lora";
+    config_.model.dtype = DType::kF32;
+    config_.model.finetuning_type = FinetuningType::kLora;
     config_.data.max_length = 32;
     config_.lora.r = 4;
     config_.lora.alpha = 8;
@@ -121,22 +121,23 @@ TEST_F(ModelIdentity, AdaptersDifferByWhatTheyAddAndWhereTheyAre) {
 }
 
 TEST_F(ModelIdentity, APackedBaseIsAnotherAndADtypeIsNamed) {
-  const ModelDifference packed = after([](RunConfig& config) { config.model.base_weight_dtype = "nf4"; });
+  const ModelDifference packed =
+      after([](RunConfig& config) { config.model.base_weight_dtype = BaseFormat(nf4_format()); });
   EXPECT_THAT(packed.refused, HasSubstr("the packed format of model.layers.*"));
   EXPECT_THAT(packed.keys, HasSubstr("base_weight_dtype"));
-  const ModelDifference rounded = after([](RunConfig& config) { config.model.dtype = "bfloat16"; });
+  const ModelDifference rounded = after([](RunConfig& config) { config.model.dtype = DType::kBF16; });
   EXPECT_EQ(rounded.refused, "");
   EXPECT_EQ(rounded.named, "dtype is bfloat16, was float32");
 }
 
 TEST_F(ModelIdentity, FullFineTuningHasNoBaseToCompare) {
-  config_.model.finetuning_type = "full";
+  config_.model.finetuning_type = FinetuningType::kFull;
   const Json before = identity(config_);
   edit_config("rms_norm_eps", 1e-5);
   config_.schedule.learning_rate = 1e-9;
   EXPECT_EQ(model_difference(before, identity(config_)).refused, "");
   EXPECT_EQ(model_difference(before, identity(config_)).named, "learning_rate is 1e-09, was 1e-05");
-  config_.model.finetuning_type = "lora";
+  config_.model.finetuning_type = FinetuningType::kLora;
   EXPECT_EQ(model_difference(before, identity(config_)).refused, "finetuning_type is lora, was full");
 }
 

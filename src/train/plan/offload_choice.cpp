@@ -14,42 +14,39 @@ namespace hone {
 namespace {
 
 struct Saving {
-  std::string name;
+  OffloadPart part = OffloadPart::kAuto;
   int64_t saves = 0;  ///< bytes of the device
 };
 
 std::string bytes_of(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 /// The parts that the run could offload one at a time; where experts have a place of their own already, not weights.
-std::vector<std::string> parts_of_run(const RunConfig& config) {
-  std::vector<std::string> parts;
+std::vector<OffloadPart> parts_of_run(const RunConfig& config) {
+  std::vector<OffloadPart> parts;
   const bool weights_are_placed = offload_of(config.machine.cpu_offload).values();
-  for (const std::vector<std::string>& names : offload_choices()) {
-    if (names.size() != 1 || (weights_are_placed && names.front() == "params")) continue;
-    if (go_together(with_offload(config, names))) parts.push_back(names.front());
+  for (const std::vector<OffloadPart>& chosen : offload_choices()) {
+    if (chosen.size() != 1 || (weights_are_placed && chosen.front() == OffloadPart::kParams)) continue;
+    if (go_together(with_offload(config, chosen))) parts.push_back(chosen.front());
   }
   return parts;
 }
 
-std::vector<std::string> in_order(const std::vector<std::string>& names) {
-  std::vector<std::string> sorted;
-  for (const std::string& name : offload_names()) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) sorted.push_back(name);
+std::vector<OffloadPart> in_order(const std::vector<OffloadPart>& parts) {
+  std::vector<OffloadPart> sorted;
+  for (const OffloadPart part : offload_parts()) {
+    if (names_part(parts, part)) sorted.push_back(part);
   }
   return sorted;
 }
 
 }  // namespace
 
-bool chooses_offload(const RunConfig& config) {
-  const std::vector<std::string>& names = config.machine.cpu_offload;
-  return std::find(names.begin(), names.end(), kAutoOffload) != names.end();
-}
+bool chooses_offload(const RunConfig& config) { return names_part(config.machine.cpu_offload, OffloadPart::kAuto); }
 
-RunConfig with_offload(RunConfig config, const std::vector<std::string>& names) {
-  std::vector<std::string>& offload = config.machine.cpu_offload;
-  std::erase(offload, kAutoOffload);
-  offload.insert(offload.end(), names.begin(), names.end());
+RunConfig with_offload(RunConfig config, const std::vector<OffloadPart>& parts) {
+  std::vector<OffloadPart>& offload = config.machine.cpu_offload;
+  std::erase(offload, OffloadPart::kAuto);
+  offload.insert(offload.end(), parts.begin(), parts.end());
   offload = in_order(offload);
   return config;
 }
@@ -59,8 +56,8 @@ OffloadChoice choose_offload(const RunConfig& config, const MemoryLimit& limit, 
   const bool training = use == RunUse::kTraining;
   const std::vector<std::string> levels = training ? allowed_levels(config.model.gradient_checkpointing)
                                                    : std::vector<std::string>{recompute_levels().front()};
-  const auto chosen_with = [&](const std::vector<std::string>& names) {
-    const RunConfig changed = with_offload(config, names);
+  const auto chosen_with = [&](const std::vector<OffloadPart>& chosen) {
+    const RunConfig changed = with_offload(config, chosen);
     return choose_level(levels, limit, [&](const RecomputePolicy& policy) { return plan(changed, policy); });
   };
   const FittingLevel before = chosen_with({});
@@ -68,28 +65,29 @@ OffloadChoice choose_offload(const RunConfig& config, const MemoryLimit& limit, 
   RecomputePolicy same = recompute_policy(before.level);
   same.on_host = before.on_host;
   std::vector<Saving> parts;
-  for (const std::string& name : parts_of_run(config)) {
-    const int64_t saves = before.plan.total() - plan(with_offload(config, {name}), same).total();
-    if (saves > 0) parts.push_back({name, saves});
+  for (const OffloadPart part : parts_of_run(config)) {
+    const int64_t saves = before.plan.total() - plan(with_offload(config, {part}), same).total();
+    if (saves > 0) parts.push_back({part, saves});
   }
   std::stable_sort(parts.begin(), parts.end(), [](const Saving& a, const Saving& b) { return a.saves > b.saves; });
-  std::vector<std::string> names, saved;
-  for (const Saving& part : parts) {
-    std::vector<std::string> more = names;
-    more.push_back(part.name);
+  std::vector<OffloadPart> chosen;
+  std::vector<std::string> saved;
+  for (const Saving& saving : parts) {
+    std::vector<OffloadPart> more = chosen;
+    more.push_back(saving.part);
     const FittingLevel with = chosen_with(more);
     if (with.plan.host() > *limit.host) continue;  // the next one may be smaller
-    names = std::move(more);
-    saved.push_back(fmt::format("{} ({})", part.name, bytes_of(part.saves)));
+    chosen = std::move(more);
+    saved.push_back(fmt::format("{} ({})", saving.part, bytes_of(saving.saves)));
     if (with.fits) break;
   }
-  if (names.empty()) {
+  if (chosen.empty()) {
     const char* why =
         parts.empty() ? "it would save no memory of the device" : "the host's memory does not suffice for a part";
     return {{}, fmt::format("cpu_offload auto: nothing, since {}", why)};
   }
-  return {in_order(names), fmt::format("cpu_offload auto: {} of {} on the device go to host memory",
-                                       fmt::join(saved, ", "), bytes_of(before.plan.total()))};
+  return {in_order(chosen), fmt::format("cpu_offload auto: {} of {} on the device go to host memory",
+                                        fmt::join(saved, ", "), bytes_of(before.plan.total()))};
 }
 
 }  // namespace hone

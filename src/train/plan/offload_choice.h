@@ -11,17 +11,14 @@
 
 namespace hone {
 
-/// The value of cpu_offload that leaves the choice to the plan.
-inline constexpr const char* kAutoOffload = "auto";
-
 /// Whether the run leaves it to the plan what is offloaded.
 bool chooses_offload(const RunConfig& config);
 
-/// The configuration with these names for auto; others that it has stay.
-RunConfig with_offload(RunConfig config, const std::vector<std::string>& names);
+/// The configuration with these parts for auto; others that it has stay.
+RunConfig with_offload(RunConfig config, const std::vector<OffloadPart>& parts);
 
 struct OffloadChoice {
-  std::vector<std::string> names;  ///< in the order of offload_names(); empty: nothing
+  std::vector<OffloadPart> parts;  ///< in the order of offload_parts(); empty: nothing
   std::string line;                ///< what was chosen and why, for the log
 };
 

@@ -64,7 +64,7 @@ class OtherPlans {
   OtherPlans(const DescribedRun& run, RunContext& context, RunUse use) : run_(run), context_(context), use_(use) {}
 
   MemoryPlan plan(const RunConfig& config, const RecomputePolicy& recompute) {
-    auto model = std::make_unique<LoadedModel>(run_.model->config(), run_.model->directory(), dtype_of(config),
+    auto model = std::make_unique<LoadedModel>(run_.model->config(), run_.model->directory(), config.model.dtype,
                                                expert_format_of(config));
     model->set_trainable(trainable_options(config, context_.device(), context_.ranks.rank, use_));
     const DescribedModel described = describe_model(config, std::move(model));
@@ -121,7 +121,7 @@ class Planning {
       logger.info("per_device_train_batch_size {} and gradient_accumulation_steps {}: {} at once do not fit in memory",
                   schedule.per_device_train_batch_size, schedule.gradient_accumulation_steps, wanted_batch);
     }
-    if (config.model.gradient_checkpointing == "auto" && choice.level != recompute_levels().front()) {
+    if (!config.model.gradient_checkpointing && choice.level != recompute_levels().front()) {
       logger.info("gradient_checkpointing {}: keeping more of the forward pass would not fit in memory",
                   level_setting(choice.level));
     }
@@ -153,10 +153,10 @@ class Planning {
                           .experts = run_.model->decoder().config().num_moe_layers() > 0};
     const std::optional<std::string> setting = fitting_setting(config, room);
     if (setting) return "it fits with " + *setting;
-    const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != "3";
-    return fmt::format("{}{}lower max_length; `hone estimate` shows what fits",
-                       shards_more ? "shard more with zero_stage: 3, " : "",
-                       config.model.finetuning_type == "full" ? "train with finetuning_type: lora, or " : "");
+    const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != ZeroStage::kValues;
+    return fmt::format(
+        "{}{}lower max_length; `hone estimate` shows what fits", shards_more ? "shard more with zero_stage: 3, " : "",
+        config.model.finetuning_type == FinetuningType::kFull ? "train with finetuning_type: lora, or " : "");
   }
 
   void report(const FittingLevel& choice) const {
@@ -191,7 +191,7 @@ std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint
   if (std::filesystem::exists(file) && context.config_writer.read) {
     try {
       const RunConfig before = context.config_writer.read(file);
-      if (before.machine.experts_device != "auto") return experts_place_of(before);
+      if (before.machine.experts_device != ExpertsOn::kAuto) return experts_place_of(before);
       problem = "it states auto, too";
     } catch (const UserError& error) {
       problem = error.message();
@@ -206,7 +206,7 @@ std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint
 
 /// Describes the model of a run again, for a configuration that places its weights elsewhere.
 void describe_again(DescribedRun& run, RunConfig config, const RunContext& context, RunUse use) {
-  auto model = std::make_unique<LoadedModel>(run.model->directory(), dtype_of(config), expert_format_of(config),
+  auto model = std::make_unique<LoadedModel>(run.model->directory(), config.model.dtype, expert_format_of(config),
                                              config.model.vocab_rows);
   model->set_trainable(trainable_options(config, context.device(), context.ranks.rank, use));
   static_cast<DescribedModel&>(run) = describe_model(std::move(config), std::move(model));
@@ -226,7 +226,7 @@ ExpertsChoice choice_of_first(RankGroup& group, const std::function<ExpertsChoic
 
 void choose_experts_device(DescribedRun& run, RankGroup& group, RunUse use,
                            const std::optional<std::filesystem::path>& checkpoint) {
-  if (run.config.machine.experts_device != "auto") return;
+  if (run.config.machine.experts_device != ExpertsOn::kAuto) return;
   RunContext& context = group.context();
   const bool training = use == RunUse::kTraining;
   const MemoryLimit limit = group.least_memory_limit();
@@ -273,12 +273,12 @@ void choose_offload(DescribedRun& run, RankGroup& group, RunUse use) {
   }
   if (group.communicator()) {
     const Json chosen =
-        Json::parse(group.exchange(Json{{"names", choice.names}, {"line", choice.line}}.dump()).front());
-    choice = {chosen["names"].get<std::vector<std::string>>(), chosen["line"]};
+        Json::parse(group.exchange(Json{{"parts", names_of(choice.parts)}, {"line", choice.line}}.dump()).front());
+    choice = {choices_called<OffloadPart>(chosen["parts"]), chosen["line"]};
   }
   context.logger.info("{}", choice.line);
-  RunConfig config = with_offload(run.config, choice.names);
-  if (choice.names.empty()) {
+  RunConfig config = with_offload(run.config, choice.parts);
+  if (choice.parts.empty()) {
     run.config = std::move(config);
     return;
   }
@@ -333,14 +333,14 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   EngineOptions options;
   options.capacity = capacity;
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
-  options.offload_activations = offloads_activations(config.machine.cpu_offload);
-  options.weight_fetch = fetch_way_of(config.machine.weight_fetch);
+  options.offload_activations = names_part(config.machine.cpu_offload, OffloadPart::kActivations);
+  options.weight_fetch = config.machine.weight_fetch;
   options.optimizer = optimizer_options(config);
   options.router_aux_loss_coef = config.model.router_aux_loss_coef.value_or(0);
   options.methods = model.methods;
-  options.aux_loss_sum = config.model.aux_loss_reduction == "hf_sum";
+  options.aux_loss_sum = config.model.aux_loss_reduction == AuxLossReduction::kHfSum;
   options.seed = static_cast<uint64_t>(config.machine.seed);
-  options.cuda_graphs = graph_use_of(config.machine.cuda_graphs);
+  options.cuda_graphs = config.machine.cuda_graphs;
   options.libraries = library_memory(device, rank_share(config, device, 0));
   return options;
 }

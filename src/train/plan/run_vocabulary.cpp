@@ -57,11 +57,11 @@ TokensOfRun tokens_of(const RunConfig& config, const fs::path& folder) {
 /// With adapters, the embedding and the head are trained whole. Also stated for a full run, for what `hone estimate`
 /// plans with adapters in its place.
 void train_rows(RunConfig& config, std::vector<std::string>& notes) {
-  std::vector<std::string>& saved = config.lora.modules_to_save;
-  for (const char* module : {"embed_tokens", "lm_head"}) {
+  std::vector<WholeModule>& saved = config.lora.modules_to_save;
+  for (const WholeModule module : {WholeModule::kEmbedding, WholeModule::kHead}) {
     if (std::find(saved.begin(), saved.end(), module) != saved.end()) continue;
-    saved.emplace_back(module);
-    if (config.model.finetuning_type != "lora") continue;
+    saved.push_back(module);
+    if (config.model.finetuning_type != FinetuningType::kLora) continue;
     notes.push_back(
         fmt::format("lora_modules_to_save has {}, too: rows of tokens that are added are to learn", module));
   }

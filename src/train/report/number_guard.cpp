@@ -32,7 +32,7 @@ class NumberGuard : public RunObserver {
         fmt::format("step {}: loss {} and gradient norm {} are not finite numbers{}", number,
                     exact_number(result.loss.loss), exact_number(result.grad_norm),
                     result.first_nonfinite.empty() ? "" : "; the first bad gradient is of " + result.first_nonfinite);
-    if (config.optim.nan_policy == "skip" && ++skipped_in_a_row_ < kMostSkippedSteps) {
+    if (config.optim.nan_policy == NanPolicy::kSkip && ++skipped_in_a_row_ < kMostSkippedSteps) {
       run_.logger().warning("{}: the step is skipped; its samples are in {}", what, dump.string());
       return;
     }

@@ -94,7 +94,7 @@ ReportOptions report_options(const LoadedRun& run) {
   const RunConfig::Report& report = config.report;
   const bool writes = run.context().writes();
   ReportOptions options{.output_dir = report.output_dir,
-                        .report_to = writes ? report.report_to : std::vector<std::string>{"none"},
+                        .report_to = writes ? report.report_to : std::vector<ReportTarget>{},
                         .logging_dir = report.logging_dir,
                         .title = report.run_name,
                         .logging_steps = report.logging_steps,
@@ -165,9 +165,9 @@ class RunReports : public RunObserver {
   /// Measures a CPU's FLOP/s, so its threads should be idle.
   explicit RunReports(const LoadedRun& run)
       : run_(run),
-        peak_flops_(peak_flops(run.context().device(), dtype_of(run.config()), run.context().pool)),
+        peak_flops_(peak_flops(run.context().device(), run.config().model.dtype, run.context().pool)),
         gpu_(run.context().device()),
-        mlflow_(std::ranges::count(run.config().report.report_to, "mlflow") > 0),
+        mlflow_(std::ranges::count(run.config().report.report_to, ReportTarget::kMlflow) > 0),
         machines_(run.group()),
         reporter_(report_options(run), run.context().logger) {
     const RunConfig& config = run.config();

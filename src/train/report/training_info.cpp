@@ -44,7 +44,7 @@ Json metadata_of(const RunConfig& config, const RunFacts& facts) {
           {"start_time", utc(facts.start_time)},
           {"end_time", utc(facts.end_time)},
           {"train_runtime", facts.end_time - facts.start_time},
-          {"finetuning_type", config.model.finetuning_type}};
+          {"finetuning_type", name_of(config.model.finetuning_type)}};
 }
 
 Json model_of(const RunConfig& config, LoadedModel& model) {
@@ -59,9 +59,9 @@ Json model_of(const RunConfig& config, LoadedModel& model) {
           {"num_hidden_layers", decoder.layers.size()},
           {"hidden_size", decoder.hidden_size},
           {"vocab_size", decoder.vocab_size},
-          {"dtype", config.model.dtype},
-          {"expert_weight_dtype", config.model.expert_weight_dtype},
-          {"base_weight_dtype", config.model.base_weight_dtype},
+          {"dtype", name_of(config.model.dtype)},
+          {"expert_weight_dtype", config.model.expert_weight_dtype.name()},
+          {"base_weight_dtype", config.model.base_weight_dtype.name()},
           {"total_parameters", all},
           {"trainable_parameters", trainable},
           {"trainable_percent", all > 0 ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0}};
@@ -84,7 +84,7 @@ Json lora_of(const RunConfig& config, const LoadedModel& model) {
           {"lora_target_parameters", lora.target_parameters},
           {"lora_rank_pattern", patterns_json(lora.rank_pattern)},
           {"lora_alpha_pattern", patterns_json(lora.alpha_pattern)},
-          {"lora_modules_to_save", config.lora.modules_to_save}};
+          {"lora_modules_to_save", names_of(config.lora.modules_to_save)}};
 }
 
 Json training_of(const RunConfig& config, int64_t total_steps) {
@@ -96,15 +96,15 @@ Json training_of(const RunConfig& config, int64_t total_steps) {
           {"gradient_accumulation_steps", schedule.gradient_accumulation_steps},
           {"global_batch_size", schedule.global_batch_size},
           {"learning_rate", schedule.learning_rate},
-          {"lr_scheduler_type", schedule.lr_scheduler_type},
+          {"lr_scheduler_type", name_of(schedule.lr_scheduler_type)},
           {"warmup_steps", or_null(schedule.warmup_steps)},
           {"warmup_ratio", schedule.warmup_ratio},
-          {"optim", optim.name},
+          {"optim", name_of(optim.name)},
           {"adam_beta1", optim.adam_beta1},
           {"adam_beta2", optim.adam_beta2},
           {"weight_decay", optim.weight_decay},
           {"max_grad_norm", optim.max_grad_norm},
-          {"gradient_checkpointing", config.model.gradient_checkpointing},
+          {"gradient_checkpointing", name_of(config.model.gradient_checkpointing)},
           {"seed", config.machine.seed}};
 }
 
@@ -145,7 +145,7 @@ Json metrics_of(const LoadedRun& run, const RunFacts& facts) {
           {"epoch", run.state.epoch},
           {"loss", finite_or_null(facts.loss)},
           {"eval_loss", finite_or_null(facts.eval_loss)},
-          {"metric_for_best_model", run.config().eval.metric_for_best_model},
+          {"metric_for_best_model", name_of(run.config().eval.metric_for_best_model)},
           {"best_metric", evaluated ? Json(state.best_metric) : Json(nullptr)},
           {"best_global_step", evaluated ? Json(state.best_step) : Json(nullptr)},
           {"train_runtime", runtime}};

@@ -46,7 +46,7 @@ class Resume {
     while (checkpoint) {
       const std::string problem = try_from(*checkpoint);
       if (problem.empty()) return;
-      if (run_.config().checkpoint.resume_from_checkpoint != "auto") {
+      if (!run_.config().checkpoint.resume_from_checkpoint.newest()) {
         throw UserError("the checkpoint is damaged: " + problem, checkpoint->string(),
                         "resume=auto resumes from the newest complete one");
       }
@@ -217,11 +217,13 @@ class Resume {
 
 }  // namespace
 
-bool LoadedRun::evaluates() const { return !described().eval_batches.empty() && config().eval.eval_strategy != "no"; }
+bool LoadedRun::evaluates() const {
+  return !described().eval_batches.empty() && config().eval.eval_strategy != Cadence::kNo;
+}
 
-bool LoadedRun::is_due(const std::string& strategy, const std::optional<int64_t>& steps) const {
-  if (strategy == "epoch") return std::abs(state.epoch - std::round(state.epoch)) < 1e-9;
-  return strategy == "steps" && steps && *steps > 0 && state.step % *steps == 0;
+bool LoadedRun::is_due(Cadence strategy, const std::optional<int64_t>& steps) const {
+  if (strategy == Cadence::kEpoch) return std::abs(state.epoch - std::round(state.epoch)) < 1e-9;
+  return strategy == Cadence::kSteps && steps && *steps > 0 && state.step % *steps == 0;
 }
 
 std::optional<std::filesystem::path> find_checkpoint(const RunConfig& config, Logger& logger) {

@@ -32,7 +32,7 @@ struct LoadedRun {
   /// Whether the run evaluates while it trains.
   bool evaluates() const;
   /// Whether an event with a period of `steps` steps, or with strategy "epoch" at the end of an epoch, is due now.
-  bool is_due(const std::string& strategy, const std::optional<int64_t>& steps) const;
+  bool is_due(Cadence strategy, const std::optional<int64_t>& steps) const;
 };
 
 /// Reads the model, and resumes from `checkpoint` if given; with resume: auto from the next older one if that is

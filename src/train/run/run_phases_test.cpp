@@ -20,7 +20,7 @@ class RunPhases : public ::testing::Test {
  protected:
   RunPhases() {
     config_.model.model_name_or_path = std::string(HONE_SOURCE_DIR) + "/tests/fixtures/goldens/qwen3_moe/model";
-    config_.model.dtype = "float32";
+    config_.model.dtype = DType::kF32;
     std::string rows;
     for (int row = 0; row < 8; ++row) rows += R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, )" + std::to_string(row) + "]}\n";
     config_.data.datasets.push_back(
@@ -65,7 +65,7 @@ TEST_F(RunPhases, SettingsThatAreSeldomMeantAreNamed) {
   config_.optim.weight_decay = 0;
   config_.schedule.min_lr_ratio = 1;
   EXPECT_THAT(warnings(), ElementsAre(HasSubstr("min_lr 0.00200 is the learning rate itself, so cosine never falls")));
-  config_.schedule.lr_scheduler_type = "constant";
+  config_.schedule.lr_scheduler_type = LrScheduler::kConstant;
   EXPECT_THAT(warnings(), IsEmpty());
   config_.schedule.per_device_train_batch_size = config_.schedule.global_batch_size = 8;
   EXPECT_THAT(warnings(), ElementsAre(HasSubstr("each step reads the whole data set (8 samples)")));

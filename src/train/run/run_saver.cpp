@@ -25,9 +25,9 @@ RunSaver::RunSaver(LoadedRun& run, RunFolder* folder, const RunObservers& observ
 
 bool RunSaver::is_due(bool last) const {
   const RunConfig::Checkpoint& options = run_.config().checkpoint;
-  if (options.save_strategy == "no") return false;
+  if (options.save_strategy == Cadence::kNo) return false;
   if (options.save_major_steps > 0 && run_.state.step % options.save_major_steps == 0) return true;
-  if (options.save_strategy == "best") return false;
+  if (options.save_strategy == Cadence::kBest) return false;
   return last || run_.is_due(options.save_strategy, options.save_steps);
 }
 
@@ -35,8 +35,8 @@ void RunSaver::after_step(bool last, bool stopped, bool better) {
   const RunConfig& config = run_.config();
   // The checkpoint that the run goes on from is written again, with the evaluation; never its weights alone.
   const bool again = run_.state.step == unevaluated_;
-  const bool saves = is_due(last) || stopped || (better && config.checkpoint.save_strategy == "best") ||
-                     (again && config.checkpoint.save_strategy != "no");
+  const bool saves = is_due(last) || stopped || (better && config.checkpoint.save_strategy == Cadence::kBest) ||
+                     (again && config.checkpoint.save_strategy != Cadence::kNo);
   const bool saves_best = better && !saves && !again && config.eval.load_best_model_at_end;
   if (better) {
     tell(observers_, &RunObserver::best_found,
@@ -178,7 +178,7 @@ void RunSaver::save_final_model() {
 void RunSaver::save_as_survivor() {
   const int64_t step = run_.state.step;
   Logger& logger = run_.logger();
-  if (run_.config().checkpoint.save_strategy == "no" || last_saved_ == step || step == 0) return;
+  if (run_.config().checkpoint.save_strategy == Cadence::kNo || last_saved_ == step || step == 0) return;
   if (!run_.group().is_lowest_survivor()) return;
   if (!run_.store().state_is_whole()) {
     const std::vector<int64_t> steps = checkpoints_.steps();

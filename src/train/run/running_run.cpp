@@ -142,10 +142,10 @@ bool RunningRun::evaluate() {
   metrics.eval_mean_token_accuracy = result.mean_token_accuracy;
   tell(observers_, &RunObserver::evaluating, result, metrics);
   metrics.seconds = seconds_since(begin);
-  const std::string& name = options.metric_for_best_model;
-  const double value = name == "eval_perplexity" ? metrics.eval_perplexity
-                       : name == "eval_loss"     ? metrics.eval_loss
-                                                 : result.mean_token_accuracy;
+  const ModelMetric metric = options.metric_for_best_model;
+  const double value = metric == ModelMetric::kPerplexity ? metrics.eval_perplexity
+                       : metric == ModelMetric::kLoss     ? metrics.eval_loss
+                                                          : result.mean_token_accuracy;
   const BestMetric judge{options.greater_is_better, options.early_stopping_threshold};
   const std::optional<double> best = state.best_step < 0 ? std::nullopt : std::optional(state.best_metric);
   metrics.is_best = judge.better(value, best);

@@ -55,7 +55,7 @@ void report_defaults(const RunConfig& config, RunContext& context) {
 }
 
 ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
-  const bool overwrites = config.checkpoint.overwrite_output_dir && config.checkpoint.resume_from_checkpoint == "false";
+  const bool overwrites = config.checkpoint.overwrite_output_dir && config.checkpoint.resume_from_checkpoint.nothing();
   const std::filesystem::path directory = config.report.output_dir;
   std::optional<std::filesystem::path> checkpoint;
   if (folder) checkpoint = find_checkpoint(config, context.logger);

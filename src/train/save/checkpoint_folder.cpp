@@ -331,15 +331,14 @@ std::optional<fs::path> CheckpointFolder::find_newest(bool weights_suffice, cons
       "and keeps damaged checkpoints");
 }
 
-std::optional<fs::path> CheckpointFolder::find(const std::string& resume, bool weights_suffice,
+std::optional<fs::path> CheckpointFolder::find(const ResumeFrom& from, bool weights_suffice,
                                                const Notice& notice) const {
-  if (resume == "false") return std::nullopt;
-  if (resume == "auto") return find_newest(weights_suffice, notice);
-  const fs::path path = resume == "best"                  ? best()
-                        : fs::path(resume).has_filename() ? fs::path(resume)
-                                                          : fs::path(resume).parent_path();
+  if (from.nothing()) return std::nullopt;
+  if (from.newest()) return find_newest(weights_suffice, notice);
+  const fs::path named = from.text();
+  const fs::path path = from.best() ? best() : named.has_filename() ? named : named.parent_path();
   if (!fs::is_directory(path)) {
-    throw UserError("there is no such checkpoint", resume,
+    throw UserError("there is no such checkpoint", from.text(),
                     "give a checkpoint-N folder, or resume_from_checkpoint: auto");
   }
   if (is_checkpoint(path)) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "config/resume_from.h"
 #include "weights/model_folder.h"
 
 namespace hone {
@@ -57,8 +58,7 @@ class CheckpointFolder {
   /// files; the rest is checked while it is read. Renames damaged checkpoints, and reports each skipped one to
   /// `notice`. UserError: there are checkpoints, but none is usable; the path does not exist or is damaged.
   using Notice = std::function<void(const std::string&)>;
-  std::optional<std::filesystem::path> find(const std::string& resume_from_checkpoint, bool weights_suffice,
-                                            const Notice& notice) const;
+  std::optional<std::filesystem::path> find(const ResumeFrom& from, bool weights_suffice, const Notice& notice) const;
 
   /// Renames a damaged checkpoint of this folder: checkpoint-4.damaged.
   struct PassedOver {

@@ -41,7 +41,7 @@ class CheckpointFolders : public ::testing::Test {
   }
   std::optional<fs::path> find_auto(bool weights_suffice = false) {
     said_.clear();
-    return folder_.find("auto", weights_suffice, [&](const std::string& text) { said_ += text + "\n"; });
+    return folder_.find(ResumeFrom("auto"), weights_suffice, [&](const std::string& text) { said_ += text + "\n"; });
   }
   fs::path at(int64_t step) const { return folder_.path_of(step); }
   Names names() const { return TestRoot::names_in(root_.path()); }
@@ -62,10 +62,10 @@ TEST_F(CheckpointFolders, TheNewestIsTheLargestNumberAndOtherFoldersAreNone) {
   EXPECT_EQ(folder_.steps(), (std::vector<int64_t>{999, 1000}));
   EXPECT_EQ(find_auto(), at(1000));
   EXPECT_EQ(said_, "");
-  EXPECT_EQ(folder_.find("false", false, {}), std::nullopt);
-  EXPECT_EQ(folder_.find(at(999).string() + "/", false, {}), at(999)) << "a slash at the end";
-  EXPECT_THROW(folder_.find(at(5).string(), false, {}), UserError);
-  EXPECT_EQ(CheckpointFolder(root_ / "none").find("auto", false, {}), std::nullopt);
+  EXPECT_EQ(folder_.find(ResumeFrom("false"), false, {}), std::nullopt);
+  EXPECT_EQ(folder_.find(ResumeFrom(at(999).string() + "/"), false, {}), at(999)) << "a slash at the end";
+  EXPECT_THROW(folder_.find(ResumeFrom(at(5).string()), false, {}), UserError);
+  EXPECT_EQ(CheckpointFolder(root_ / "none").find(ResumeFrom("auto"), false, {}), std::nullopt);
 }
 
 TEST_F(CheckpointFolders, ADamagedOneIsPassedOverRenamedAndNeverDeleted) {
@@ -97,7 +97,7 @@ TEST_F(CheckpointFolders, WhereNoneIsWholeARunDoesNotBeginAnew) {
       EXPECT_THAT(error.message(), HasSubstr("checkpoint-2.damaged"));
     }
   }
-  const auto damaged = [&] { return folder_.find((root_ / "checkpoint-2.damaged").string(), false, {}); };
+  const auto damaged = [&] { return folder_.find(ResumeFrom((root_ / "checkpoint-2.damaged").string()), false, {}); };
   EXPECT_THROW(damaged(), UserError);
 }
 
@@ -235,13 +235,13 @@ TEST_F(CheckpointFolders, WhatIsNoCheckpointIsNotReplaced) {
 TEST_F(CheckpointFolders, TheBestIsTheOneThatTheNewestKnows) {
   write(2);
   write(3);
-  EXPECT_THROW(folder_.find("best", false, {}), UserError) << "nothing was evaluated";
+  EXPECT_THROW(folder_.find(ResumeFrom("best"), false, {}), UserError) << "nothing was evaluated";
   RunState state;
   state.best_step = 2;
   write(4, state);
-  EXPECT_EQ(folder_.find("best", false, {}), at(2));
+  EXPECT_EQ(folder_.find(ResumeFrom("best"), false, {}), at(2));
   fs::remove_all(at(2));
-  EXPECT_THROW(folder_.find("best", false, {}), UserError) << "deleted";
+  EXPECT_THROW(folder_.find(ResumeFrom("best"), false, {}), UserError) << "deleted";
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ int64_t value_bytes(const Parameter& parameter) {
 std::optional<int64_t> checkpoints_at_once(const RunConfig& config) {
   std::optional<int64_t> written;
   const std::optional<int64_t> steps = config.schedule.max_steps, each = config.checkpoint.save_steps;
-  if (config.checkpoint.save_strategy == "steps" && steps && each) written = (*steps + *each - 1) / *each;
+  if (config.checkpoint.save_strategy == Cadence::kSteps && steps && each) written = (*steps + *each - 1) / *each;
   if (!config.checkpoint.save_total_limit) return written;
   const int64_t kept = *config.checkpoint.save_total_limit + 1;  // the oldest goes when the newest is complete
   return std::min(kept, written.value_or(kept));
@@ -30,7 +30,7 @@ std::optional<int64_t> checkpoints_at_once(const RunConfig& config) {
 }  // namespace
 
 DiskNeeds disk_needs(const ParameterStore& store, const RunConfig& config) {
-  const bool lora = config.model.finetuning_type == "lora";
+  const bool lora = config.model.finetuning_type == FinetuningType::kLora;
   int64_t model = 0, base = 0, state = 0;
   for (const Parameter& parameter : store.all()) {
     const bool of_adapter = parameter.kind() == ParameterKind::kLora;
@@ -41,7 +41,7 @@ DiskNeeds disk_needs(const ParameterStore& store, const RunConfig& config) {
   DiskNeeds needs;
   needs.model = model * (config.eval.load_best_model_at_end ? 2 : 1);
   needs.count = 0;
-  if (config.checkpoint.save_strategy != "no") {
+  if (config.checkpoint.save_strategy != Cadence::kNo) {
     needs.checkpoint = model + (config.checkpoint.save_only_model ? 0 : state);
     needs.count = checkpoints_at_once(config);
   }
@@ -50,7 +50,7 @@ DiskNeeds disk_needs(const ParameterStore& store, const RunConfig& config) {
 }
 
 std::string disk_line(const DiskNeeds& needs, const RunConfig& config) {
-  const bool lora = config.model.finetuning_type == "lora";
+  const bool lora = config.model.finetuning_type == FinetuningType::kLora;
   std::string line = fmt::format("Disk: {} {}{}", lora ? "adapter" : "model", size_text(needs.model),
                                  config.eval.load_best_model_at_end ? " with the best weights" : "");
   if (needs.checkpoint > 0) {

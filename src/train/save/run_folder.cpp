@@ -180,7 +180,7 @@ InputFiles run_inputs(const RunConfig& config) {
 void check_inputs_stay(const RunConfig& config) {
   const InputFiles inputs = run_inputs(config);
   const fs::path output = config.report.output_dir;
-  const bool merges = config.checkpoint.merge_after_training && config.model.finetuning_type == "lora";
+  const bool merges = config.checkpoint.merge_after_training && config.model.finetuning_type == FinetuningType::kLora;
   inputs.refuse_inside(output);
   std::error_code error;
   // Other files of a model are copied next to the weights with the same names.
@@ -211,7 +211,7 @@ void check_output_dir(const RunConfig& config) {
     throw UserError("the output folder is a file", output.string(), "choose another output_dir");
   const std::vector<std::string> names = names_in(fs::canonical(output, error));
   const bool used = !std::all_of(names.begin(), names.end(), is_log);
-  const bool resume = config.checkpoint.resume_from_checkpoint != "false";
+  const bool resume = !config.checkpoint.resume_from_checkpoint.nothing();
   if (used && !resume && !config.checkpoint.overwrite_output_dir) {
     throw UserError(
         "the output folder is not empty", output.string(),

@@ -139,7 +139,7 @@ TEST_F(RunFolders, OneRunWritesAndAFolderThatHoldsOnlyLogsIsEmpty) {
   EXPECT_NO_THROW(check_output_dir(config_));
   root_.write("out/notes.txt");
   EXPECT_THROW(check_output_dir(config_), UserError);
-  config_.checkpoint.resume_from_checkpoint = "auto";
+  config_.checkpoint.resume_from_checkpoint = ResumeFrom("auto");
   EXPECT_NO_THROW(check_output_dir(config_));
   root_.write("out/model.safetensors");
   EXPECT_THROW(check_output_dir(config_), UserError) << "somebody else's model";
@@ -174,7 +174,7 @@ TEST_F(RunFolders, WhatIsReadIsNeverWrittenOver) {
 }
 
 TEST_F(RunFolders, AMergedModelIsApartFromWhatIsRead) {
-  config_.model.finetuning_type = "lora";
+  config_.model.finetuning_type = FinetuningType::kLora;
   config_.checkpoint.merge_after_training = true;
   EXPECT_EQ(refused(), "");
   config_.checkpoint.export_dir = root_ / "model";

@@ -110,17 +110,17 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
 }
 
 int64_t least_saved_bytes(const ParameterStore& store, const RunConfig& config) {
-  const bool moments = config.checkpoint.save_strategy != "no" && !config.checkpoint.save_only_model &&
-                       config.optim.name.starts_with("adamw");
-  const bool lora = config.model.finetuning_type == "lora";
+  const bool moments = config.checkpoint.save_strategy != Cadence::kNo && !config.checkpoint.save_only_model &&
+                       (config.optim.name == OptimizerName::kAdamw || config.optim.name == OptimizerName::kAdamw8bit);
+  const bool lora = config.model.finetuning_type == FinetuningType::kLora;
   int64_t bytes = 0;
   for (const Parameter& parameter : store.all()) {
     const int64_t numel = parameter.shape().numel();
     const bool written = lora ? parameter.trainable() : parameter.kind() != ParameterKind::kLora;
     if (written) bytes += numel * static_cast<int64_t>(size_of(parameter.dtype()));
     if (!parameter.trainable() || !moments) continue;
-    for (const std::string* dtype : {&config.model.opt_m_dtype, &config.model.opt_v_dtype})
-      bytes += numel * (*dtype == "float32" ? 4 : *dtype == "bfloat16" ? 2 : 1);
+    for (const DType dtype : {config.model.opt_m_dtype, config.model.opt_v_dtype})
+      bytes += numel * static_cast<int64_t>(size_of(dtype));
   }
   return bytes;
 }
