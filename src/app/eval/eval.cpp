@@ -109,9 +109,9 @@ class EvalAnswers {
     Stream& stream = run_.context().stream;
     decoder.prepare(stream, max_length);
     const auto sequences = std::min(kSequencesAtOnce, static_cast<int64_t>(prompts_.size()));
-    PassCompanions companions(decoder, run_.described.model->store(), stream,
-                              {.ranks = PassRanks(run_.group.mesh()),
-                               .weight_fetch = run_.described.config.machine.weight_fetch});
+    PassCompanions companions(
+        decoder, run_.described.model->store(), stream,
+        {.ranks = PassRanks(run_.group.mesh()), .weight_fetch = run_.described.config.machine.weight_fetch});
     Generator generator(companions, {.max_sequences = sequences, .max_length = max_length});
     std::vector<std::string> answers;
     for (const GeneratedSequence& sequence : generator.generate(request_)) {
