@@ -270,7 +270,7 @@ std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
 std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
   constexpr int64_t kMost = 64;
   if (config.machine.ranks > 1 || target.device.kind != DeviceKind::kCuda) return std::nullopt;
-  config.machine.zero_stage = "3";
+  config.machine.zero_stage = ZeroStage::kValues;
   for (config.machine.ranks = 2; config.machine.ranks <= kMost; config.machine.ranks *= 2) {
     if (!go_together(config)) return std::nullopt;
     if (fits_at(config, smallest_level(), target)) return config.machine.ranks;
