@@ -230,6 +230,52 @@ TEST(Registry, Glm4MoeRoutesAsDeepseekV3Does) {
   }
 }
 
+Json ernie() {
+  Json json = moe("Ernie4_5_MoeForCausalLM", "moe_num_experts");
+  json.erase("num_experts_per_tok");
+  json["moe_k"] = 2;
+  return json;
+}
+
+TEST(Registry, ErnieCorrectsASoftmaxAndRotatesNeighbours) {
+  Json json = ernie();
+  const DecoderConfig config = read(json);
+  EXPECT_TRUE(config.rope_interleave && config.tie_word_embeddings && config.moe.selection_bias);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSoftmax);
+  EXPECT_EQ(config.moe.router.least_sum, 1e-12f);
+  EXPECT_TRUE(config.moe.router.normalise);
+  EXPECT_EQ(config.moe.num_experts_per_tok, 2);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 24);  // two of them, unless the file says otherwise
+  EXPECT_EQ(config.moe.router_aux_loss_coef, 0.0);
+  EXPECT_TRUE(config.carried.contain("model.mtp_block.0.mlp.gate.weight"));
+  json["moe_num_shared_experts"] = 0;
+  EXPECT_EQ(read(json).moe.shared_expert_intermediate_size, 0);
+  json["num_experts_per_tok"] = 3;
+  EXPECT_THAT(refusal(json), HasSubstr("moe_k"));
+  json.erase("num_experts_per_tok");
+  json["use_bias"] = true;
+  EXPECT_THAT(refusal(json), HasSubstr("use_bias: true"));
+  json["use_bias"] = false;
+  json["moe_norm_min"] = -1;
+  EXPECT_THAT(refusal(json), HasSubstr("moe_norm_min"));
+  json.erase("moe_k");
+  EXPECT_THAT(refusal(json), HasSubstr("num_experts_per_tok is missing"));
+}
+
+TEST(Registry, ErnieIsSparseBetweenTwoLayersAtAnInterval) {
+  Json json = ernie();
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, true, true}));
+  json["moe_layer_end_index"] = -1;
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, true, true}));
+  json["moe_layer_end_index"] = 2;
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, true, false}));
+  json["moe_layer_start_index"] = 0;
+  json["moe_layer_interval"] = 2;
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, false, false}));
+  json["moe_layer_interval"] = 0;
+  EXPECT_THAT(refusal(json), HasSubstr("moe_layer_interval"));
+}
+
 TEST(Registry, NumbersThatWouldTakeAllMemoryAreRefusedByName) {
   Json json = moe("Glm4MoeForCausalLM", "n_routed_experts");
   for (const int64_t many : {int64_t{1} << 24, int64_t{1} << 40}) {
@@ -339,7 +385,7 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     json["shared_expert_intermediate_size"] = json["shared_intermediate_size"] = 20;
     json["num_key_value_heads"] = 4;
     json["head_dim"] = 8;
-    json["n_group"] = json["topk_group"] = 1;
+    json["n_group"] = json["topk_group"] = json["n_shared_experts"] = 1;
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
     json.erase("architectures");
     json["text_config"] = json;
@@ -485,6 +531,20 @@ TEST(DeepseekV3, YarnSharpensTheScores) {
   Json plain = v3();
   plain.erase("rope_scaling");
   EXPECT_DOUBLE_EQ(read(plain).attention_scale, scale(0));
+}
+
+/// The config.json of a released model (tests/fixtures/config/released).
+HfConfig released(const std::string& name) {
+  return HfConfig::read_file(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/config/released/" + name + ".json");
+}
+
+TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {
+  const HfConfig file = released("ernie-4.5-21b-a3b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::ElementsAre("moe_capacity"));
+  EXPECT_EQ(config.moe.num_experts_per_tok, 6);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 3072);
+  EXPECT_EQ(config.num_moe_layers(), 27);
 }
 
 TEST(DeepseekV3, HalvesMayBePairedInstead) {
