@@ -48,5 +48,6 @@ DecoderConfig read_llama(const HfConfig& config);
 DecoderConfig read_deepseek_v2(const HfConfig& config);
 DecoderConfig read_deepseek_v3(const HfConfig& config);
 DecoderConfig read_ernie4_5_moe(const HfConfig& config);
+DecoderConfig read_minimax_m2(const HfConfig& config);
 
 }  // namespace hone

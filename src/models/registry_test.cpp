@@ -276,6 +276,38 @@ TEST(Registry, ErnieIsSparseBetweenTwoLayersAtAnInterval) {
   EXPECT_THAT(refusal(json), HasSubstr("moe_layer_interval"));
 }
 
+TEST(Registry, MiniMaxM2NormalisesWholeRowsAndRotatesAPartOfEachHead) {
+  Json json = moe("MiniMaxM2ForCausalLM", "num_local_experts");
+  json["head_dim"] = 16;
+  EXPECT_EQ(read(json).rope.rotary_dim, 16);
+  json["rotary_dim"] = 6;
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(config.rope.rotary_dim, 6);
+  EXPECT_TRUE(config.qk_norm_whole && config.moe.selection_bias && config.moe.router.normalise);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
+  EXPECT_EQ(config.moe.moe_intermediate_size, 24);  // intermediate_size
+  EXPECT_EQ(config.moe.router_aux_loss_coef, 0.0);
+  EXPECT_EQ(config.names.file_moe, "block_sparse_moe");
+  EXPECT_EQ(config.names.file_selection_bias, "e_score_correction_bias");
+  json["partial_rotary_factor"] = 0.5;  // has precedence
+  EXPECT_EQ(read(json).rope.rotary_dim, 8);
+  json["attn_type_list"] = {1, 1, 1, 1, 1, 1};  // of a model of which a benchmark runs the first layers
+  EXPECT_EQ(read(json).layers.size(), 4u);
+  json["attn_type_list"] = {1, 0, 1, 1};
+  EXPECT_THAT(refusal(json), HasSubstr("attn_type_list"));
+  json.erase("attn_type_list");
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"use_qk_norm", false},
+                                   {"qk_norm_type", "per_head"},
+                                   {"scoring_func", "softmax"},
+                                   {"use_routing_bias", false},
+                                   {"shared_intermediate_size", 8},
+                                   {"router_jitter_noise", 1.0}}) {
+    Json other = json;
+    other[key] = value;
+    EXPECT_THAT(refusal(other), HasSubstr(key));
+  }
+}
+
 TEST(Registry, NumbersThatWouldTakeAllMemoryAreRefusedByName) {
   Json json = moe("Glm4MoeForCausalLM", "n_routed_experts");
   for (const int64_t many : {int64_t{1} << 24, int64_t{1} << 40}) {
@@ -387,6 +419,7 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     json["head_dim"] = 8;
     json["n_group"] = json["topk_group"] = json["n_shared_experts"] = 1;
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
+    if (architecture.name == "MiniMaxM2ForCausalLM") json.erase("shared_intermediate_size");  // of a shared expert
     json.erase("architectures");
     json["text_config"] = json;
     json["model_type"] = architecture.model_type;
@@ -536,6 +569,15 @@ TEST(DeepseekV3, YarnSharpensTheScores) {
 /// The config.json of a released model (tests/fixtures/config/released).
 HfConfig released(const std::string& name) {
   return HfConfig::read_file(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/config/released/" + name + ".json");
+}
+
+TEST(Released, MiniMaxM25IsSparseInEveryLayer) {
+  const HfConfig file = released("minimax-m2.5");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.rope.rotary_dim, 64);
+  EXPECT_EQ(config.moe.num_experts, 256);
+  EXPECT_EQ(config.num_moe_layers(), 62);
 }
 
 TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {
