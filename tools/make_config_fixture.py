@@ -32,6 +32,7 @@ CLASSES = {
     "DeepseekV2ForCausalLM": "DeepseekV2Config",
     "DeepseekV3ForCausalLM": "DeepseekV3Config",
     "Glm4MoeForCausalLM": "Glm4MoeConfig",
+    "Glm4MoeLiteForCausalLM": "Glm4MoeLiteConfig",
     "MiniMaxM2ForCausalLM": "MiniMaxM2Config",
     "Ernie4_5_MoeForCausalLM": "Ernie4_5_MoeConfig",
     "GptOssForCausalLM": "GptOssConfig",

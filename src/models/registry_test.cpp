@@ -571,6 +571,19 @@ HfConfig released(const std::string& name) {
   return HfConfig::read_file(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/config/released/" + name + ".json");
 }
 
+TEST(Released, Glm47FlashHasLatentHeadsOf256) {
+  const HfConfig file = released("glm-4.7-flash");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.v_head_dim, 256);
+  EXPECT_EQ(config.latent.q_lora_rank, 768);
+  EXPECT_EQ(config.rope.rotary_dim, 64);
+  EXPECT_TRUE(config.latent.rope_interleave && config.moe.selection_bias);
+  EXPECT_EQ(config.moe.router.scale, 1.8f);
+  EXPECT_EQ(config.num_moe_layers(), 46);
+}
+
 TEST(Released, MiniMaxM25IsSparseInEveryLayer) {
   const HfConfig file = released("minimax-m2.5");
   const DecoderConfig config = read_decoder_config(file);
@@ -587,6 +600,28 @@ TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {
   EXPECT_EQ(config.moe.num_experts_per_tok, 6);
   EXPECT_EQ(config.moe.shared_expert_intermediate_size, 3072);
   EXPECT_EQ(config.num_moe_layers(), 27);
+}
+
+TEST(Glm4MoeLite, TheClassReadsKindsOfLayersAndNotTheNumberOfDenseOnes) {
+  const auto lite = [](const Json& fields) {
+    Json json = released("glm-4.7-flash").json();
+    json["num_hidden_layers"] = 4;
+    json.update(fields);
+    return json;
+  };
+  EXPECT_EQ(sparse(read(lite(Json::object()))), (std::vector<bool>{false, true, true, true}));
+  Json kinds = lite({{"mlp_layer_types", {"sparse", "dense", "sparse", "dense"}}});
+  EXPECT_THAT(refusal(kinds), HasSubstr("first_k_dense_replace contradicts mlp_layer_types"));
+  kinds.erase("first_k_dense_replace");
+  EXPECT_EQ(sparse(read(kinds)), (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(read(kinds).layers[1].intermediate_size, 10240);
+  EXPECT_EQ(read(kinds).layers[0].intermediate_size, 0);
+  EXPECT_THAT(refusal(lite({{"first_k_dense_replace", 3}})), HasSubstr("first_k_dense_replace"));
+  kinds["mlp_layer_types"] = {"sparse", "wide", "sparse", "dense"};
+  EXPECT_THAT(refusal(kinds), HasSubstr("mlp_layer_types: \"wide\""));
+  kinds["mlp_layer_types"] = {"sparse"};
+  EXPECT_THAT(refusal(kinds), HasSubstr("mlp_layer_types does not list every layer"));
+  EXPECT_THAT(refusal(lite({{"head_dim", 128}})), HasSubstr("head_dim"));
 }
 
 TEST(DeepseekV3, HalvesMayBePairedInstead) {
