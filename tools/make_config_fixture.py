@@ -35,6 +35,7 @@ CLASSES = {
     "Glm4MoeLiteForCausalLM": "Glm4MoeLiteConfig",
     "MiniMaxM2ForCausalLM": "MiniMaxM2Config",
     "Ernie4_5_MoeForCausalLM": "Ernie4_5_MoeConfig",
+    "Dots1ForCausalLM": "Dots1Config",
     "GptOssForCausalLM": "GptOssConfig",
     "Qwen3ForCausalLM": "Qwen3Config",
     "Qwen2ForCausalLM": "Qwen2Config",
@@ -46,6 +47,7 @@ CLASSES = {
 BASES = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
+    "Dots1ForCausalLM": {"n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6},
 }
 
 WINDOWS = {"use_sliding_window": True, "sliding_window": 77, "max_window_layers": 2, "layer_types": None}

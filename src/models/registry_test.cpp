@@ -602,6 +602,27 @@ TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {
   EXPECT_EQ(config.num_moe_layers(), 27);
 }
 
+TEST(Released, DotsRoutesAsDeepseekV3DoesAndNormalisesHeads) {
+  const HfConfig file = released("dots.llm1");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_TRUE(config.qk_norm && config.moe.selection_bias && config.moe.router.normalise);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 2816);
+  EXPECT_EQ(config.num_moe_layers(), 61);
+  EXPECT_EQ(windows(config), std::vector<int64_t>(62, 0));
+  Json json = file.json();
+  json["num_hidden_layers"] = 3;
+  json["max_window_layers"] = 1;
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 0, 0})) << "without a window";
+  json["sliding_window"] = 512;
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 512, 512}));
+  json["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{512, 0, 0}));
+  json["sliding_window"] = nullptr;
+  EXPECT_THAT(refusal(json), HasSubstr("sliding_window is not set"));
+}
+
 TEST(Glm4MoeLite, TheClassReadsKindsOfLayersAndNotTheNumberOfDenseOnes) {
   const auto lite = [](const Json& fields) {
     Json json = released("glm-4.7-flash").json();

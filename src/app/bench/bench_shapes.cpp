@@ -168,6 +168,12 @@ const std::vector<std::pair<std::string, const char*>>& bench_shapes() {
         "num_key_value_heads": 4, "moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536,
         "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 1, "rms_norm_eps": 1e-05,
         "max_position_embeddings": 131072, "rope_theta": 500000, "use_bias": false, "tie_word_embeddings": true})"},
+      {"dots.llm1", R"({"architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "vocab_size": 152064,
+        "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 62, "num_attention_heads": 32,
+        "num_key_value_heads": 32, "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob":
+        true, "routed_scaling_factor": 2.5, "sliding_window": null, "max_position_embeddings": 32768, "rms_norm_eps":
+        1e-05, "rope_theta": 10000000, "tie_word_embeddings": false})"},
       {"cpu-moe", R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 32000,
         "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 16,
         "num_key_value_heads": 4, "head_dim": 64, "moe_intermediate_size": 512, "num_experts": 32,

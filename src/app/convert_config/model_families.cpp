@@ -114,6 +114,7 @@ constexpr ModelFamily kFamilies[] = {
     {"lfm2-*-a*b*", "LFM2-MoE", "lfm2_moe"},
     {"lfm2*", "LFM2", "lfm2"},
     {"minimax-m2*", "MiniMax-M2", "minimax_m2"},
+    {"dots.llm1*", "dots.llm1", "dots1"},
     {"ernie-4.5-*b-a*b*", "ERNIE 4.5 MoE", "ernie4_5_moe"},
     {"ernie-4.5-*", "dense ERNIE 4.5", "ernie4_5"},
     {"nvidia-nemotron-3*", "Nemotron-H", "nemotron_h"},
