@@ -1,6 +1,7 @@
 // Tests of the command line: plans of memory.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -191,6 +192,19 @@ TEST(Estimate, TakesAConfiguration) {
   const Outcome before = run_hone({"estimate", "--lora-r", "9", "--packing", yaml, "--max-length", "64"});
   ASSERT_EQ(before.code, 0) << before.err;
   EXPECT_TRUE(contains(before.out, "LoRA r 9")) << before.out;
+}
+
+TEST(Estimate, TakesTheConfigsOfReleasedModels) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(test_run().fixtures / "config/released")) {
+    if (entry.path().extension() != ".json") continue;
+    const std::string config = entry.path().string();
+    const Json plan = estimate({config, "--method", "lora", "max_length=64"})["configured"];
+    EXPECT_GT(plan["weights"].get<int64_t>(), int64_t{40'000'000'000}) << config;
+    EXPECT_EQ(run_hone({"inspect", config}).code, 0) << config;
+    ++files;
+  }
+  EXPECT_GE(files, 1);
 }
 
 TEST(Estimate, PlansForAGpuThatIsNotThere) {

@@ -102,6 +102,33 @@ TEST_F(PackedBase, ExportedInFp8BlocksAModelIsReadAgainAndKept) {
   EXPECT_FALSE(fs::exists(folder_ / "fp4"));
 }
 
+/// The names and formats in which MiniMax-M2 is published: experts and attention in FP8 blocks, the router as it is.
+TEST_F(PackedBase, MiniMaxM2IsReadInTheBlocksInWhichItIsPublishedAndKept) {
+  const Folder folder;
+  Json config = tiny_config();
+  for (const char* other : {"moe_intermediate_size", "num_experts", "norm_topk_prob"}) config.erase(other);
+  config.update(Json{{"architectures", {"MiniMaxM2ForCausalLM"}},
+                     {"model_type", "minimax_m2"},
+                     {"intermediate_size", 16},
+                     {"num_local_experts", 4},
+                     {"rotary_dim", 4}});
+  const std::string model = make_model(folder, config), blocks = (folder / "fp8").string();
+  done(run_hone({"export", model, blocks, "--weights", "fp8"}));
+  const SafetensorsFile file(fs::path(blocks) / "model.safetensors");
+  const std::string layer = "model.layers.0.", sparse = layer + "block_sparse_moe.", scale = ".weight_scale_inv";
+  for (const std::string& name : {sparse + "experts.3.w1", sparse + "experts.3.w2", layer + "self_attn.q_proj"}) {
+    EXPECT_NE(file.find(name + scale), nullptr) << name;
+  }
+  for (const std::string& name : {sparse + "gate", std::string("lm_head"), layer + "self_attn.q_norm"}) {
+    ASSERT_NE(file.find(name + ".weight"), nullptr) << name;
+    EXPECT_EQ(file.find(name + scale), nullptr) << name;
+  }
+  EXPECT_NE(file.find(sparse + "e_score_correction_bias"), nullptr);
+  EXPECT_NEAR(eval_loss(blocks, "auto"), eval_loss(blocks, ""), 1e-6);
+  EXPECT_NEAR(eval_loss(blocks, ""), eval_loss(model, ""), 0.05);
+  done(train(blocks, "kept", {"max_steps=2", "base_weight_dtype=auto"}));
+}
+
 /// A copy of a tiny model that computes the same, whose attention rounding hurts, and whose experts lose nothing if
 /// they are packed in `format`: they are as it rounds them. Every other element of a head's values is 64 times as
 /// large, and is divided by 64 again in the output projection, where it is rounded beside elements of the usual size.

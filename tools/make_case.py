@@ -22,7 +22,7 @@ from case_model import IGNORED, forward, gradients, load
 from case_rows import ALPHA, PROMPT, RANK
 from case_runs import is_comparable, measure_noise, show, train_run
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 DRAWS = 5  # of batches, before a case is given up whose tokens are too near a tie
 
 
@@ -103,12 +103,14 @@ def bfloat16_cost(path, tokens, labels, aux, reference):
 def make_adapter(case, kind, generator):
     """The adapter that a run starts from; its B is not zero, and magnitudes are not norms."""
     from peft import LoraConfig, get_peft_model
-    options = {"r": RANK, "lora_alpha": ALPHA, "target_modules": list(ATTENTION)}
+    model = load(case / "model")
+    there = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+    options = {"r": RANK, "lora_alpha": ALPHA, "target_modules": [name for name in ATTENTION if name in there]}
     if kind == "lora_experts":
         options["target_parameters"] = ["experts.gate_up_proj", "experts.down_proj"]
     if kind == "lora_dora":
         options["use_dora"] = True
-    adapted = get_peft_model(load(case / "model"), LoraConfig(**options))
+    adapted = get_peft_model(model, LoraConfig(**options))
     with torch.no_grad():
         for name, p in adapted.named_parameters():
             if "lora_B" in name:
@@ -143,7 +145,9 @@ def main():
     model = load(path)
     vocab = model.config.get_text_config().vocab_size
     fused = any(name.endswith("experts.gate_up_proj") for name, _ in model.named_parameters())
-    aux = fused and hasattr(model.config, "router_aux_loss_coef") and not args.no_aux
+    # Where a bias corrects the choice, the auxiliary loss of transformers counts other experts than are chosen.
+    corrected = any(name.endswith("e_score_correction_bias") for name in model.state_dict())
+    aux = fused and hasattr(model.config, "router_aux_loss_coef") and not corrected and not args.no_aux
     expected = {"arch": model.config.architectures, "aux": aux}
     del model
     inputs, rows, noise, certain = make_rows(path, Tokens(generator, vocab, args.model, args.text), generator, aux, args)

@@ -32,6 +32,10 @@ CLASSES = {
     "DeepseekV2ForCausalLM": "DeepseekV2Config",
     "DeepseekV3ForCausalLM": "DeepseekV3Config",
     "Glm4MoeForCausalLM": "Glm4MoeConfig",
+    "Glm4MoeLiteForCausalLM": "Glm4MoeLiteConfig",
+    "MiniMaxM2ForCausalLM": "MiniMaxM2Config",
+    "Ernie4_5_MoeForCausalLM": "Ernie4_5_MoeConfig",
+    "Dots1ForCausalLM": "Dots1Config",
     "GptOssForCausalLM": "GptOssConfig",
     "Qwen3ForCausalLM": "Qwen3Config",
     "Qwen2ForCausalLM": "Qwen2Config",
@@ -40,7 +44,11 @@ CLASSES = {
 }
 
 # Defaults that are no model.
-BASES = {"DeepseekV2ForCausalLM": {"num_experts_per_tok": 6}, "Glm4MoeForCausalLM": {"head_dim": 128}}
+BASES = {
+    "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
+    "Glm4MoeForCausalLM": {"head_dim": 128},
+    "Dots1ForCausalLM": {"n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6},
+}
 
 WINDOWS = {"use_sliding_window": True, "sliding_window": 77, "max_window_layers": 2, "layer_types": None}
 GROUPS = {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 3}
@@ -50,6 +58,8 @@ OTHERS = {
     "bos_token_id": 5,
     "eos_token_id": 6,
     "mlp_only_layers": [1],
+    "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 44,
+    "moe_layer_end_index": 13,
     "clip_qkv": 8.0,
     "problem_type": "regression",
     "id2label": {"0": "A"},
@@ -70,12 +80,15 @@ def beside(field, config):
         changes = {name: value for name, value in WINDOWS.items() if name in config}
     if field in GROUPS and "topk_method" in config:
         changes = dict(GROUPS)
-    if field == "num_hidden_layers" and "layer_types" in config:
-        changes = {"layer_types": None}
+    if field == "num_hidden_layers":
+        changes = {name: None for name in ("layer_types", "mlp_layer_types") if name in config}
     if field == "num_attention_heads" and config.get("num_key_value_heads") == config[field]:
         changes = {"num_key_value_heads": 2 * config[field]}
     if field == "partial_rotary_factor":
         changes = {"rope_parameters": {k: v for k, v in config["rope_parameters"].items() if k != field}}
+    kinds = config.get("layer_types") or []
+    if field == "sliding_window" and kinds and "use_sliding_window" not in config and "sliding_attention" not in kinds:
+        changes = {"layer_types": ["sliding_attention"] * len(kinds)}
     changes.pop(field, None)
     return changes
 

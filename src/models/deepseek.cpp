@@ -11,15 +11,14 @@ namespace hone {
 namespace {
 
 /// Reads the sizes of latent attention, which must be positive, and sets head_dim and v_head_dim from them.
-void read_latent(const HfConfig& config, DecoderConfig& decoder) {
+void read_latent(const HfConfig& config, int64_t q_lora_rank, DecoderConfig& decoder) {
   LatentConfig& latent = decoder.latent;
   const auto size = [&](const char* key) {
     const int64_t value = config.integer(key);
     if (value == 0) config.refuse(fmt::format("{}: 0 is out of range", key));
     return value;
   };
-  constexpr int64_t kDefaultRank = 1536;  // the default of both classes; null: queries are projected in one step
-  latent.q_lora_rank = config.is_null("q_lora_rank") ? 0 : config.integer_or("q_lora_rank", kDefaultRank);
+  latent.q_lora_rank = config.is_null("q_lora_rank") ? 0 : config.integer_or("q_lora_rank", q_lora_rank);
   latent.kv_lora_rank = size("kv_lora_rank");
   latent.qk_nope_head_dim = size("qk_nope_head_dim");
   latent.qk_rope_head_dim = size("qk_rope_head_dim");
@@ -53,7 +52,7 @@ double attention_scale(const DecoderConfig& decoder) {
 
 DecoderConfig read_deepseek(const HfConfig& config, const DeepseekDefaults& defaults) {
   DecoderConfig decoder = config.read_decoder(defaults.decoder);
-  read_latent(config, decoder);
+  read_latent(config, defaults.q_lora_rank, decoder);
   decoder.attention_scale = attention_scale(decoder);
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   config.require("mlp_bias", false);
@@ -64,6 +63,25 @@ DecoderConfig read_deepseek(const HfConfig& config, const DeepseekDefaults& defa
   decoder.names.shared_expert = "mlp.shared_experts";
   config.read_leading_dense_layers(defaults.first_k_dense_replace, decoder);
   return decoder;
+}
+
+void read_corrected_router(const HfConfig& config, int64_t n_group, int64_t topk_group, DecoderConfig& decoder) {
+  // transformers rotates head_dim dimensions, where config.json has the field.
+  const int64_t rotated = decoder.latent.qk_rope_head_dim;
+  if (const int64_t stated = config.integer_or("head_dim", rotated); stated != rotated) {
+    config.refuse(fmt::format("head_dim: {} is not qk_rope_head_dim, which is {}", stated, rotated));
+  }
+  config.require("scoring_func", "sigmoid");
+  config.require("topk_method", "noaux_tc");
+  decoder.latent.rope_interleave = config.boolean_or("rope_interleave", true);
+  decoder.moe.router.scores = RouterScores::kSigmoid;
+  decoder.moe.router.normalise = config.boolean_or("norm_topk_prob", true);
+  decoder.moe.selection_bias = true;
+  for (const char* key : {"n_group", "topk_group"}) {
+    if (config.is_null(key)) config.refuse(fmt::format("{}: null is not supported", key));
+  }
+  config.read_expert_groups(GroupScore::kTopTwo, config.integer_or("n_group", n_group),
+                            config.integer_or("topk_group", topk_group), decoder.moe);
 }
 
 }  // namespace hone

@@ -114,7 +114,7 @@ bool describes_no_computation(const std::string& key) {
       // other names of fields that are read
       "experts_per_token", "initial_context_length", "max_window_layers", "qk_head_dim",
       // layers that predict several tokens, which are carried by their tensors (weights/promised_layers.h)
-      "num_mtp_layers", "num_nextn_predict_layers",
+      "num_mtp_layers", "num_mtp_modules", "num_nextn_predict_layers", "use_mtp",
       // RoPE of images and videos; tokens of text have one position
       "mrope_interleaved", "mrope_section",
       // size of dense layers, in models without them
@@ -306,7 +306,7 @@ DecoderConfig HfConfig::read_decoder(const ClassDefaults& defaults) const {
 
 MoeConfig HfConfig::read_moe(const std::string& intermediate_key, const ClassDefaults& defaults) const {
   MoeConfig moe;
-  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
     if (!has(key)) continue;
     if (moe.num_experts > 0 && integer(key) != moe.num_experts) {
       refuse(fmt::format("{} and another name of this field have different values", key));
@@ -314,14 +314,23 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key, const ClassDef
     moe.num_experts = integer(key);
   }
   if (moe.num_experts == 0)
-    refuse("num_experts is missing from the model's config", "its other names are num_local_experts, n_routed_experts");
+    refuse("num_experts is missing from the model's config",
+           "its other names are num_local_experts, n_routed_experts, moe_num_experts");
   // Every tensor of every expert gets a name: implausible numbers are refused before the names are built.
   constexpr int64_t kMostExperts = int64_t{1} << 18;
   const int64_t layers = integer("num_hidden_layers");
   if (moe.num_experts > kMostExperts / std::max<int64_t>(layers, 1)) {
     refuse(fmt::format("num_experts: {} in {} layers exceed {} in total", moe.num_experts, layers, kMostExperts));
   }
-  moe.num_experts_per_tok = integer("num_experts_per_tok");
+  constexpr const char *kPerToken = "num_experts_per_tok", *kPerTokenToo = "moe_k";
+  if (has(kPerToken) && has(kPerTokenToo) && integer(kPerToken) != integer(kPerTokenToo)) {
+    refuse(fmt::format("{} and {}, another name of this field, have different values", kPerToken, kPerTokenToo));
+  }
+  if (!has(kPerToken) && !has(kPerTokenToo)) {
+    refuse(fmt::format("{} is missing from the model's config", kPerToken),
+           fmt::format("its other name is {}", kPerTokenToo));
+  }
+  moe.num_experts_per_tok = integer(has(kPerToken) ? kPerToken : kPerTokenToo);
   moe.moe_intermediate_size = integer(intermediate_key);
   if (moe.num_experts_per_tok < 1 || moe.num_experts_per_tok > moe.num_experts) {
     refuse(

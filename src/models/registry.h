@@ -47,5 +47,9 @@ DecoderConfig read_glm4_moe(const HfConfig& config);
 DecoderConfig read_llama(const HfConfig& config);
 DecoderConfig read_deepseek_v2(const HfConfig& config);
 DecoderConfig read_deepseek_v3(const HfConfig& config);
+DecoderConfig read_ernie4_5_moe(const HfConfig& config);
+DecoderConfig read_minimax_m2(const HfConfig& config);
+DecoderConfig read_glm4_moe_lite(const HfConfig& config);
+DecoderConfig read_dots1(const HfConfig& config);
 
 }  // namespace hone

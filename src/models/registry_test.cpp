@@ -230,6 +230,84 @@ TEST(Registry, Glm4MoeRoutesAsDeepseekV3Does) {
   }
 }
 
+Json ernie() {
+  Json json = moe("Ernie4_5_MoeForCausalLM", "moe_num_experts");
+  json.erase("num_experts_per_tok");
+  json["moe_k"] = 2;
+  return json;
+}
+
+TEST(Registry, ErnieCorrectsASoftmaxAndRotatesNeighbours) {
+  Json json = ernie();
+  const DecoderConfig config = read(json);
+  EXPECT_TRUE(config.rope_interleave && config.tie_word_embeddings && config.moe.selection_bias);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSoftmax);
+  EXPECT_EQ(config.moe.router.least_sum, 1e-12f);
+  EXPECT_TRUE(config.moe.router.normalise);
+  EXPECT_EQ(config.moe.num_experts_per_tok, 2);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 24);  // two of them, unless the file says otherwise
+  EXPECT_EQ(config.moe.router_aux_loss_coef, 0.0);
+  EXPECT_TRUE(config.carried.contain("model.mtp_block.0.mlp.gate.weight"));
+  json["moe_num_shared_experts"] = 0;
+  EXPECT_EQ(read(json).moe.shared_expert_intermediate_size, 0);
+  json["num_experts_per_tok"] = 3;
+  EXPECT_THAT(refusal(json), HasSubstr("moe_k"));
+  json.erase("num_experts_per_tok");
+  json["use_bias"] = true;
+  EXPECT_THAT(refusal(json), HasSubstr("use_bias: true"));
+  json["use_bias"] = false;
+  json["moe_norm_min"] = -1;
+  EXPECT_THAT(refusal(json), HasSubstr("moe_norm_min"));
+  json.erase("moe_k");
+  EXPECT_THAT(refusal(json), HasSubstr("num_experts_per_tok is missing"));
+}
+
+TEST(Registry, ErnieIsSparseBetweenTwoLayersAtAnInterval) {
+  Json json = ernie();
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, true, true}));
+  json["moe_layer_end_index"] = -1;
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, true, true}));
+  json["moe_layer_end_index"] = 2;
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, true, false}));
+  json["moe_layer_start_index"] = 0;
+  json["moe_layer_interval"] = 2;
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, false, false}));
+  json["moe_layer_interval"] = 0;
+  EXPECT_THAT(refusal(json), HasSubstr("moe_layer_interval"));
+}
+
+TEST(Registry, MiniMaxM2NormalisesWholeRowsAndRotatesAPartOfEachHead) {
+  Json json = moe("MiniMaxM2ForCausalLM", "num_local_experts");
+  json["head_dim"] = 16;
+  EXPECT_EQ(read(json).rope.rotary_dim, 16);
+  json["rotary_dim"] = 6;
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(config.rope.rotary_dim, 6);
+  EXPECT_TRUE(config.qk_norm_whole && config.moe.selection_bias && config.moe.router.normalise);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
+  EXPECT_EQ(config.moe.moe_intermediate_size, 24);  // intermediate_size
+  EXPECT_EQ(config.moe.router_aux_loss_coef, 0.0);
+  EXPECT_EQ(config.names.file_moe, "block_sparse_moe");
+  EXPECT_EQ(config.names.file_selection_bias, "e_score_correction_bias");
+  json["partial_rotary_factor"] = 0.5;  // has precedence
+  EXPECT_EQ(read(json).rope.rotary_dim, 8);
+  json["attn_type_list"] = {1, 1, 1, 1, 1, 1};  // of a model of which a benchmark runs the first layers
+  EXPECT_EQ(read(json).layers.size(), 4u);
+  json["attn_type_list"] = {1, 0, 1, 1};
+  EXPECT_THAT(refusal(json), HasSubstr("attn_type_list"));
+  json.erase("attn_type_list");
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"use_qk_norm", false},
+                                   {"qk_norm_type", "per_head"},
+                                   {"scoring_func", "softmax"},
+                                   {"use_routing_bias", false},
+                                   {"shared_intermediate_size", 8},
+                                   {"router_jitter_noise", 1.0}}) {
+    Json other = json;
+    other[key] = value;
+    EXPECT_THAT(refusal(other), HasSubstr(key));
+  }
+}
+
 TEST(Registry, NumbersThatWouldTakeAllMemoryAreRefusedByName) {
   Json json = moe("Glm4MoeForCausalLM", "n_routed_experts");
   for (const int64_t many : {int64_t{1} << 24, int64_t{1} << 40}) {
@@ -339,8 +417,9 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     json["shared_expert_intermediate_size"] = json["shared_intermediate_size"] = 20;
     json["num_key_value_heads"] = 4;
     json["head_dim"] = 8;
-    json["n_group"] = json["topk_group"] = 1;
+    json["n_group"] = json["topk_group"] = json["n_shared_experts"] = 1;
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
+    if (architecture.name == "MiniMaxM2ForCausalLM") json.erase("shared_intermediate_size");  // of a shared expert
     json.erase("architectures");
     json["text_config"] = json;
     json["model_type"] = architecture.model_type;
@@ -485,6 +564,85 @@ TEST(DeepseekV3, YarnSharpensTheScores) {
   Json plain = v3();
   plain.erase("rope_scaling");
   EXPECT_DOUBLE_EQ(read(plain).attention_scale, scale(0));
+}
+
+/// The config.json of a released model (tests/fixtures/config/released).
+HfConfig released(const std::string& name) {
+  return HfConfig::read_file(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/config/released/" + name + ".json");
+}
+
+TEST(Released, Glm47FlashHasLatentHeadsOf256) {
+  const HfConfig file = released("glm-4.7-flash");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.v_head_dim, 256);
+  EXPECT_EQ(config.latent.q_lora_rank, 768);
+  EXPECT_EQ(config.rope.rotary_dim, 64);
+  EXPECT_TRUE(config.latent.rope_interleave && config.moe.selection_bias);
+  EXPECT_EQ(config.moe.router.scale, 1.8f);
+  EXPECT_EQ(config.num_moe_layers(), 46);
+}
+
+TEST(Released, MiniMaxM25IsSparseInEveryLayer) {
+  const HfConfig file = released("minimax-m2.5");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.rope.rotary_dim, 64);
+  EXPECT_EQ(config.moe.num_experts, 256);
+  EXPECT_EQ(config.num_moe_layers(), 62);
+}
+
+TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {
+  const HfConfig file = released("ernie-4.5-21b-a3b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::ElementsAre("moe_capacity"));
+  EXPECT_EQ(config.moe.num_experts_per_tok, 6);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 3072);
+  EXPECT_EQ(config.num_moe_layers(), 27);
+}
+
+TEST(Released, DotsRoutesAsDeepseekV3DoesAndNormalisesHeads) {
+  const HfConfig file = released("dots.llm1");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_TRUE(config.qk_norm && config.moe.selection_bias && config.moe.router.normalise);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 2816);
+  EXPECT_EQ(config.num_moe_layers(), 61);
+  EXPECT_EQ(windows(config), std::vector<int64_t>(62, 0));
+  Json json = file.json();
+  json["num_hidden_layers"] = 3;
+  json["max_window_layers"] = 1;
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 0, 0})) << "without a window";
+  json["sliding_window"] = 512;
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 512, 512}));
+  json["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{512, 0, 0}));
+  json["sliding_window"] = nullptr;
+  EXPECT_THAT(refusal(json), HasSubstr("sliding_window is not set"));
+}
+
+TEST(Glm4MoeLite, TheClassReadsKindsOfLayersAndNotTheNumberOfDenseOnes) {
+  const auto lite = [](const Json& fields) {
+    Json json = released("glm-4.7-flash").json();
+    json["num_hidden_layers"] = 4;
+    json.update(fields);
+    return json;
+  };
+  EXPECT_EQ(sparse(read(lite(Json::object()))), (std::vector<bool>{false, true, true, true}));
+  Json kinds = lite({{"mlp_layer_types", {"sparse", "dense", "sparse", "dense"}}});
+  EXPECT_THAT(refusal(kinds), HasSubstr("first_k_dense_replace contradicts mlp_layer_types"));
+  kinds.erase("first_k_dense_replace");
+  EXPECT_EQ(sparse(read(kinds)), (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(read(kinds).layers[1].intermediate_size, 10240);
+  EXPECT_EQ(read(kinds).layers[0].intermediate_size, 0);
+  EXPECT_THAT(refusal(lite({{"first_k_dense_replace", 3}})), HasSubstr("first_k_dense_replace"));
+  kinds["mlp_layer_types"] = {"sparse", "wide", "sparse", "dense"};
+  EXPECT_THAT(refusal(kinds), HasSubstr("mlp_layer_types: \"wide\""));
+  kinds["mlp_layer_types"] = {"sparse"};
+  EXPECT_THAT(refusal(kinds), HasSubstr("mlp_layer_types does not list every layer"));
+  EXPECT_THAT(refusal(lite({{"head_dim", 128}})), HasSubstr("head_dim"));
 }
 
 TEST(DeepseekV3, HalvesMayBePairedInstead) {

@@ -29,6 +29,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
       clip_(static_cast<float>(config.clip_qkv)),
       whole_norm_(config.qk_norm_whole),
       output_gate_(config.attention_output_gate),
+      rope_interleave_(config.rope_interleave),
       norm_weighting_(config.norm_weighting),
       dtype_(dtype),
       layer_(layer) {
@@ -75,8 +76,8 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
     for (Var* projected : {&q, &k, &v}) *projected = clamp(tape, *projected, clip_);
   }
   const auto norm_and_turn = [&](Var heads, Parameter* norm) {
-    return qk_norm_rope(tape, heads, whole_norm_ ? nullptr : norm, rms_norm_eps_, rope, batch.positions, head_dim_, {},
-                        norm_weighting_);
+    return qk_norm_rope(tape, heads, whole_norm_ ? nullptr : norm, rms_norm_eps_, rope, batch.positions, head_dim_,
+                        {.interleaved = rope_interleave_}, norm_weighting_);
   };
   q = norm_and_turn(q, q_norm_);
   k = norm_and_turn(k, k_norm_);

@@ -39,7 +39,7 @@ struct MoeConfig {
   int64_t moe_intermediate_size = 0;
   RouterRule router;
   bool router_bias = false;        ///< the router's linear weight has a bias
-  bool selection_bias = false;     ///< the router has e_score_correction_bias, a buffer
+  bool selection_bias = false;     ///< the router's choice has e_score_correction_bias, a buffer
   double router_jitter_noise = 0;  ///< training multiplies the layer's input by random numbers in 1 ± this
   int64_t shared_expert_intermediate_size = 0;  ///< the width of the expert that all tokens use; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by sigmoid(x · gateᵀ), gate [1, H]
@@ -85,6 +85,8 @@ struct DecoderNames {
   std::string file_moe = "mlp";  ///< the same in files
   std::string router = "gate";   ///< below moe
   std::string file_router = "gate";
+  std::string selection_bias = "gate.e_score_correction_bias", file_selection_bias = selection_bias;
+  bool selection_bias_row = false;  ///< files have it as [1, E]
   ExpertFiles experts = ExpertFiles::kSeparate;
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< per-expert tensors in files
   /// Fused tensors in files, below file_moe.
@@ -107,6 +109,7 @@ struct DecoderConfig {
   bool qk_norm = false;                ///< RMSNorm over head_dim on queries and keys
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
   bool attention_output_gate = false;  ///< q_proj also computes a gate of attention's output for each head
+  bool rope_interleave = false;        ///< RoPE rotates neighbouring dimensions as pairs (LatentConfig has its own)
   double clip_qkv = 0;                 ///< queries, keys and values are clamped to ± this; 0: no clamp
   /// Granite's factors: the embedding and each half's output are multiplied by the first two; logits are divided by
   /// logits_scaling.

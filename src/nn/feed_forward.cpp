@@ -148,15 +148,18 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
   const DecoderNames& names = config.names;
   const std::string module = config.layer_module(layer) + names.moe + ".";
   const std::string file_router = config.layer_module(layer) + names.file_moe + "." + names.file_router + ".";
-  const auto add_of_router = [&](const char* name, const Shape& shape, ParameterKind kind, DType its_dtype) {
-    ParameterSpec spec{module + names.router + "." + name, shape, kind, layer, {}};
+  const auto add_of_router = [&](const char* name, const Shape& shape) {
+    ParameterSpec spec{module + names.router + "." + name, shape, ParameterKind::kRouter, layer, {}};
     add_whole_layout(file_router + name, spec.name, shape, spec.layouts);
-    return &store.add(std::move(spec), its_dtype);
+    return &store.add(std::move(spec), dtype);
   };
-  router_ = add_of_router("weight", {experts, hidden}, ParameterKind::kRouter, dtype);
-  if (config.moe.router_bias) router_bias_ = add_of_router("bias", {experts}, ParameterKind::kRouter, dtype);
+  router_ = add_of_router("weight", {experts, hidden});
+  if (config.moe.router_bias) router_bias_ = add_of_router("bias", {experts});
   if (config.moe.selection_bias) {
-    selection_bias_ = add_of_router("e_score_correction_bias", {experts}, ParameterKind::kBuffer, DType::kF32);
+    ParameterSpec spec{module + names.selection_bias, {experts}, ParameterKind::kBuffer, layer, {}};
+    add_whole_layout(config.layer_module(layer) + names.file_moe + "." + names.file_selection_bias, spec.name,
+                     names.selection_bias_row ? Shape{1, experts} : Shape{experts}, spec.layouts);
+    selection_bias_ = &store.add(std::move(spec), DType::kF32);
   }
   ExpertLayouts layouts = expert_layouts(config, layer);
   const bool transposed = names.experts == ExpertFiles::kFusedTransposed;

@@ -19,21 +19,26 @@ int64_t number_in(const Json& object, const char* key) {
   return object.contains(key) ? whole_number<int64_t>(object[key]).value_or(0) : 0;
 }
 
-/// The number behind "layers." in a tensor's name; -1 without.
+constexpr std::string_view kLayers = "layers.", kBlocks = "mtp_block.";
+
+/// The number behind "layers." or "mtp_block." in a tensor's name; -1 without.
 int64_t layer_number(std::string_view name) {
-  constexpr std::string_view kLayers = "layers.";
-  const size_t at = name.find(kLayers);
-  if (at == std::string_view::npos) return -1;
-  int64_t layer = -1;
-  std::from_chars(name.data() + at + kLayers.size(), name.data() + name.size(), layer);
-  return layer;
+  for (const std::string_view before : {kLayers, kBlocks}) {
+    const size_t at = name.find(before);
+    if (at == std::string_view::npos) continue;
+    int64_t layer = -1;
+    std::from_chars(name.data() + at + before.size(), name.data() + name.size(), layer);
+    return layer;
+  }
+  return -1;
 }
 
-/// Layers after the decoder's, and those of a module of their own ("mtp.layers.0.").
+/// Layers after the decoder's, and those of a module of their own ("mtp.layers.0.", "model.mtp_block.0.").
 int64_t layers_found(const Checkpoint& checkpoint, int64_t num_hidden_layers) {
   std::set<std::pair<bool, int64_t>> found;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const bool own = name.starts_with("mtp.") || name.find(".mtp.") != std::string::npos;
+    const bool own =
+        name.starts_with("mtp.") || name.find(".mtp.") != std::string::npos || name.find(kBlocks) != std::string::npos;
     const int64_t layer = layer_number(name);
     if (own ? layer >= 0 : layer >= num_hidden_layers && num_hidden_layers > 0) found.emplace(own, layer);
   }

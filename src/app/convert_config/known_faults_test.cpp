@@ -139,6 +139,12 @@ TEST(ModelFamilies, NamesOfReleasedModels) {
   EXPECT_EQ(title("Qwen/Qwen2.5-VL-7B-Instruct"), "Qwen-VL");
   EXPECT_EQ(title("NousResearch/Meta-Llama-3-8B/"), "Llama");
   EXPECT_EQ(title("zai-org/GLM-4.5-Air"), "GLM-4.5");
+  EXPECT_EQ(title("zai-org/GLM-4.7-Flash"), "GLM-4.7-Flash");
+  EXPECT_EQ(title("MiniMaxAI/MiniMax-M2.5"), "MiniMax-M2");
+  EXPECT_EQ(title("rednote-hilab/dots.llm1.inst"), "dots.llm1");
+  EXPECT_EQ(title("baidu/ERNIE-4.5-21B-A3B-PT"), "ERNIE 4.5 MoE");
+  EXPECT_EQ(title("baidu/ERNIE-4.5-VL-28B-A3B-PT"), "ERNIE 4.5 VL");
+  EXPECT_EQ(title("baidu/ERNIE-4.5-0.3B-PT"), "dense ERNIE 4.5");
   EXPECT_EQ(title("a/b"), "");
 }
 

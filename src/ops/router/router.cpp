@@ -64,12 +64,9 @@ RoutedTokens router(Tape& tape, Var x, const RouterWeights& weights, const Route
   for (const Weight* bias : {static_cast<const Weight*>(weights.bias), weights.selection_bias}) {
     HONE_ASSERT(bias == nullptr || bias->shape() == Shape{experts});
   }
-  HONE_ASSERT(weights.selection_bias == nullptr || rule.scores == RouterScores::kSigmoid);
   HONE_ASSERT(rule.groups >= 1 && rule.groups <= kMaxRouterGroups && experts % rule.groups == 0);
   HONE_ASSERT(rule.kept_groups >= 1 && rule.kept_groups <= rule.groups);
-  if (rule.group_score == GroupScore::kTopTwo) {
-    HONE_ASSERT(rule.scores == RouterScores::kSigmoid && experts >= 2 * rule.groups);
-  }
+  HONE_ASSERT(rule.group_score != GroupScore::kTopTwo || experts >= 2 * rule.groups);
   HONE_ASSERT(options.top_k >= 1 && options.top_k <= experts / rule.groups * rule.kept_groups);
   const Shape routed{tokens, options.top_k};
   HONE_ASSERT(!options.forced_ids.defined() || options.forced_ids.shape == routed);

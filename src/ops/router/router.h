@@ -2,21 +2,24 @@
 //
 //   logits[n, e] = Σ_h x[n, h] · w[e, h] + b[e]    float32, from the stored dtypes; b is optional
 //   s[n, e]      = softmax(logits[n, :]) over all E experts, or sigmoid(logits[n, e]); float32
-//   c[n, e]      = logits[n, e] with softmax; s[n, e] + selection_bias[e] with sigmoid
+//   c[n, e]      = s[n, e] + selection_bias[e]; with softmax, where neither a bias nor the sum of a group's two best
+//                  asks for s, logits[n, e]
 //   ids[n, :]    = the top_k largest c, largest first; of equal ones the lowest expert first
-//   weights      = s at ids, divided by (their sum + 1e-20) if normalised; times scale; rounded once to the dtype of x
+//   weights      = s at ids, divided by max(their sum + 1e-20, least_sum) if normalised; times scale; rounded once to
+//                  the dtype of x
 //   p[n, e]      = s with softmax; s / (Σ_e s + 1e-20) with sigmoid: for statistics and the auxiliary loss
 //
 // With softmax the largest logits have the largest s; comparing logits avoids near ties from rounding in exp. With
-// groups a token first keeps its kept_groups best groups, of equal ones the lowest first; c of all other experts is
-// then treated as 0, which with softmax is below every s (their logits are treated as -infinity).
+// groups a token first keeps its kept_groups best groups, of equal ones the lowest first; the other experts are not
+// chosen.
 //
 // Normalised softmax equals the softmax over the chosen logits only.
 //
 // Sources: Shazeer et al., "Outrageously Large Neural Networks" (arXiv:1701.06538); softmax, top-k, renormalisation:
 // Mixtral (arXiv:2401.04088), Qwen3-MoE, and as a softmax over the chosen logits Granite and gpt-oss (which has b);
 // groups and scale: DeepSeek-V2 (arXiv:2405.04434); sigmoid and the bias of the selection: DeepSeek-V3
-// (arXiv:2412.19437), Kimi-K2 and GLM-4.5 after it.
+// (arXiv:2412.19437), Kimi-K2, GLM-4.5 and MiniMax-M2 after it; softmax with that bias, and least_sum: ERNIE 4.5
+// (Ernie4_5_MoeTopKRouter of transformers 5).
 #pragma once
 
 #include "ops/router/router_rule.h"
@@ -57,7 +60,7 @@ struct RouterArgs {
   Tensor x;                    ///< [T, H] float32 or bfloat16
   Tensor weight;               ///< [E, H] float32 or bfloat16
   Tensor bias = {};            ///< [E] float32 or bfloat16, or undefined: b
-  Tensor selection_bias = {};  ///< f32 [E] or undefined; with sigmoid only
+  Tensor selection_bias = {};  ///< f32 [E] or undefined
   Tensor given_ids = {};       ///< i32 [T, k]; if defined, replaces the top-k. May be `ids`
   Tensor ids;                  ///< out, i32 [T, k]
   Tensor weights;              ///< out, [T, k], dtype of x
@@ -65,8 +68,9 @@ struct RouterArgs {
   RouterStatistics statistics = {};
 };
 
-/// s is recomputed from x; ids are those of forward. With S = Σ s at ids + 1e-20:
-///   ds_j = scale · (dw_j − Σ_i dw_i · s_i / S) / S at the chosen experts if weights are normalised, else scale · dw_j;
+/// s is recomputed from x; ids are those of forward. With S = max(Σ s at ids + 1e-20, least_sum):
+///   ds_j = scale · (dw_j − Σ_i dw_i · s_i / S) / S at the chosen experts if weights are normalised, without the sum
+///   where S is least_sum, which no s changes; else scale · dw_j;
 ///   plus the auxiliary loss's; dlogits = s ∘ (ds − Σ_e s_e · ds_e) with softmax, s · (1 − s) · ds with sigmoid;
 ///   plus the z-loss's.
 /// The selection bias has no gradient. Scratch: [T, E] float32 (on a CPU plus [threads, 2 E]). A GPU that multiplies

@@ -119,6 +119,9 @@ TEST(RouterChoice, KeepsTheGroupsWhoseTwoBestAddUpToMost) {
       .scores = RouterScores::kSigmoid, .groups = 3, .kept_groups = 2, .group_score = GroupScore::kTopTwo};
   // Sigmoids .5 + .73 of the first group are less than .62 + .65 of the second.
   EXPECT_EQ(chosen({0, 1, 0.5f, 0.6f, 2, 2}, 3, rule), (Ids{4, 5, 3}));
+  const RouterRule softmax{.groups = 3, .kept_groups = 1, .group_score = GroupScore::kTopTwo};
+  // Logits -5 + 2 of the first group are less than -1 + -1 of the second, but not their exponentials.
+  EXPECT_EQ(chosen({-5, 2, -1, -1, -9, -9}, 2, softmax), (Ids{1, 0}));
 }
 
 TEST(RouterChoice, TheSelectionBiasChoosesButDoesNotWeigh) {
@@ -129,11 +132,31 @@ TEST(RouterChoice, TheSelectionBiasChoosesButDoesNotWeigh) {
   EXPECT_NEAR(choice.weights[1], 0.5, 1e-6);
 }
 
-/// Experts of dropped groups count as 0, which is more than a negative score, as in transformers' DeepSeek-V3.
-TEST(RouterChoice, AnExpertOfADroppedGroupCountsAsZero) {
+/// The bias is added to the distribution, not to the logits.
+TEST(RouterChoice, TheSelectionBiasOfASoftmaxIsAddedToItsScores) {
+  const std::vector<float> logits = {2, 0, 1, -1}, bias = {-0.5f, 0.25f, 0.0f, 0.125f};
+  const Choice choice = route(logits, 1, 2, {.normalise = false}, bias);
+  EXPECT_EQ(choice.ids, (Ids{1, 2}));  // .09 + .25, .24; not .64 - .5, nor .03 + .125
+  const double sum = std::exp(2.0) + 1 + std::exp(1.0) + std::exp(-1.0);
+  EXPECT_NEAR(choice.weights[0], 1 / sum, 1e-6);
+  EXPECT_NEAR(choice.weights[1], std::exp(1.0) / sum, 1e-6);
+}
+
+TEST(RouterChoice, TheSumOfTheChosenScoresIsAtLeastTheRules) {
+  const std::vector<float> logits = {2, 0, 1, -1}, bias = {-9.0f, 0.0f, -9.0f, 0.0f};
+  const double sum = std::exp(2.0) + 1 + std::exp(1.0) + std::exp(-1.0);
+  const Choice divided = route(logits, 1, 2, {.least_sum = 0.25f}, bias);
+  EXPECT_EQ(divided.ids, (Ids{1, 3}));
+  EXPECT_NEAR(divided.weights[0], 1 / sum / 0.25, 1e-6);  // their sum is .12
+  EXPECT_NEAR(divided.weights[1], std::exp(-1.0) / sum / 0.25, 1e-6);
+  EXPECT_NEAR(route(logits, 1, 2, {.least_sum = 0.0625f}, bias).weights[0], 1 / (1 + std::exp(-1.0)), 1e-6);
+}
+
+/// As in the DeepSeek-V3 and GLM of transformers from 5.17 on. Older versions counted them as 0.
+TEST(RouterChoice, AnExpertOfADroppedGroupIsNotChosenHoweverLowTheOthersAre) {
   const RouterRule rule{
       .scores = RouterScores::kSigmoid, .groups = 2, .kept_groups = 1, .group_score = GroupScore::kTopTwo};
-  EXPECT_EQ(chosen({0, 0, 0, 0}, 2, rule, {0.0f, -0.75f, -3.0f, -3.0f}), (Ids{0, 2}));
+  EXPECT_EQ(chosen({0, 0, 0, 0}, 2, rule, {0.0f, -0.75f, -3.0f, -3.0f}), (Ids{0, 1}));
 }
 
 /// Ids by definition, in float64. `gap` receives the least distance of values that decide a choice.
@@ -165,7 +188,7 @@ Ids reference_choice(const Values& scores, const std::vector<float>& bias, const
     }
     const Ids kept = best(group_scores, rule.kept_groups, rule.kept_groups);  // in any order
     for (size_t e = 0; e < c.size(); ++e) {
-      if (std::find(kept.begin(), kept.end(), static_cast<int32_t>(e / size)) == kept.end()) c[e] = 0.0;
+      if (std::find(kept.begin(), kept.end(), static_cast<int32_t>(e / size)) == kept.end()) c[e] = -1e9;
     }
   }
   return best(c, k, 1);
@@ -181,7 +204,9 @@ TEST(RouterChoice, AgreesWithTheDefinitionForEachRuleAndManyExperts) {
   const Case cases[] = {
       {160, 6, {.scores = kSoftmaxScores, .groups = 8, .kept_groups = 3}, false},  // DeepSeek-V2
       {256, 8, {.scores = kSigmoidScores, .groups = 8, .kept_groups = 4, .group_score = GroupScore::kTopTwo}, true},
-      {384, 8, {.scores = kSigmoidScores}, true},  // Kimi-K2
+      {384, 8, {.scores = kSigmoidScores}, true},                    // Kimi-K2
+      {64, 6, {.scores = kSoftmaxScores, .least_sum = 0.3f}, true},  // ERNIE 4.5
+      {128, 4, {.scores = kSoftmaxScores, .groups = 4, .kept_groups = 2, .group_score = GroupScore::kTopTwo}, false},
       {128, 8, {.scores = kSigmoidScores, .normalise = false}, false},
       {64, 64, {.scores = kSigmoidScores, .groups = 32, .kept_groups = 32, .group_score = GroupScore::kTopTwo}, true},
       {12, 3, {.scores = kSigmoidScores, .groups = 6, .kept_groups = 2, .group_score = GroupScore::kTopTwo}, true},

@@ -97,7 +97,7 @@ float score_of_group(const float* c, int64_t n, GroupScore score) {
   return score == GroupScore::kLargest ? best : best + second;
 }
 
-/// Overwrites c of all groups except the best.
+/// Overwrites c of all groups except the best, so that no expert of theirs is chosen.
 void mask_groups(const RouterRule& rule, float* c, int64_t experts) {
   const int64_t size = experts / rule.groups;
   std::array<float, kMaxRouterGroups> scores{};
@@ -106,14 +106,14 @@ void mask_groups(const RouterRule& rule, float* c, int64_t experts) {
   }
   std::array<int32_t, kMaxRouterGroups> kept{};
   top_k_row(scores.data(), rule.groups, kept.data(), rule.kept_groups);
-  const float masked = rule.scores == RouterScores::kSoftmax ? -std::numeric_limits<float>::infinity() : 0.0f;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
   for (int64_t g = 0; g < rule.groups; ++g) {
     const auto end = kept.begin() + rule.kept_groups;
-    if (std::find(kept.begin(), end, static_cast<int32_t>(g)) == end) std::fill_n(c + g * size, size, masked);
+    if (std::find(kept.begin(), end, static_cast<int32_t>(g)) == end) std::fill_n(c + g * size, size, kNever);
   }
 }
 
-/// Chooses the experts of one token from its logits (softmax) or sigmoids; c is scratch of E floats.
+/// Chooses the experts of one token from its scores or logits (chooses_by_scores); c is scratch of E floats.
 void choose_row(const RowMath& math, const RouterArgs& args, const float* scores, float* c, int32_t* ids) {
   const int64_t experts = args.weight.shape[0], k = args.ids.shape[1];
   const bool biased = args.selection_bias.defined(), grouped = args.rule.groups > 1;
@@ -132,12 +132,15 @@ template <class T>
 TokenMeasures route_row(const RowMath& math, const RouterArgs& args, int64_t n, float* row, float* c) {
   const int64_t experts = args.weight.shape[0], k = args.ids.shape[1];
   const bool softmax = args.rule.scores == RouterScores::kSoftmax;
+  const bool by_scores = chooses_by_scores(args.rule, args.selection_bias.defined());
   int32_t* ids = args.ids.as<int32_t>() + n * k;
   TokenMeasures measures;
   if (!softmax) {
     const float log_sum = args.statistics.wanted() ? log_sum_exp(math, row, experts) : 0.0f;
     measures.z = log_sum * log_sum;
     math.sigmoid(row, row, experts);
+  } else if (by_scores) {
+    measures = softmax_row(math, row, experts);
   }
   if (!args.given_ids.defined()) {
     choose_row(math, args, row, c, ids);
@@ -146,9 +149,10 @@ TokenMeasures route_row(const RowMath& math, const RouterArgs& args, int64_t n, 
     HONE_ASSERT(std::all_of(given, given + k, [&](int32_t e) { return e >= 0 && e < experts; }));
     std::copy(given, given + k, ids);
   }
-  if (softmax) measures = softmax_row(math, row, experts);
+  if (!by_scores) measures = softmax_row(math, row, experts);
   float sum = args.rule.normalise ? kRouterEpsilon : 1.0f;
   for (int64_t j = 0; args.rule.normalise && j < k; ++j) sum += row[ids[j]];
+  if (args.rule.normalise) sum = std::max(sum, args.rule.least_sum);
   T* weights = args.weights.as<T>() + n * k;
   for (int64_t j = 0; j < k; ++j) weights[j] = T(row[ids[j]] / sum * args.rule.scale);
   if (!softmax && args.statistics.wanted()) measures.entropy = distribution_row(math, row, experts);
@@ -214,8 +218,9 @@ void logits_grad_row(const RouterGradArgs& args, float aux_factor, int64_t n, fl
   if (args.rule.normalise) {
     float sum = kRouterEpsilon;
     for (int64_t j = 0; j < k; ++j) sum += s[ids[j]];
-    for (int64_t j = 0; j < k; ++j) mean += static_cast<float>(dw[j]) * s[ids[j]] / sum;
-    factor /= sum;
+    const bool grows = sum >= args.rule.least_sum;  // else the weights are divided by a constant
+    for (int64_t j = 0; grows && j < k; ++j) mean += static_cast<float>(dw[j]) * s[ids[j]] / sum;
+    factor /= std::max(sum, args.rule.least_sum);
   }
   for (int64_t j = 0; j < k; ++j) ds[ids[j]] += (static_cast<float>(dw[j]) - mean) * factor;
   if (args.rule.scores == RouterScores::kSigmoid) {

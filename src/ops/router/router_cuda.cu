@@ -22,6 +22,7 @@ struct ChoiceRows {
   int64_t tokens;
   int experts, top_k;
   RouterRule rule;
+  bool by_scores;  // chooses_by_scores
 };
 
 /// Maps floats to unsigned integers of the same order; NaN is lowest, both zeros are equal. Never 0.
@@ -82,13 +83,15 @@ __device__ uint32_t kept_groups(const float (&c)[kPerLane], const RouterRule& ru
   return kept;
 }
 
-/// c of all experts; the equivalent of 0 for groups that are not kept.
+/// c of all experts; -infinity for groups that are not kept.
 template <class T, int kPerLane>
-__device__ void form_choice(const LogitRow<kPerLane>& row, const ChoiceRows<T>& a, float (&c)[kPerLane]) {
+__device__ void form_choice(LogitRow<kPerLane>& row, const ChoiceRows<T>& a, float (&c)[kPerLane]) {
   const bool softmax = a.rule.scores == RouterScores::kSoftmax;
+  if (softmax && a.by_scores) row.distribute(c);
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    c[i] = softmax ? row.logits[i] : row.score(row.logits[i]);
+    if (!softmax) c[i] = row.score(row.logits[i]);
+    if (!a.by_scores) c[i] = row.logits[i];
     if (a.selection_bias != nullptr && row.expert(i) < a.experts) c[i] += a.selection_bias[row.expert(i)];
   }
   if (a.rule.groups == 1) return;
@@ -97,13 +100,13 @@ __device__ void form_choice(const LogitRow<kPerLane>& row, const ChoiceRows<T>& 
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int group = min(row.expert(i) / group_size, 31);
-    if ((kept >> group & 1u) == 0) c[i] = softmax ? -CUDART_INF_F : 0.0f;
+    if ((kept >> group & 1u) == 0) c[i] = -CUDART_INF_F;
   }
 }
 
 /// Writes the experts with the largest c, of equal ones the lowest first.
 template <class T, int kPerLane>
-__device__ void choose(const LogitRow<kPerLane>& row, const ChoiceRows<T>& a, int32_t* ids) {
+__device__ void choose(LogitRow<kPerLane>& row, const ChoiceRows<T>& a, int32_t* ids) {
   float c[kPerLane];
   form_choice(row, a, c);
   uint32_t keys[kPerLane];  // 0: no such expert, or chosen
@@ -151,6 +154,7 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
     float sum = 0.0f;
     for (int j = lane; j < a.top_k; j += 32) sum += score(j);
     sum = a.rule.normalise ? warp_sum(sum) + kRouterEpsilon : 1.0f;
+    if (a.rule.normalise && sum < a.rule.least_sum) sum = a.rule.least_sum;
     for (int j = lane; j < a.top_k; j += 32) {
       a.weights[n * a.top_k + j] = from_float<T>(score(j) / sum * a.rule.scale);
     }
@@ -213,7 +217,8 @@ void router(const Context& context, const RouterArgs& args) {
                              .tokens = tokens,
                              .experts = static_cast<int>(experts),
                              .top_k = static_cast<int>(args.ids.shape[1]),
-                             .rule = args.rule};
+                             .rule = args.rule,
+                             .by_scores = chooses_by_scores(args.rule, args.selection_bias.defined())};
     const size_t shared = partial.defined() ? static_cast<size_t>(kWarps * columns) * sizeof(float) : 0;
     with_logits_per_lane(experts, [&](auto per_lane) {
       const auto kernel = &choose_experts<T, per_lane()>;

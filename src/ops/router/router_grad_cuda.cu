@@ -79,8 +79,11 @@ __global__ void __launch_bounds__(kThreads) differentiate_choices(const GradRows
       sum += s;
       mean += a.dweight(first + j) * s;
     }
-    const float inverse_sum = 1.0f / (warp_sum(sum) + kRouterEpsilon);
+    sum = warp_sum(sum) + kRouterEpsilon;
+    const bool constant = sum < a.rule.least_sum;
+    const float inverse_sum = 1.0f / (constant ? a.rule.least_sum : sum);
     mean = warp_sum(mean) * inverse_sum;
+    if (constant) mean = 0.0f;
     factor *= inverse_sum;
   }
   for (int j = 0; j < a.top_k; ++j) {

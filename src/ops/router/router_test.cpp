@@ -25,14 +25,15 @@ using testing::Values;
 using testing::zeros;
 using Sizes = testing::RouterSizes;
 
-/// The rules of Mixtral, Qwen2-MoE, DeepSeek-V2, DeepSeek-V3 and one without renormalisation. Routing is given here, so
-/// groups do not matter (router_choice_test.cpp).
+/// The rules of Mixtral, Qwen2-MoE, DeepSeek-V2, DeepSeek-V3, one without renormalisation, and ERNIE's with a least sum
+/// that half of the tokens reach. Routing is given here, so groups do not matter (router_choice_test.cpp).
 const RouterRule kRules[] = {
     {},
     {.normalise = false},
     {.normalise = false, .scale = 16.0f},
     {.scores = RouterScores::kSigmoid, .scale = 2.5f},
     {.scores = RouterScores::kSigmoid, .normalise = false},
+    {.least_sum = 0.5f},
 };
 
 struct CaseOptions {
@@ -65,9 +66,10 @@ TEST(Router, MatchesTheReferenceAndItsGradients) {
   for (const Sizes& s : sizes) {
     for (const RouterRule& rule : kRules) {
       for (const bool bias : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << s.tokens << " x " << s.hidden << ", " << s.experts << " experts, scores "
-                                          << static_cast<int>(rule.scores) << ", normalise " << rule.normalise
-                                          << ", scale " << rule.scale << ", bias " << bias);
+        SCOPED_TRACE(::testing::Message()
+                     << s.tokens << " x " << s.hidden << ", " << s.experts << " experts, scores "
+                     << static_cast<int>(rule.scores) << ", normalise " << rule.normalise << ", scale " << rule.scale
+                     << ", least sum " << rule.least_sum << ", bias " << bias);
         const OpCase op_case = router_case(s, {.rule = rule, .bias = bias});
         // Sums of at most 37 products of size 1: 37 · 2^-24, twice for the chain of two products, and the error of exp.
         expect_matches_reference(op_case, DType::kF32, 1e-5);
@@ -91,7 +93,9 @@ std::pair<Values, Values> gradients_of(const Sizes& s, const Values& x, const Va
     const double* seed = seeds.data() + n * s.k;
     double sum = rule.normalise ? 0 : 1, mean = 0, dot = 0;
     for (int64_t j = 0; rule.normalise && j < s.k; ++j) sum += row[chosen[j]];
-    for (int64_t j = 0; rule.normalise && j < s.k; ++j) mean += seed[j] * row[chosen[j]] / sum;
+    const bool grows = rule.normalise && sum >= static_cast<double>(rule.least_sum);
+    for (int64_t j = 0; grows && j < s.k; ++j) mean += seed[j] * row[chosen[j]] / sum;
+    if (rule.normalise) sum = std::max(sum, static_cast<double>(rule.least_sum));
     Values ds(static_cast<size_t>(s.experts));
     for (int64_t j = 0; j < s.k; ++j) {
       ds[static_cast<size_t>(chosen[j])] += static_cast<double>(rule.scale) * (seed[j] - mean) / sum;
@@ -122,8 +126,9 @@ TEST(Router, ManyExpertsMatchTheFormulas) {
   for (const Sizes& s : sizes) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const RouterRule& rule : kRules) {
-        SCOPED_TRACE(::testing::Message() << s.experts << " experts " << name_of(dtype) << ", scores "
-                                          << static_cast<int>(rule.scores) << ", normalise " << rule.normalise);
+        SCOPED_TRACE(::testing::Message()
+                     << s.experts << " experts " << name_of(dtype) << ", scores " << static_cast<int>(rule.scores)
+                     << ", normalise " << rule.normalise << ", least sum " << rule.least_sum);
         const OpCase op_case = router_case(s, {.rule = rule});
         const testing::OpResult got = run_op(op_case, {.dtype = dtype});
         const Values x = testing::rounded(op_case.inputs[0].values, dtype);

@@ -105,8 +105,9 @@ inline Values router_weights(const Values& scores, const std::vector<int32_t>& i
       const auto at = static_cast<size_t>(n * s.k + j);
       sum += weights[at] = scores[static_cast<size_t>(n * s.experts + ids[at])];
     }
+    const double divisor = rule.normalise ? std::max(sum, static_cast<double>(rule.least_sum)) : 1.0;
     for (int64_t j = 0; j < s.k; ++j) {
-      weights[static_cast<size_t>(n * s.k + j)] *= static_cast<double>(rule.scale) / (rule.normalise ? sum : 1.0);
+      weights[static_cast<size_t>(n * s.k + j)] *= static_cast<double>(rule.scale) / divisor;
     }
   }
   return weights;
