@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "config/named_choice.h"
 #include "core/base/error.h"
 
 namespace CLI {
@@ -40,29 +39,6 @@ bool is_output(const CLI::Option& option);
 void add_force(CLI::App* verb, bool& force, const std::string& what = "replace what is there");
 /// Adds --tier, which limits the GPU kernels of the process.
 void add_tier(CLI::App* verb);
-/// Adds an option that takes one of these names and gives it to `set`; its help shows `usual` as the default.
-CLI::Option* add_named(CLI::App* verb, const std::string& name, const std::string& what,
-                       const std::vector<std::string>& names, const std::string& usual,
-                       std::function<void(const std::string&)> set);
-/// The same for a list with commas.
-CLI::Option* add_named_list(CLI::App* verb, const std::string& name, const std::string& what,
-                            const std::vector<std::string>& names,
-                            std::function<void(const std::vector<std::string>&)> set);
-/// Adds an option for one of these values of a closed set, written by their names.
-template <class Value>
-CLI::Option* add_choice(CLI::App* verb, const std::string& name, Value& value, const std::vector<Value>& values,
-                        const std::string& what) {
-  return add_named(verb, name, what, names_of(values), std::string(name_of(value)),
-                   [&value, values](const std::string& text) { value = choice_called(text, values); });
-}
-template <class Value>
-CLI::Option* add_choices(CLI::App* verb, const std::string& name, std::vector<Value>& list,
-                         const std::vector<Value>& values, const std::string& what) {
-  return add_named_list(verb, name, what, names_of(values), [&list, values](const std::vector<std::string>& names) {
-    list.clear();
-    for (const std::string& one : names) list.push_back(choice_called(one, values));
-  });
-}
 /// Adds --json, for verbs that print their result.
 void add_json(CLI::App* verb, bool& json);
 

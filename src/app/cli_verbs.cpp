@@ -51,22 +51,6 @@ void add_threads(CLI::App* verb, int& threads) {
   verb->add_option("--threads", threads, "0: all cores")->capture_default_str();
 }
 
-CLI::Option* add_named(CLI::App* verb, const std::string& name, const std::string& what,
-                       const std::vector<std::string>& names, const std::string& usual,
-                       std::function<void(const std::string&)> set) {
-  return verb->add_option_function<std::string>(name, std::move(set), what)
-      ->check(CLI::IsMember(names))
-      ->default_str(usual);
-}
-
-CLI::Option* add_named_list(CLI::App* verb, const std::string& name, const std::string& what,
-                            const std::vector<std::string>& names,
-                            std::function<void(const std::vector<std::string>&)> set) {
-  return verb->add_option_function<std::vector<std::string>>(name, std::move(set), what)
-      ->delimiter(',')
-      ->check(CLI::IsMember(names));
-}
-
 constexpr const char* kOutputType = "OUTPUT";
 
 CLI::Option* add_output(CLI::App* verb, const std::string& name, std::string& path, const std::string& what) {

@@ -200,6 +200,12 @@ std::vector<OffloadPart> offload_parts() {
   return parts;
 }
 
+Offload offload_of(const std::vector<OffloadPart>& parts) {
+  return {.optimizer = names_part(parts, OffloadPart::kOptimizer),
+          .params = names_part(parts, OffloadPart::kParams),
+          .experts = names_part(parts, OffloadPart::kExperts)};
+}
+
 const std::vector<std::vector<OffloadPart>>& offload_choices() {
   using enum OffloadPart;
   static const std::vector<std::vector<OffloadPart>> choices = {
