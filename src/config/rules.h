@@ -21,7 +21,7 @@ struct Refusal {
 /// When a rule holds.
 enum class RuleUse {
   kAlways,    ///< in training and in inference
-  kTraining,  ///< of training alone: inference has the combination
+  kTraining,  ///< in training alone: inference has the combination
 };
 
 struct KeyRule {

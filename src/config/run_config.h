@@ -94,7 +94,7 @@ struct RunConfig {
     bool use_dora = false;         ///< a trained magnitude for each output (ops/dora)
     double loraplus_lr_ratio = 1;  ///< learning rate of B over that of A
     ExpertLora expert_lora = ExpertLora::kSplit;
-    AdapterLayout adapter_layout = AdapterLayout::kAsTrained;  ///< of experts, at the end
+    AdapterLayout adapter_layout = AdapterLayout::kAsTrained;  ///< for experts, at the end
 
     bool operator==(const Lora&) const = default;
   };

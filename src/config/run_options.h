@@ -16,7 +16,7 @@ namespace hone {
 struct RunPrecision {
   DType weights = DType::kBF16;
   const WeightFormat* experts = &dense_format();
-  BaseFormat base = {};  ///< of frozen weights
+  BaseFormat base = {};  ///< how frozen weights are held
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerOptions optimizer = {};

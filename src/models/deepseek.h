@@ -11,7 +11,7 @@ struct DeepseekDefaults {
   ClassDefaults decoder;
   int64_t first_k_dense_replace, n_shared_experts;
   double routed_scaling_factor;
-  int64_t q_lora_rank = 1536;  ///< of a missing field; null: queries are projected in one step
+  int64_t q_lora_rank = 1536;  ///< where the field is missing; null: queries are projected in one step
 };
 
 /// Reads everything but the router's rule.

@@ -291,7 +291,7 @@ TEST(Registry, MiniMaxM2NormalisesWholeRowsAndRotatesAPartOfEachHead) {
   EXPECT_EQ(config.names.file_selection_bias, "e_score_correction_bias");
   json["partial_rotary_factor"] = 0.5;  // has precedence
   EXPECT_EQ(read(json).rope.rotary_dim, 8);
-  json["attn_type_list"] = {1, 1, 1, 1, 1, 1};  // of a model of which a benchmark runs the first layers
+  json["attn_type_list"] = {1, 1, 1, 1, 1, 1};  // a benchmark runs the first layers alone
   EXPECT_EQ(read(json).layers.size(), 4u);
   json["attn_type_list"] = {1, 0, 1, 1};
   EXPECT_THAT(refusal(json), HasSubstr("attn_type_list"));
@@ -419,7 +419,8 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     json["head_dim"] = 8;
     json["n_group"] = json["topk_group"] = json["n_shared_experts"] = 1;
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
-    if (architecture.name == "MiniMaxM2ForCausalLM") json.erase("shared_intermediate_size");  // of a shared expert
+    if (architecture.name == "MiniMaxM2ForCausalLM")
+      json.erase("shared_intermediate_size");  // there is no shared expert
     json.erase("architectures");
     json["text_config"] = json;
     json["model_type"] = architecture.model_type;

@@ -29,7 +29,7 @@ struct ReportOptions {
   int64_t logging_steps = 1;     ///< number of steps per reported line (see StepWindow)
   bool logging_first_step = false;
   MlflowOptions mlflow = {};                  ///< used if report_to contains kMlflow
-  std::vector<PackageOptions> packages = {};  ///< of kWandb and kTrackio: each is used
+  std::vector<PackageOptions> packages = {};  ///< for kWandb and kTrackio: each is used
   int64_t metrics_port = 0;                   ///< a MetricsServer's; 0: none
   std::string metrics_host = "127.0.0.1";
   std::function<void(const JsonValue& row)> on_row = {};  ///< told of each row of metrics.jsonl

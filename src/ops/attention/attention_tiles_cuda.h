@@ -64,7 +64,7 @@ struct TileOrder {
   int* counters;               ///< AttentionTiles::counters
   int heads;                   ///< heads of a tile: of queries in forward, of keys and values in backward
   int heads_at_a_time;         ///< a divisor of `heads`
-  int parts = 1;               ///< of a tile, one after another: items of kAttentionRows / parts rows
+  int parts = 1;               ///< in a tile, one after another: items of kAttentionRows / parts rows
 
   TileOrder(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles, TileWork work,
             int parts = 1);

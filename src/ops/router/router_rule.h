@@ -20,7 +20,7 @@ struct RouterRule {
   RouterScores scores = RouterScores::kSoftmax;
   bool normalise = true;  ///< norm_topk_prob
   float scale = 1.0f;     ///< routed_scaling_factor
-  float least_sum = 0;    ///< of the chosen scores that divide the weights (moe_norm_min)
+  float least_sum = 0;    ///< the sum that divides the weights is at least this (moe_norm_min)
   /// Experts form `groups` runs of equal length; a token may use `kept_groups` of them (n_group, topk_group).
   int64_t groups = 1, kept_groups = 1;
   GroupScore group_score = GroupScore::kLargest;

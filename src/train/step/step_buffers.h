@@ -89,7 +89,7 @@ class StepBuffers {
   StepScalars* scalars_ = nullptr;
   LossTotals* totals_ = nullptr;
   Buffer routing_memory_;
-  RoutingBuffers routing_;                // of a micro-batch
+  RoutingBuffers routing_;                // for a micro-batch
   Tensor step_counts_, step_token_sums_;  // sums over the micro-batches of a step
   Buffer dataset_memory_;
   Tensor token_losses_, dataset_ids_;  // [max_supervised], for losses of data sets

@@ -622,7 +622,7 @@ void sm80_attention_backward(const Context& context, const AttentionBackwardArgs
   compute_query_stats(context, args, scratch.stats);
   with_backward_shape(context, options, [&](auto shape) {
     using Shape = decltype(shape);
-    constexpr int kParts = kAttentionRows / Shape::kKeys;  // of a tile of the list
+    constexpr int kParts = kAttentionRows / Shape::kKeys;  // in a tile of the list
     const int64_t items = scratch.tiles.count * kParts * options.num_kv_heads;
     HONE_ASSERT(items <= INT32_MAX);
     launch<Shape>(context, {.order = {context, forward, scratch.tiles, TileWork::kQueries, kParts},

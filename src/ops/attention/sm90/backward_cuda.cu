@@ -150,7 +150,7 @@ void launch(const Context& context, const AttentionBackwardArgs& args, const Hop
                   .dout = head_map(args.dout, options.num_heads, options.v_head_dim, Shape::kQueries),
                   .k = head_map(forward.k, options.num_kv_heads, options.head_dim, Shape::kKeys),
                   .v = head_map(forward.v, options.num_kv_heads, options.v_head_dim, Shape::kKeys)};
-  constexpr int kParts = kAttentionRows / Shape::kKeys;  // of a tile of the list
+  constexpr int kParts = kAttentionRows / Shape::kKeys;  // in a tile of the list
   const TileOrder order(context, forward, scratch.tiles, TileWork::kQueries, kParts);
   const HopperBackward kernel_args(args, scratch, order);
   constexpr size_t kBytes = HopperShared<Shape>::kBytes;
