@@ -41,7 +41,9 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
   verb->add_option("--batch", options->batch, "documents of a micro-batch")->capture_default_str();
   verb->add_option("--warmup", options->warmup, "steps before those that are timed")->capture_default_str();
   verb->add_option("--steps", options->steps, "steps that are timed")->capture_default_str();
-  add_keys(verb, options->keys, usual_in_bench_step(),
+  UsualValues usual = usual_in_bench_step();
+  usual.emplace_back("lora_r", "16");  // with adapters
+  add_keys(verb, options->keys, usual,
            {{"gradient_accumulation_steps", "--micro-batches"},
             {"lora_r"},
             {"lora_alpha"},
