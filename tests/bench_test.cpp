@@ -137,7 +137,7 @@ TEST(BenchStep, RefusesWhatItDoesNotKnow) {
   expect({"bench"}, "hone bench step");
   expect(step_arguments({"--mode", "fulll"}), "Did you mean 'full'?");
   expect(step_arguments({"--recompute", "norm"}), "Did you mean 'norms'");
-  expect({"bench", "step", "--model", "cpu-moe", "--device", "gpu0"}, "not a device");
+  expect({"bench", "step", "--model", "cpu-moe", "--device", "gpu0"}, "expected one of auto, cpu, cuda");
   expect({"bench", "step", "--model", "cpu-moe", "--device", "cpu", "--layers", "9"}, "9 of 8 layers");
   EXPECT_TRUE(contains(run_hone({"bench", "step", "--help"}).out, "--recompute"));
 }

@@ -56,15 +56,15 @@ double largest(const std::vector<float*>& block) {
   return most;
 }
 
-/// Whole numbers from -most to most times a scale, which is rounded to T.
+/// Whole numbers from -most to most times a scale, which is rounded to T. A code is the product with the scale's
+/// inverse in float32, as the format says: it decides where a value is between two codes, but for its last bits.
 template <class T>
-void round_whole(const std::vector<float*>& block, double most) {
-  const auto scale = static_cast<float>(T(static_cast<float>(largest(block) / most)));
+void round_whole(const std::vector<float*>& block, float most) {
+  const auto magnitude = static_cast<float>(largest(block));
+  const auto scale = static_cast<float>(T(magnitude / most));
   if (scale == 0.0f) return;
-  for (float* value : block) {
-    const double code = std::clamp(std::nearbyint(double{*value} / double{scale}), -most, most);
-    *value = static_cast<float>(code) * scale;
-  }
+  const float inverse = std::is_same_v<T, float> ? most / magnitude : 1.0f / scale;
+  for (float* value : block) *value = std::clamp(std::nearbyint(*value * inverse), -most, most) * scale;
 }
 
 /// Sign, exponent and mantissa of a small float with so many bits of each, without infinities.

@@ -15,6 +15,9 @@
 // | fp8      | e4m3                                   | 128 rows x 128 columns      | float32, max|w| / 448       |
 // | mxfp4    | e2m1, the lower half first             | 32 of a row                 | e8m0                        |
 //
+// The code of int8 is w · (127 / max|w|), and of int4 w · (1 / scale), in float32 and rounded to the nearest whole
+// number, ties to even.
+//
 // w = code value · scale, rounded to float32 and then to the dtype of the weight. A block that has NaN or an infinity
 // gives NaN, except that fp8 and mxfp4 files may hold what their formats can.
 //
