@@ -143,11 +143,17 @@ TEST(Rooms, TheBuildLinksOnlyWhatTheTableAllows) {
   EXPECT_GE(built.size(), 14u);
 }
 
+/// Tests, and what they share: they may include more, and write files.
+bool is_of_tests(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  return stem.ends_with("_test") || stem.ends_with("_testing");
+}
+
 /// The op of a path below src/, "ops/linear"; for kernels and formats the folder; "" for other paths, and for tests,
 /// which may include all ops.
 std::string folder_of(const fs::path& path) {
-  const std::string name = path.filename().string(), room = path.begin()->string();
-  if (name.find("_test.") != std::string::npos || name.find("_testing.") != std::string::npos) return "";
+  const std::string room = path.begin()->string();
+  if (is_of_tests(path)) return "";
   if (room == "kernels" || room == "formats") return path.parent_path().string();
   if (room != "ops" || std::distance(path.begin(), path.end()) < 3) return "";
   return (room / *std::next(path.begin())).string();
@@ -199,9 +205,7 @@ TEST(Rooms, FoldersHaveNoCycles) {
   Folders folders;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
     const fs::path path = fs::relative(entry.path(), kRoot / "src");
-    const std::string name = path.filename().string();
-    const bool is_test = name.find("_test.") != std::string::npos || name.find("_testing.") != std::string::npos;
-    if (!entry.is_regular_file() || is_test) continue;
+    if (!entry.is_regular_file() || is_of_tests(path)) continue;
     const fs::path from = path.parent_path();
     for (const Include& include : includes_of(entry.path())) {
       const fs::path to = fs::path(include.target).parent_path();
@@ -272,9 +276,9 @@ TEST(Writers, NoOtherSourceCreatesReplacesOrRemovesFiles) {
   std::vector<std::string> wrong;
   std::set<std::string> writers;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
-    const std::string extension = entry.path().extension().string(), stem = entry.path().stem().string();
+    const std::string extension = entry.path().extension().string();
     if (!entry.is_regular_file() || (extension != ".h" && extension != ".cpp" && extension != ".cu")) continue;
-    if (stem.ends_with("_test") || stem.ends_with("_testing")) continue;
+    if (is_of_tests(entry.path())) continue;
     const std::vector<std::string> found = writing_lines(entry.path());
     if (found.empty()) continue;
     const std::string name = fs::relative(entry.path(), kRoot / "src").string();

@@ -29,8 +29,8 @@ using UsualValues = std::vector<std::pair<std::string, std::string>>;
 void add_keys(CLI::App* verb, std::vector<std::string>& stated, const UsualValues& usual,
               std::initializer_list<VerbKey> keys);
 
-/// The run of a verb's usual values and of what is stated. UserError for values that a key does not take, and for keys
-/// that do not go together.
+/// Resolves what is stated, with a verb's usual values as defaults. UserError for values that a key does not take, and
+/// for keys that do not go together.
 ResolvedConfig resolve_keys(const UsualValues& usual, const std::vector<std::string>& stated, RanksOfRun ranks,
                             RuleUse use);
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "config/config_value.h"
+#include "config/resolve_rules.h"
 #include "config/schema.h"
 #include "config/tools/tool.h"
 #include "core/base/error.h"
@@ -309,6 +310,10 @@ ResolvedConfig load_config(const std::string& path, const std::vector<std::strin
                     fmt::join(names, ", ")));
   }
   return config;
+}
+
+void refuse(const ResolvedConfig& config, const std::string& key, const std::string& why, const std::string& instead) {
+  throw UserError(why, where(config, key), instead);
 }
 
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names) {

@@ -45,6 +45,10 @@ ResolvedConfig load_config(const std::string& path, const std::vector<std::strin
 ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, RanksOfRun ranks = {},
                               RuleUse use = RuleUse::kTraining);
 
+/// Throws UserError at the place of a key, or at its name where it was not stated.
+[[noreturn]] void refuse(const ResolvedConfig& config, const std::string& key, const std::string& why,
+                         const std::string& instead);
+
 /// Throws UserError if one of the keys was not stated.
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names);
 

@@ -317,8 +317,7 @@ void check_together(const ResolvedConfig& config, RuleUse use) {
   if (!refusal) return;
   const auto stated =
       std::find_if(refusal->keys.begin(), refusal->keys.end(), [&](const char* key) { return config.states(key); });
-  throw UserError(refusal->why, where(config, stated == refusal->keys.end() ? refusal->keys.front() : *stated),
-                  refusal->instead);
+  refuse(config, stated == refusal->keys.end() ? refusal->keys.front() : *stated, refusal->why, refusal->instead);
 }
 
 void resolve_batch(ResolvedConfig& config) {

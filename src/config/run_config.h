@@ -1,8 +1,8 @@
 // What a run is told to do, typed: one struct per room, filled from the schema table (schema.h) by resolve.h.
 //
 // Names, meanings and defaults are those of the schema (docs/config.md is generated from it). A closed set of values is
-// an enum, whose names config/choices.h has. An optional that is unset has a default that depends on the model or on
-// the data: whoever knows those fills it in before the run starts.
+// an enum, whose names config/choices.h has. The default of an unset optional depends on the model or on the data, and
+// is filled in before the run starts.
 #pragma once
 
 #include <cstdint>

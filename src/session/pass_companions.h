@@ -1,6 +1,6 @@
 // PassCompanions: what goes beside the passes of a model: the CPU that computes experts, values that come for their
-// use, tokens that travel to spread experts, and the ranks that run passes together. Whoever queues passes of a model
-// has one of these, takes a runner of passes from it, and has a Pass while one is queued.
+// use, tokens that travel to spread experts, and the ranks that run passes together. Code that queues passes of a model
+// has one of these, takes a runner of passes from it, and holds a Pass while it queues one.
 #pragma once
 
 #include <memory>

@@ -47,7 +47,6 @@ namespace {
 
 constexpr int64_t kProfiledSteps = 3;
 constexpr double kLearningRate = 1e-5;
-constexpr const char* kExpertFormatOption = "--expert-weight-dtype";
 
 struct Mode {
   bool lora = false, experts = false;
@@ -88,14 +87,14 @@ UsualValues keys_of_mode(const BenchStepOptions& options, bool sparse) {
 RunConfig run_of(const BenchStepOptions& options, bool sparse, const TrainerRanks& ranks) {
   UsualValues usual = usual_in_bench_step();
   for (auto& key : keys_of_mode(options, sparse)) usual.push_back(std::move(key));
-  const auto states = [&](const char* text) { return std::ranges::find(options.keys, text) != options.keys.end(); };
-  if (states("optimizer_in_backward=true")) usual.emplace_back("max_grad_norm", "0");
+  const bool in_backward = std::ranges::find(options.keys, "optimizer_in_backward=true") != options.keys.end();
+  if (in_backward) usual.emplace_back("max_grad_norm", "0");
   ResolvedConfig config = resolve_keys(usual, options.keys, {ranks.size, ranks.ranks_of_host}, RuleUse::kTraining);
   if (ranks.rank == 0) {
     for (const std::string& note : config.notes) tell(note);
   }
   if (config.run.machine.experts_device == ExpertsOn::kAuto) {
-    throw UserError("what is measured has one place", config.stated.at("experts_device"), "write gpu or cpu");
+    refuse(config, "experts_device", "what is measured has one place", "write gpu or cpu");
   }
   return config.run;
 }

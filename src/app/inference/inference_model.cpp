@@ -54,28 +54,29 @@ DType dtype_of_model(const fs::path& model) {
   return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
 }
 
-/// The run of the keys. Appends what to tell of them to `notes`.
-RunConfig run_of(const InferenceOptions& options, const TrainerRanks& ranks, std::vector<std::string>& notes) {
+ResolvedConfig config_of(const InferenceOptions& options, const TrainerRanks& ranks) {
   ResolvedConfig config =
       resolve_keys(usual_in_inference(), options.keys, {ranks.size, ranks.ranks_of_host}, RuleUse::kAlways);
-  RunConfig& run = config.run;
-  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
-    throw UserError(why, config.stated.at(key), instead);
-  };
+  const RunConfig& run = config.run;
   for (const OffloadPart name : run.machine.cpu_offload) {
     if (name == OffloadPart::kParams || name == OffloadPart::kExperts) continue;
-    refuse("cpu_offload", fmt::format("without training there is nothing of {} to hold in host memory", name),
+    refuse(config, "cpu_offload", fmt::format("without training there is nothing of {} to hold in host memory", name),
            "use params or experts");
   }
   if (run.machine.zero_stage != ZeroStage::kNone && run.machine.zero_stage != ZeroStage::kValues) {
-    refuse("zero_stage", fmt::format("zero_stage {} shares what training alone has", run.machine.zero_stage),
+    refuse(config, "zero_stage", fmt::format("zero_stage {} shares what training alone has", run.machine.zero_stage),
            "use 3, which shards the weights, or 0");
   }
   if (ranks.size > 1 && run.machine.experts_device == ExpertsOn::kAuto) {
-    refuse("experts_device", "auto chooses for one rank here", "write cpu or gpu");
+    refuse(config, "experts_device", "auto chooses for one rank here", "write cpu or gpu");
   }
-  notes.insert(notes.end(), config.notes.begin(), config.notes.end());
-  if (!config.states("dtype")) run.model.dtype = dtype_of_model(resolve_model_path(options.model));
+  return config;
+}
+
+/// The run of the keys, whose dtype is the model's where none is stated.
+RunConfig run_of(const ResolvedConfig& config, const fs::path& model) {
+  RunConfig run = config.run;
+  if (!config.states("dtype")) run.model.dtype = dtype_of_model(model);
   return run;
 }
 
@@ -199,15 +200,17 @@ SamplingOptions SamplingOverrides::apply(SamplingOptions options) const {
 InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ranks)
     : options_(with_base(options)),
       ranks_(std::move(ranks)),
-      run_(run_of(options_, ranks_, notes_)),
-      device_(device_of(run_, ranks_)),
+      config_(config_of(options_, ranks_)),
+      device_(device_of(config_.run, ranks_)),
       directory_(resolve_model_path(options_.model)),
+      run_(run_of(config_, directory_)),
       trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
       tokenizer_(load_tokenizer(directory_, options_.adapter, trained_.tokens, options_.chat_template)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
       model_(directory_, run_.model.dtype, experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
-      variables_(trained_.kwargs) {
+      variables_(trained_.kwargs),
+      notes_(config_.notes) {
   if (const std::string reason = why_no_gpu_is_used(run_.machine.device, device_); !reason.empty())
     notes_.push_back(reason);
   chat_ = std::make_unique<ChatPrompt>(tokenizer_, template_of(options_, tokenizer_, notes_),

@@ -107,10 +107,10 @@ class InferenceModel {
 
   InferenceOptions options_;
   TrainerRanks ranks_;
-  std::vector<std::string> notes_;
-  RunConfig run_;  // where weights are, and how ranks share them
-  Device device_;
+  ResolvedConfig config_;  // what the keys say
+  Device device_;          // chosen before a file is read
   std::filesystem::path directory_;
+  RunConfig run_;  // where weights are, and how ranks share them
   ChatSettings trained_;
   Tokenizer tokenizer_;
   ThreadPool pool_;
@@ -121,6 +121,7 @@ class InferenceModel {
   std::optional<PassCompanions> companions_;    // once the weights are loaded
   std::unique_ptr<ChatPrompt> chat_;
   JsonObject variables_;
+  std::vector<std::string> notes_;
   SamplingOptions sampling_;
   std::unique_ptr<Generator> generator_;
 };

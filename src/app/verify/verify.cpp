@@ -496,17 +496,16 @@ RunConfig run_of(const VerifyOptions& options, const TrainerRanks& ranks) {
       threads ? RanksOfRun{options.ranks, options.ranks} : RanksOfRun{ranks.size, ranks.ranks_of_host};
   const ResolvedConfig config = resolve_keys(usual_in_verify(), options.keys, all, RuleUse::kAlways);
   const RunConfig::Machine& machine = config.run.machine;
-  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
-    throw UserError(why, config.stated.at(key), instead);
-  };
-  if (machine.experts_device == ExpertsOn::kAuto)
-    refuse("experts_device", "a case is replayed in one place", "write cpu or gpu");
+  if (machine.experts_device == ExpertsOn::kAuto) {
+    refuse(config, "experts_device", "a case is replayed in one place", "write cpu or gpu");
+  }
   if (config.run.model.dtype == DType::kF32) {
     if (all.all == 1 && machine.zero_stage != ZeroStage::kNone) {
-      refuse("zero_stage", "one rank has nothing to shard with", "give --ranks, or use hone launch");
+      refuse(config, "zero_stage", "one rank has nothing to shard with", "give --ranks, or use hone launch");
     }
   } else if (all.all > 1 || !machine.cpu_offload.empty()) {
-    refuse("dtype", "the runs of several ranks, and with data in host memory, are compared in float32", "leave it out");
+    refuse(config, "dtype", "the runs of several ranks, and with data in host memory, are compared in float32",
+           "leave it out");
   }
   return config.run;
 }

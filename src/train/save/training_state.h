@@ -24,8 +24,8 @@ struct RunState {
   int64_t first_data_step = 0;            ///< the step at which the data began anew (ignore_data_skip)
   uint64_t seed = 0;
   JsonObject data = {};  ///< identity of the data (train/plan/data_identity.h): resuming with other data is refused
-  JsonValue model =
-      {};  ///< identity of what an adapter belongs to (train/plan/model_identity.h); null: written before it
+  /// Identity of what an adapter belongs to (train/plan/model_identity.h); null: written before there was one.
+  JsonValue model = {};
   int64_t total_steps = 0;
   JsonValue router_watch = {};  ///< RouterWatch::state()
   int64_t branch = 0;           ///< how often the run went back to an older checkpoint (CheckpointFolder::branch_from)
