@@ -137,11 +137,11 @@ TEST(ExpertsOnHost, AreInTheLayersThatWereChosen) {
     model.set_trainable(options);
     Layers layers;
     for (const Parameter& p : model.store().all()) {
-      const bool brought = p.bucket() != nullptr && p.bucket()->brings_values();
-      EXPECT_FALSE(p.on_host() && brought) << p.name();
-      EXPECT_TRUE(p.of_experts() || !p.on_host()) << p.name();
-      if (!p.of_experts() || p.kind() == ParameterKind::kBias) continue;
-      (p.on_host() ? layers.on_host : brought ? layers.streamed : layers.resident).insert(p.layer());
+      const bool brought = p.home().brought;
+      EXPECT_FALSE(p.home().host_computed && brought) << p.name();
+      EXPECT_TRUE(p.spec().of_experts || !p.home().host_computed) << p.name();
+      if (!p.spec().of_experts || p.kind() == ParameterKind::kBias) continue;
+      (p.home().host_computed ? layers.on_host : brought ? layers.streamed : layers.resident).insert(p.layer());
     }
     return layers;
   };
@@ -212,8 +212,8 @@ class Replayed : public ::testing::Test {
 
 TEST_F(Replayed, ParametersAreWhereTheyAreUsed) {
   for (const Parameter& p : replay_.store().all()) {
-    EXPECT_EQ(p.on_host(), p.of_experts()) << p.name();
-    EXPECT_EQ(p.view().payload.device, p.of_experts() ? Device{} : device_under_test()) << p.name();
+    EXPECT_EQ(p.home().host_computed, p.spec().of_experts) << p.name();
+    EXPECT_EQ(p.view().payload.device, p.spec().of_experts ? Device{} : device_under_test()) << p.name();
     EXPECT_TRUE(!p.trainable() || p.gradient().device == p.view().payload.device) << p.name();
   }
 }

@@ -1,12 +1,17 @@
 // Tests that data in host memory, on one rank and on several, changes no bit, and where it is.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <array>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "app/verify/replay.h"
+#include "core/base/error.h"
 #include "core/cpu/thread_pool.h"
 #include "params/placement.h"
 #include "rank_jobs.h"
@@ -68,6 +73,52 @@ TEST(Offload, KeepsEveryBitOfSharedWeights) {
   expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps}, apart);
 }
 
+/// Frozen weights that stay in the files: stored expert by expert, fused, transposed, in shards, quantised.
+TEST(FrozenInFiles, KeepsEveryBit) {
+  const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
+  const auto same = [](Job job, const std::function<Outcome(const Job&)>& trained) {
+    const Outcome resident = trained(job);
+    job.frozen_in_files = true;
+    for (const bool recompute : {false, true}) {
+      SCOPED_TRACE(job.model + " " + job.adapter + (recompute ? ", recomputed" : ""));
+      job.recompute = recompute;
+      expect_same_bits(trained(job), resident);
+    }
+  };
+  for (const char* model : {"qwen3_moe", "deepseek_v3", "qwen3_next", "gpt_oss", "granitemoe", "qwen3_5_moe"}) {
+    for (const char* adapter : {"lora_attention_init", "lora_experts_init"}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        same({.model = model, .adapter = adapter, .dtype = dtype, .steps = steps_of(model, {2, 3})}, alone);
+      }
+    }
+  }
+  const Job job{.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {3, 2})};
+  for (const ZeroStage stage : {ZeroStage::kNone, ZeroStage::kState, ZeroStage::kValues}) {
+    same(job, [stage](const Job& one) { return train_by(2, one, stage); });
+  }
+  Job spread = job;
+  spread.expert_ranks = 2;
+  same(spread, [](const Job& one) { return train_by(2, one, ZeroStage::kNone); });
+}
+
+TEST(FrozenInFiles, NoticesAFileThatIsWrittenTo) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("hone_frozen_" + std::to_string(getpid()));
+  fs::remove_all(folder);
+  fs::copy(goldens() / "qwen3_moe/model", folder);
+  ThreadPool pool(2);
+  Stream stream(device_under_test(), pool);
+  Replay replay(folder, stream, {8, 1, 8, 8},
+                {.adapter = goldens() / "qwen3_moe/lora_attention_init", .frozen_in_files = true});
+  const MicroBatch batch = pack_documents({{.input_ids = {1, 2, 3}, .labels = {1, 2, 3}}});
+  EXPECT_EQ(replay.logits(batch).size() % 3, 0u);
+  for (const auto& file : fs::directory_iterator(folder)) {
+    if (file.path().extension() == ".safetensors") fs::last_write_time(file, fs::file_time_type::clock::now());
+  }
+  EXPECT_THROW(replay.logits(batch), UserError);
+  fs::remove_all(folder);
+}
+
 const std::array kBases = {"nf4", "int8", "int4", "fp8", "mxfp4"};
 
 TEST(PackedBase, TrainsAdaptersAsTheDenseBaseOfItsValues) {
@@ -100,6 +151,13 @@ TEST(PackedBase, KeepsEveryBitWhereverItsCodesAre) {
   }
 }
 
+TEST(FrozenInFiles, TakesTwoSlotsOfEachHalf) {
+  constexpr int64_t kLayers = 64;
+  const RankShare resident{.least_sharded_elements = 0}, in_files{.frozen_in_files = true, .least_sharded_elements = 0};
+  EXPECT_LT(bytes_of(in_files, kLayers, false).weights, bytes_of(resident, kLayers, false).weights / 4);
+  EXPECT_EQ(bytes_of(in_files, kLayers, false).host, 0);
+}
+
 TEST(Offload, TakesWhatItSaysFromTheDevice) {
   constexpr int64_t kLayers = 64;
   const auto bytes = [&](Offload offload) {
@@ -126,7 +184,7 @@ TEST(Offload, HasOpsReadWeightsInTheSlotsOfTheirHalves) {
   std::map<std::pair<int, std::string>, std::set<const void*>> places;  // by slot and name within the layer
   for (const Parameter& p : model.store().all()) {
     if (p.layer() < 0 || p.kind() == ParameterKind::kBuffer) continue;
-    ASSERT_TRUE(p.brings_values()) << p.name();
+    ASSERT_TRUE(p.home().brought) << p.name();
     EXPECT_EQ(p.stored().payload.device, Device{}) << p.name();
     EXPECT_EQ(p.view().payload.device, device_under_test()) << p.name();
     EXPECT_NE(p.view().payload.data, p.stored().payload.data) << p.name();

@@ -141,6 +141,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .formats = job.formats,
                  .base = job.unpacked ? "dtype" : job.base,
                  .offload = job.offload,
+                 .frozen_in_files = job.frozen_in_files,
                  .host_expert_layers = job.host_expert_layers,
                  .host_ranks = job.host_ranks,
                  .offload_activations = job.offload_activations,
@@ -213,12 +214,12 @@ double change_error(const HostTensors& a, const HostTensors& b, const HostTensor
   return std::sqrt(error / change);
 }
 
-ParameterBytes bytes_of(const RankShare& share, int64_t layers) {
+ParameterBytes bytes_of(const RankShare& share, int64_t layers, bool trained) {
   const std::filesystem::path folder = goldens() / "qwen3_moe/model";
   Json json = HfConfig::read(folder).json();
   if (layers > 0) json["num_hidden_layers"] = layers;
   LoadedModel model(HfConfig(json, "config.json"), folder, DType::kBF16);
-  TrainableOptions options;
+  TrainableOptions options = trained ? TrainableOptions() : TrainableOptions::nothing();
   options.ranks = share;
   model.set_trainable(options);
   return model.store().bytes();

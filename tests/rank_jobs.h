@@ -53,6 +53,7 @@ struct Job {
   std::string base = "dtype";  ///< base_weight_dtype
   bool unpacked = false;       ///< the base is dense, with the values of `base`
   Offload offload = {};
+  bool frozen_in_files = false;    ///< as in RankShare
   int64_t host_expert_layers = 0;  ///< as in RankShare
   int host_ranks = 0;              ///< ranks of a host, which share memory; 0: all
   bool offload_activations = false;
@@ -83,8 +84,9 @@ std::vector<StepData> steps_of(const std::string& model, const std::vector<size_
 Outcome train(const Job& job, Communicator* ranks, ZeroStage stage);
 /// Runs the job with `count` ranks, and checks that all have the same final values and results.
 Outcome train_by(int count, const Job& job, ZeroStage stage);
-/// The bytes of the model of case qwen3_moe in bfloat16 on a rank that shares so, with `layers` layers (0: the case's).
-ParameterBytes bytes_of(const RankShare& share, int64_t layers = 0);
+/// The bytes of the model of case qwen3_moe in bfloat16 on a rank that shares so, with `layers` layers (0: the case's),
+/// trained or frozen.
+ParameterBytes bytes_of(const RankShare& share, int64_t layers = 0, bool trained = true);
 /// The values that the job begins with.
 HostTensors initial_values(Job job);
 

@@ -112,7 +112,7 @@ class TwiceCommunicator : public HostedCommunicator {
 /// Sets the gradient of one expert to zero, in the first tensor of experts that has one.
 void drop_gradient_of_an_expert(ParameterStore& store) {
   for (const Parameter* p : store.trainable()) {
-    if (!p->of_experts()) continue;
+    if (!p->spec().of_experts) continue;
     std::vector<float> values = host_values<float>(p->gradient());
     const auto size = static_cast<size_t>(p->shape().numel() / p->shape()[0]);
     for (size_t begin = 0; begin < values.size(); begin += size) {

@@ -203,8 +203,8 @@ TEST_P(SharedMemory, IsOfAllRanksAndThereOnce) {
     EXPECT_NEAR(static_cast<double>(2 * planned.shared), static_cast<double>(shared->all_bytes()), 2);
     int64_t bytes = 0;
     for (const Parameter& p : store.all()) {
-      if (!p.of_experts()) continue;
-      EXPECT_TRUE(p.shared_on_host() && p.on_host()) << p.name();
+      if (!p.spec().of_experts) continue;
+      EXPECT_TRUE(&p.home() == &kHostShared) << p.name();
       const Tensor &payload = p.stored().payload, &scales = p.stored().scales;
       bytes += static_cast<int64_t>(payload.bytes() + (scales.defined() ? scales.bytes() : 0));
       const std::lock_guard lock(mutex);
@@ -225,8 +225,8 @@ TEST_P(SharedMemory, IsOfAllRanksAndThereOnce) {
     }
     ranks.control().barrier();
     for (size_t i = 0; i < shared->parameters().size(); ++i) EXPECT_EQ(read(i), std::byte(100 + i)) << i;
-    const std::vector<std::string> addresses =
-        ranks.control().exchange(std::to_string(reinterpret_cast<uintptr_t>(shared->data())));
+    const std::vector<std::string> addresses = ranks.control().exchange(
+        std::to_string(reinterpret_cast<uintptr_t>(shared->parameters().front()->stored().payload.data)));
     EXPECT_NE(addresses[0], addresses[1]);
     const std::lock_guard lock(mutex);  // both have come here
     EXPECT_EQ(filled.size(), shared->parameters().size());

@@ -188,7 +188,7 @@ TEST(SpreadExperts, KeepTheirShareOfTheExpertsAlone) {
     model.set_trainable(options);
     int64_t experts = 0;
     for (const Parameter& p : model.store().all()) {
-      if (p.of_experts()) experts += p.shape().numel();
+      if (p.spec().of_experts) experts += p.shape().numel();
     }
     return std::pair(model.store().bytes(), experts);
   };

@@ -148,6 +148,15 @@ inline constexpr auto kChoiceNames<OffloadPart> =
                                             {OffloadPart::kExperts, "experts"},
                                             {OffloadPart::kActivations, "activations"}});
 
+/// Where the values of frozen weights of layers are between uses.
+enum class FrozenWeights {
+  kMemory,  ///< where the other keys say
+  kFile,    ///< in the files of the model
+};
+template <>
+inline constexpr auto kChoiceNames<FrozenWeights> =
+    std::to_array<ChoiceName<FrozenWeights>>({{FrozenWeights::kMemory, "memory"}, {FrozenWeights::kFile, "file"}});
+
 /// What computes routed experts.
 enum class ExpertsOn {
   kDevice,  ///< the run's, as all else

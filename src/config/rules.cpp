@@ -202,6 +202,61 @@ MaybeRefusal offload_of_gathered_weights(const RunConfig& run) {
                  "use zero_stage: 3"};
 }
 
+// Weights in files.
+
+/// A rule of frozen weights that stay in files.
+template <class Holds>
+MaybeRefusal with_weights_in_files(const RunConfig& run, Holds broken, std::string why, std::string instead) {
+  if (run.machine.frozen_weights == FrozenWeights::kMemory || !broken()) return {};
+  return Refusal{{"frozen_weights"}, "frozen_weights is file, but " + why, std::move(instead)};
+}
+
+// Also where some are frozen: a model is saved whole.
+MaybeRefusal trained_weights_in_files(const RunConfig& run) {
+  return with_weights_in_files(
+      run, [&] { return !is_lora(run); },
+      fmt::format("finetuning_type is {}, which saves all weights", run.model.finetuning_type),
+      "write finetuning_type: lora, which trains adapters beside them, or leave it out");
+}
+
+MaybeRefusal packed_weights_in_files(const RunConfig& run) {
+  const BaseFormat& base = run.model.base_weight_dtype;
+  return with_weights_in_files(
+      run, [&] { return base.packed() != nullptr; },
+      fmt::format("base_weight_dtype is {}, into which weights would be packed again at each use", base.name()),
+      "leave base_weight_dtype out; or hone export the model in fp8 and use that with base_weight_dtype: auto");
+}
+
+MaybeRefusal experts_of_another_format_in_files(const RunConfig& run) {
+  return with_weights_in_files(
+      run, [&] { return !expert_format_of(run).dense(); },
+      fmt::format("expert_weight_dtype is {}, into which experts would be converted again at each use",
+                  run.model.expert_weight_dtype.name()),
+      "leave expert_weight_dtype out");
+}
+
+MaybeRefusal offloaded_weights_in_files(const RunConfig& run) {
+  return with_weights_in_files(
+      run, [&] { return offload_of(run.machine.cpu_offload).values(); },
+      "cpu_offload has the same weights in host memory", "leave params and experts out there, or frozen_weights");
+}
+
+MaybeRefusal experts_on_cpu_in_files(const RunConfig& run) {
+  return with_weights_in_files(
+      run, [&] { return run.machine.experts_device != ExpertsOn::kDevice; },
+      fmt::format("experts_device is {}, which keeps experts in host memory", run.machine.experts_device),
+      "leave one of the two out; with device: cpu the CPU computes all");
+}
+
+/// An adapter that is continued says its kind itself (session/loaded_model.h).
+MaybeRefusal whole_rows_in_files(const RunConfig& run) {
+  if (run.machine.frozen_weights == FrozenWeights::kMemory || !is_lora(run)) return {};
+  const AdapterKind& kind = adapter_kind(lora_options(run.lora));
+  if (kind.reads_whole_rows.empty()) return {};
+  const UserError error = rows_are_in_files(kind);
+  return Refusal{{"frozen_weights"}, error.message(), error.fix()};
+}
+
 // Experts on the CPU beside the device.
 
 MaybeRefusal layers_without_cpu(const RunConfig& run) {
@@ -322,6 +377,12 @@ constexpr KeyRule kRules[] = {
     {"cpu_offload, auto", kTraining, named_and_chosen_offload},
     {"cpu_offload, expert_weight_dtype", kTraining, offloaded_int8_experts},
     {"cpu_offload, zero_stage", kTraining, offload_of_gathered_weights},
+    {"frozen_weights, finetuning_type", kTraining, trained_weights_in_files},
+    {"frozen_weights, base_weight_dtype", kAlways, packed_weights_in_files},
+    {"frozen_weights, expert_weight_dtype", kAlways, experts_of_another_format_in_files},
+    {"frozen_weights, cpu_offload", kAlways, offloaded_weights_in_files},
+    {"frozen_weights, experts_device", kAlways, experts_on_cpu_in_files},
+    {"frozen_weights, use_dora", kTraining, whole_rows_in_files},
     {"cpu_expert_layers, experts_device", kAlways, layers_without_cpu},
     {"offload_expert_layers, cpu_offload", kAlways, layers_without_offload},
     {"experts_device, cpu_offload", kAlways, auto_and_offload},

@@ -22,6 +22,8 @@ void in_backward(RunConfig& run) {
   run.optim.max_grad_norm = 0;
 }
 
+void in_files(RunConfig& run) { run.machine.frozen_weights = FrozenWeights::kFile; }
+
 /// For each rule a run that breaks this one and none before it.
 std::map<std::string, Breaking> breaking_runs() {
   return {
@@ -77,6 +79,17 @@ std::map<std::string, Breaking> breaking_runs() {
          run.model.finetuning_type = FinetuningType::kFull;
          run.machine.cpu_offload = {OffloadPart::kParams};
        }},
+      {"frozen_weights, finetuning_type",
+       [](RunConfig& run) { in_files(run), run.model.finetuning_type = FinetuningType::kFull; }},
+      {"frozen_weights, base_weight_dtype",
+       [](RunConfig& run) { in_files(run), run.model.base_weight_dtype = BaseFormat(nf4_format()); }},
+      {"frozen_weights, expert_weight_dtype",
+       [](RunConfig& run) { in_files(run), run.model.expert_weight_dtype = experts("nf4"); }},
+      {"frozen_weights, cpu_offload",
+       [](RunConfig& run) { in_files(run), run.machine.cpu_offload = {OffloadPart::kExperts}; }},
+      {"frozen_weights, experts_device",
+       [](RunConfig& run) { in_files(run), run.machine.experts_device = ExpertsOn::kCpu; }},
+      {"frozen_weights, use_dora", [](RunConfig& run) { in_files(run), run.lora.use_dora = true; }},
       {"cpu_expert_layers, experts_device", [](RunConfig& run) { run.machine.cpu_expert_layers = 1; }},
       {"offload_expert_layers, cpu_offload", [](RunConfig& run) { run.machine.offload_expert_layers = 1; }},
       {"experts_device, cpu_offload",

@@ -186,6 +186,7 @@ struct RunConfig {
     int64_t shard_size = 0;                    ///< resolved from both: ranks of a group; 0: all. No key
     int64_t expert_parallel_size = 1;          ///< ranks over which routed experts are spread; 1: all have all
     std::vector<OffloadPart> cpu_offload;      ///< kAuto alone, or parts
+    FrozenWeights frozen_weights = FrozenWeights::kMemory;
     ExpertsOn experts_device = ExpertsOn::kDevice;
     std::optional<int64_t> cpu_expert_layers;      ///< how many layers experts_device cpu applies to; unset: all
     std::optional<int64_t> offload_expert_layers;  ///< how many of the others cpu_offload applies to; unset: all

@@ -149,6 +149,7 @@ RankShare rank_share(const RunConfig& config, Device device, int rank) {
                      .shard_size = static_cast<int>(config.machine.shard_size),
                      .expert_ranks = static_cast<int>(config.machine.expert_parallel_size),
                      .offload = offload_of(config.machine.cpu_offload),
+                     .frozen_in_files = config.machine.frozen_weights == FrozenWeights::kFile,
                      .host_expert_layers = computes_experts_on_host(config, device)
                                                ? config.machine.cpu_expert_layers.value_or(kAllLayers)
                                                : 0,

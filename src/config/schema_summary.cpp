@@ -55,9 +55,9 @@ std::string ranks_cell() {
 }
 
 std::string host_memory_cell() {
-  return fmt::format("{}; {}, of some layers with {} and {}", key_with_choices("cpu_offload"),
+  return fmt::format("{}; {}, of some layers with {} and {}; {}", key_with_choices("cpu_offload"),
                      key_with_choices("experts_device"), working_key("cpu_expert_layers"),
-                     working_key("offload_expert_layers"));
+                     working_key("offload_expert_layers"), key_with_choices("frozen_weights"));
 }
 
 /// A sentence within a list: without its period, the first letter small.

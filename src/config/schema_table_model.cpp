@@ -398,6 +398,11 @@ void add_parallel(GroupBuilder group) {
       .alias("activation_offloading", true_means("activations"))
       .alias("offload_experts", true_means("experts"));
   group
+      .key("frozen_weights",
+           "Where frozen weights of layers are between uses (docs/memory.md): memory; file, in the files of the model, "
+           "from which each layer is read for each use, so that memory holds two layers of them.")
+      .field(kMachine, &Machine::frozen_weights);
+  group
       .key("expert_parallel_size",
            "How many consecutive ranks spread the routed experts over them (docs/distributed.md): a divisor of the "
            "ranks and of the experts. 1: every rank has all experts.")

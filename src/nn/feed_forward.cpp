@@ -243,7 +243,7 @@ Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) cons
                               .gate_up_bias = gate_up_bias_,
                               .down_bias = down_bias_,
                               .function = activation_};
-  if (gate_up_->on_host()) return on_host(tape, x, routed, weights, adapters, forward);
+  if (gate_up_->home().host_computed) return on_host(tape, x, routed, weights, adapters, forward);
   HONE_ASSERT(forward.exchange != nullptr || !gate_up_->spread(), "a pass of spread experts that nobody has begun");
   const LoraDropoutContext dropout = forward.dropout_context();
   const Var y = forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)

@@ -51,10 +51,10 @@ class AdafactorRule : public Rule {
     for (const Parameter* parameter : step.parameters) {
       args.tensors.push_back({.parameter = stepped_part(*parameter),
                               .working_copy = working_copy_of(*parameter),
-                              .rows = parameter->row_moments(),
-                              .columns = parameter->column_moments(),
-                              .v = parameter->moment2().values,
-                              .m = parameter->moment1().values,
+                              .rows = parameter->state().row_moments,
+                              .columns = parameter->state().column_moments,
+                              .v = parameter->state().moment2.values,
+                              .m = parameter->state().moment1.values,
                               .gradient = parameter->own_gradient(),
                               .weight_decay = step.weight_decay,
                               .stream_id = parameter->index()});

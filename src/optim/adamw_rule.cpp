@@ -45,8 +45,8 @@ class AdamwRule : public Rule {
     for (const Parameter* parameter : step.parameters) {
       args.tensors.push_back({.parameter = stepped_part(*parameter),
                               .working_copy = working_copy_of(*parameter),
-                              .m = parameter->moment1(),
-                              .v = parameter->moment2(),
+                              .m = parameter->state().moment1,
+                              .v = parameter->state().moment2,
                               .gradient = parameter->own_gradient(),
                               .weight_decay = step.weight_decay,
                               .stream_id = parameter->index(),

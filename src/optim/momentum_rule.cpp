@@ -15,7 +15,7 @@ void step_by(const Context& context, const RuleStep& step, MomentumArgs args) {
   for (const Parameter* parameter : step.parameters) {
     args.tensors.push_back({.parameter = stepped_part(*parameter),
                             .working_copy = working_copy_of(*parameter),
-                            .m = parameter->moment1().values,
+                            .m = parameter->state().moment1.values,
                             .gradient = parameter->own_gradient(),
                             .weight_decay = step.weight_decay,
                             .stream_id = parameter->index(),

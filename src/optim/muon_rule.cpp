@@ -38,7 +38,7 @@ class MuonRule : public Rule {
       const MatrixShape matrix = parameter->matrix();
       args.tensors.push_back({.parameter = stepped_part(*parameter),
                               .working_copy = working_copy_of(*parameter),
-                              .m = parameter->moment1().values,
+                              .m = parameter->state().moment1.values,
                               .gradient = parameter->own_gradient(),
                               .rows = matrix.rows,
                               .columns = matrix.columns,

@@ -90,7 +90,7 @@ struct OnSides {
 
 OnSides on_sides(const std::vector<Parameter*>& parameters) {
   OnSides sides;
-  for (Parameter* p : parameters) (p->on_host() ? sides.host : sides.device).push_back(p);
+  for (Parameter* p : parameters) (p->home().host_computed ? sides.host : sides.device).push_back(p);
   return sides;
 }
 
@@ -110,7 +110,7 @@ void Optimizer::measure(const Context& context, const Scalars& scalars) {
 void Optimizer::add_squares_on_device(const Context& context, const std::vector<Parameter*>& parameters) {
   if (ranks_ == nullptr || !ranks_->shards()) return add_squares(context, results_, parameters, false);
   for (const Bucket& bucket : ranks_->buckets()) {
-    if (bucket.on_host) continue;  // whole on every rank, as its sum of squares is
+    if (bucket.home().host_computed) continue;  // whole on every rank, as its sum of squares is
     ranks_->await_sums(context, bucket);
     add_squares(context, results_, measured_here(bucket.parameters), !measured_.empty());
   }
@@ -175,7 +175,7 @@ void Optimizer::update(const Context& context, const Scalars& scalars) {
   // In the order of forward: the values of one bucket are sent while the next one is stepped.
   for (size_t i = ranks_->buckets().size(); i-- > 0;) {
     const Bucket& bucket = ranks_->buckets()[i];
-    if (bucket.on_host) {
+    if (bucket.home().host_computed) {
       update(host_->context(), bucket.parameters, scalars.host);
       continue;
     }
@@ -191,7 +191,7 @@ void Optimizer::update(const Context& context, const std::vector<Parameter*>& pa
   }
   if (store_.offloads_state() && !offloaded_) offloaded_.emplace(context.device());
   for (auto& [group, stepped] : members) {
-    const bool on_host = stepped.front()->on_host();
+    const bool on_host = stepped.front()->home().host_computed;
     group->rule->step(context, {.parameters = std::move(stepped),
                                 .scalars = scalars,
                                 .rate_factor = group->rate_factor,

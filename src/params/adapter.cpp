@@ -13,7 +13,7 @@ Parameter& AdapterSite::add(const std::string& suffix, const Shape& shape) const
                                 .kind = ParameterKind::kLora,
                                 .layer = adapted.layer(),
                                 .layouts = {},
-                                .of_experts = adapted.of_experts()},
+                                .of_experts = adapted.spec().of_experts},
                                DType::kF32);
   added.set_group(adapted.group());
   return added;

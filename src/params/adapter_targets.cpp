@@ -54,7 +54,7 @@ bool select_expert_parts(Parameter& p, const Pattern& pattern, const std::string
   }
   std::set<int64_t> parts;
   const int64_t per_expert = p.shape()[1] * p.shape()[2];
-  std::vector<FileLayout> layouts = p.layouts();
+  std::vector<FileLayout> layouts = p.spec().all_layouts();
   if (!has_expert_files(p)) layouts.push_back(separate_experts(p));
   for (const FileLayout& layout : layouts) {
     std::map<int64_t, int64_t> matched;  // out_begin -> experts
@@ -90,7 +90,7 @@ bool select_expert_parts(Parameter& p, const Pattern& pattern, const std::string
 }
 
 bool names_match(const Parameter& p, const Pattern& pattern) {
-  const auto names = p.names();
+  const auto names = p.spec().all_names();
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return pattern.matches(name); });
 }
 

@@ -11,6 +11,7 @@
 #include "core/base/tensor.h"
 #include "params/arrival.h"
 #include "params/slice.h"
+#include "params/value_home.h"
 
 namespace hone {
 
@@ -27,39 +28,47 @@ enum class ZeroStage {
 };
 
 /// Parameters of one dtype that a model uses in one group (params/placement.h), or in several consecutive groups if
-/// they are small and only the state is sharded. Element i of a parameter is element offset + i of every tensor here;
-/// gaps between parameters are zero.
+/// they are small and only the state is sharded.
 struct Bucket {
   /// Every parameter and every rank's part begin at a multiple of this, so that blocks of 8-bit moments stay whole.
   static constexpr int64_t kAlignment = 256;
 
+  /// What its parameters have in common.
+  struct Kind {
+    ZeroStage stage = ZeroStage::kNone;
+    bool trained = true;  ///< false: frozen parameters, which are in buckets because of their values
+    const ValueHome* home = &kResident;
+    bool packed = false;  ///< its values are chunks (formats/packed_weights.h)
+    /// Whether it has experts that are spread over ranks: elements are those of this rank's experts, and gradients are
+    /// summed over the ranks that keep the same experts.
+    bool spread = false;
+    /// Each parameter is used once per micro-batch, so its first gradient is its only one.
+    bool one_use = true;
+  };
+
+  /// Where its parameters and the ranks' parts are in its tensors: element i of a parameter is element offset + i, and
+  /// gaps between parameters are zero.
+  struct Layout {
+    std::vector<int64_t> offsets;
+    int64_t elements = 0;  ///< a multiple of shard ranks · kAlignment
+    /// Begin of the part of each rank of a shard group, and the end of the last: elements / ranks each, but a cut
+    /// through a matrix whose state stays whole (TrainingFormats) moves to the nearer end of that matrix.
+    std::vector<int64_t> cuts;
+    /// The same in bytes of chunks, if it is packed: a rank's part is whole matrices.
+    std::vector<int64_t> chunk_offsets, chunk_cuts;
+    bool in_place = false;  ///< `values` contains own_values: they are mapped to their place
+    /// The slot of memory of values that are brought, which the group shares with every second one of the same half
+    /// whose values are brought.
+    int slot = 0;
+  };
+
   std::string name;  ///< "layer 3 feed-forward", "layer 3", "head", "embedding", "layer 9 to layer 4"
-  ZeroStage stage = ZeroStage::kNone;
-  bool trained = true;    ///< false: frozen parameters, which are in buckets because of their values
-  bool in_host = false;   ///< between uses of the group its values are in host memory
-  bool packed = false;    ///< its values are chunks (formats/packed_weights.h)
-  bool mapped = false;    ///< its values are in MappedValues
-  bool in_place = false;  ///< `values` contains own_values: they are mapped to their place
-  /// Whether it has experts that are spread over ranks: elements are those of this rank's experts, and gradients are
-  /// summed over the ranks that keep the same experts.
-  bool spread = false;
-  /// The slot of memory of values that are brought, which the group shares with every second one of the same half
-  /// whose values are brought.
-  int slot = 0;
-  bool on_host = false;  ///< its parameters are (Parameter::on_host): all of it is in host memory and whole
+  Kind kind;
   std::vector<Parameter*> parameters;
-  std::vector<int64_t> offsets;
-  int64_t elements = 0;  ///< a multiple of shard ranks · kAlignment
-  /// Begin of the part of each rank of a shard group, and the end of the last: elements / ranks each, but a cut through
-  /// a matrix whose state stays whole (TrainingFormats) moves to the nearer end of that matrix.
-  std::vector<int64_t> cuts;
-  /// The same in bytes of chunks, if it is packed: a rank's part is whole matrices.
-  std::vector<int64_t> chunk_offsets, chunk_cuts;
-  /// Each parameter is used once per micro-batch, so its first gradient is its only one.
-  bool one_use = true;
+  Layout layout;
   // From allocation on:
-  /// [elements]; values that are packed [bytes of chunks]. Values that are gathered or copied in, and gradients that
-  /// are sharded, use a slot that other groups use before and after.
+  /// [elements]; values that are packed [bytes of chunks]. Values that are brought, and gradients that are sharded, use
+  /// a slot that other groups use before and after.
   Tensor values, gradients;
   /// The elements of such values that this rank keeps: its part if they are sharded, else all.
   Tensor own_values;
@@ -68,16 +77,21 @@ struct Bucket {
   /// The arrival of the values; readers of the parameters wait for it.
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
 
+  const ValueHome& home() const { return *kind.home; }
+  bool sharded() const { return kind.stage >= ZeroStage::kState; }
+  bool shards_gradients() const { return kind.trained && kind.stage >= ZeroStage::kGradients; }
+  bool shards_values() const { return home().sharded; }
+  bool brings_values() const { return home().brought; }
+  bool stays_in_files() const { return home().memory == ValueHome::Memory::kFile; }
   /// The part of a rank of the shard group.
   Slice part_of(int rank) const {
     const auto r = static_cast<size_t>(rank);
-    return {cuts[r], cuts[r + 1] - cuts[r]};
+    return {layout.cuts[r], layout.cuts[r + 1] - layout.cuts[r]};
   }
-  bool sharded() const { return stage >= ZeroStage::kState; }
-  bool shards_gradients() const { return trained && stage >= ZeroStage::kGradients; }
-  bool shards_values() const { return stage >= ZeroStage::kValues; }
-  /// Whether its values are on the device only while the group is used: gathered from ranks or copied from host memory.
-  bool brings_values() const { return shards_values() || in_host; }
+  /// Layout::cuts in units of `values`: elements, or bytes of chunks.
+  const std::vector<int64_t>& value_cuts() const { return kind.packed ? layout.chunk_cuts : layout.cuts; }
+  /// Where element `element` of the i-th parameter is in `values`, in the same units.
+  int64_t position(size_t i, int64_t element) const;
 };
 
 constexpr int64_t kAllLayers = std::numeric_limits<int64_t>::max();
@@ -109,6 +123,9 @@ struct RankShare {
   /// 1: every rank has all experts. Parameters of spread experts are not sharded.
   int expert_ranks = 1;
   Offload offload = {};
+  /// Frozen values of layers, except small ones, stay in the checkpoint's files and are read for each use (kInFile).
+  /// They are neither sharded nor offloaded. Not those of experts that are computed on the host.
+  bool frozen_in_files = false;
   /// In so many of the layers that have experts, evenly spread over these (is_chosen_layer), the routed experts'
   /// values, adapters, gradients and optimizer's state are in host memory, and are computed there (tape/host_side.h).
   /// What is trained of them is whole on every rank, whatever the stage; what is frozen is in memory that the ranks of

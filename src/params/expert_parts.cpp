@@ -17,11 +17,11 @@ std::vector<ExpertPart> parts_of(const Parameter& experts) {
 std::string experts_module(const Parameter& experts) { return experts.name().substr(0, experts.name().rfind('.')); }
 
 bool has_expert_files(const Parameter& experts) {
-  return experts.layouts().front().front().shape.rank() < experts.shape().rank();
+  return experts.spec().all_layouts().front().front().shape.rank() < experts.shape().rank();
 }
 
 FileLayout separate_experts(const Parameter& experts) {
-  if (has_expert_files(experts)) return experts.layouts().front();
+  if (has_expert_files(experts)) return experts.spec().all_layouts().front();
   const int64_t count = experts.shape()[0], out = experts.shape()[1], in = experts.shape()[2];
   FileLayout layout;
   for (int64_t e = 0; e < count; ++e) {

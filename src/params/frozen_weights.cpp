@@ -21,7 +21,7 @@ bool read_by_linear_alone(const Parameter& p) {
 template <class Chosen>
 void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
   for (Parameter& p : store.all()) {
-    if (!chosen(p) || p.trainable() || p.brings_values() || !p.format().dense()) continue;
+    if (!chosen(p) || p.trainable() || p.home().brought || !p.format().dense()) continue;
     if (gains_from_tiles(p.stored().payload.device, p.dtype(), p.local_shape())) p.order_as_tiles(pool);
   }
 }
@@ -69,7 +69,7 @@ void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
 std::set<int> layers_with_experts(const ParameterStore& store) {
   std::set<int> layers;
   for (const Parameter& p : store.all()) {
-    if (p.of_experts()) layers.insert(p.layer());
+    if (p.spec().of_experts) layers.insert(p.layer());
   }
   return layers;
 }

@@ -46,7 +46,7 @@ struct LoraPatterns::Entry {
 AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part_begin) {
   AdapterNames names;
   names.adapted = &adapted;
-  for (const std::string& name : adapted.names()) {
+  for (const std::string& name : adapted.spec().all_names()) {
     // Files may hold the weight in parts, which have names of their own.
     const bool part_of_it = is_experts(adapted) && has_expert_files(adapted) && name != adapted.name();
     if (!part_of_it) names.whole.push_back(without_weight(name));

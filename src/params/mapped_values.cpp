@@ -5,6 +5,7 @@
 #include "core/base/aligned.h"
 #include "core/base/error.h"
 #include "params/parameter.h"
+#include "params/payload.h"
 #include "params/placement.h"
 
 namespace hone {
@@ -30,14 +31,15 @@ size_t mapping_granularity_of(const RankShare& share, Device device) {
   return maps ? mapping_granularity(device) : 0;
 }
 
-MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granularity) : granularity_(granularity) {
+MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granularity)
+    : rank_(rank), granularity_(granularity) {
   std::map<int, std::map<size_t, size_t>> tops;  // one for each group in a slot
   for (Bucket& bucket : buckets) {
-    if (!bucket.shards_values() || bucket.in_host) continue;
-    const std::vector<int64_t>& cuts = bucket.packed ? bucket.chunk_cuts : bucket.cuts;
+    if (&bucket.home() != &kMapped) continue;
+    const std::vector<int64_t>& cuts = bucket.value_cuts();
     const ParameterGroup& group = *bucket.parameters.front()->group();
     Place place;
-    place.element_bytes = bucket.packed ? 1 : static_cast<int64_t>(size_of(bucket.parameters.front()->dtype()));
+    place.element_bytes = bucket.kind.packed ? 1 : static_cast<int64_t>(size_of(bucket.parameters.front()->dtype()));
     const auto at = [&](int64_t element) { return static_cast<size_t>(element * place.element_bytes); };
     const auto r = static_cast<size_t>(rank);
     place.bytes = at(cuts.back());
@@ -46,13 +48,13 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
     place.own_offset = own_bytes_;
     if (place.own_bytes > 0) own_pieces_.push_back(aligned(place.own_bytes, granularity));
     own_bytes_ += aligned(place.own_bytes, granularity);
-    size_t& top = tops[bucket.slot][group.index()];
-    place.slot = bucket.slot;
+    size_t& top = tops[bucket.layout.slot][group.index()];
+    place.slot = bucket.layout.slot;
     place.slot_offset = top;
     std::set<size_t>& cuts_of_slot = slot_cuts_[place.slot];
     cuts_of_slot.insert(top);
-    if (bucket.in_place) cuts_of_slot.insert(top + place.own_begin);
-    top += aligned(bucket.in_place ? place.bytes - place.own_bytes : place.bytes, granularity);
+    if (bucket.layout.in_place) cuts_of_slot.insert(top + place.own_begin);
+    top += aligned(bucket.layout.in_place ? place.bytes - place.own_bytes : place.bytes, granularity);
     cuts_of_slot.insert(top);
     buckets_.push_back(&bucket);
     places_.emplace(&bucket, place);
@@ -63,10 +65,10 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
   }
 }
 
-int64_t MappedValues::bytes() const {
+ParameterBytes MappedValues::bytes() const {
   size_t bytes = own_bytes_;
   for (const auto& [slot, cuts] : slot_cuts_) bytes += *cuts.rbegin();
-  return static_cast<int64_t>(bytes);
+  return {.weights = static_cast<int64_t>(bytes)};
 }
 
 void MappedValues::allocate(Device device) {
@@ -78,12 +80,12 @@ void MappedValues::allocate(Device device) {
     const Place& place = places_.at(bucket);
     const MappableMemory& slot = slots_.at(place.slot);
     AddressRange& range = addresses_.emplace_back(device, aligned(place.bytes, granularity_));
-    const DType dtype = bucket->packed ? DType::kU8 : bucket->parameters.front()->dtype();
+    const DType dtype = bucket->kind.packed ? DType::kU8 : bucket->parameters.front()->dtype();
     const auto tensor = [&](std::byte* data, size_t bytes) {
       return Tensor{data, dtype, {static_cast<int64_t>(bytes) / place.element_bytes}, device};
     };
     bucket->values = tensor(range.data(), place.bytes);
-    if (bucket->in_place) {
+    if (bucket->layout.in_place) {
       const size_t own_end = place.own_begin + place.own_bytes;
       map(range, 0, slot, place.slot_offset, place.own_begin);
       map(range, place.own_begin, own_, place.own_offset, place.own_bytes);
@@ -92,6 +94,19 @@ void MappedValues::allocate(Device device) {
     } else {
       map(range, 0, slot, place.slot_offset, aligned(place.bytes, granularity_));
       bucket->own_values = tensor(own_addresses_.data() + place.own_offset, place.own_bytes);
+    }
+  }
+}
+
+void MappedValues::for_each(const std::function<void(Parameter&, const ValueTensors&)>& place) const {
+  for (const Bucket* bucket : buckets_) {
+    const int64_t own_begin = bucket->value_cuts()[static_cast<size_t>(rank_)];
+    for (size_t i = 0; i < bucket->parameters.size(); ++i) {
+      Parameter& p = *bucket->parameters[i];
+      const Slice own = p.own();
+      const int64_t first = own.count > 0 ? bucket->position(i, own.begin) - own_begin : 0;
+      place(p, {.payload = tensor_at(bucket->own_values, first, stored_payload(p)),
+                .present = tensor_at(bucket->values, bucket->position(i, 0), whole_payload(p))});
     }
   }
 }

@@ -13,21 +13,22 @@
 
 #include "core/memory/mapped_memory.h"
 #include "params/bucket.h"
+#include "params/value_memory.h"
 
 namespace hone {
 
 /// RankShare::mapping_granularity of ranks on this device: GPUs map the values that ranks shard.
 size_t mapping_granularity_of(const RankShare& share, Device device);
 
-class MappedValues {
+class MappedValues final : public ValueMemory {
  public:
   /// Plans the memory of the buckets that shard values on the device, for a rank. They must outlive this object.
   MappedValues(std::span<Bucket> buckets, int rank, size_t granularity);
 
-  /// Bytes of device memory.
-  int64_t bytes() const;
-  /// Allocates, and sets Bucket::values and own_values.
-  void allocate(Device device);
+  ParameterBytes bytes() const override;
+  /// Also sets Bucket::values and own_values.
+  void allocate(Device device) override;
+  void for_each(const std::function<void(Parameter&, const ValueTensors&)>& place) const override;
 
   /// This rank's parts, and where those of a bucket begin.
   const MappableMemory& own() const { return own_; }
@@ -42,6 +43,7 @@ class MappedValues {
     size_t slot_offset = 0;
   };
 
+  int rank_;
   size_t granularity_;
   std::vector<Bucket*> buckets_;
   std::map<const Bucket*, Place> places_;

@@ -43,15 +43,15 @@ Parameter::Parameter(ParameterSpec spec, DType dtype)
 
 Parameter::~Parameter() = default;
 
-std::vector<FileLayout> Parameter::layouts() const {
-  std::vector<FileLayout> layouts = spec_.layouts;
-  layouts.push_back({{spec_.name, spec_.shape, 0, spec_.order}});
-  return layouts;
+std::vector<FileLayout> ParameterSpec::all_layouts() const {
+  std::vector<FileLayout> all = layouts;
+  all.push_back({{name, shape, 0, order}});
+  return all;
 }
 
-std::vector<std::string> Parameter::names() const {
-  std::vector<std::string> names = {spec_.name};
-  for (const FileLayout& layout : spec_.layouts) {
+std::vector<std::string> ParameterSpec::all_names() const {
+  std::vector<std::string> names = {name};
+  for (const FileLayout& layout : layouts) {
     for (const FileTensor& tensor : layout) names.push_back(tensor.name);
   }
   return names;
@@ -76,7 +76,7 @@ PackedLayout Parameter::packed_layout() const {
 }
 
 void Parameter::order_as_tiles(ThreadPool& pool) {
-  HONE_ASSERT(!trainable_ && !brings_values() && format_->dense(), name());
+  HONE_ASSERT(!trainable_ && !home_->brought && format_->dense(), name());
   if (filled_here()) hone::order_as_tiles(pool, stored().payload);
   format_ = &tile_format();
 }
@@ -96,15 +96,11 @@ TrainingFormats Parameter::formats() const {
   return formats;
 }
 
-bool Parameter::shards_values() const { return bucket_ != nullptr && bucket_->shards_values(); }
 std::optional<PackedWeight> Parameter::packed_view() const {
   if (!packed()) return std::nullopt;
   if (arrivals_) arrivals_->await_on_stream();
   return PackedWeight{packed_layout(), present_, dtype_, format_};
 }
-
-bool Parameter::maps_values() const { return bucket_ != nullptr && bucket_->mapped; }
-bool Parameter::brings_values() const { return bucket_ != nullptr && bucket_->brings_values(); }
 
 GradDest Parameter::grad() {
   if (!trainable_) return {};

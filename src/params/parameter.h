@@ -11,6 +11,8 @@
 #include "params/arrival.h"
 #include "params/file_order.h"
 #include "params/slice.h"
+#include "params/value_home.h"
+#include "params/value_memory.h"
 #include "tape/weight.h"
 
 namespace hone {
@@ -70,7 +72,12 @@ struct ParameterSpec {
   std::vector<FileLayout> layouts;     ///< the canonical name itself is always one; others that files may use
   FileOrder order = FileOrder::kSame;  ///< the order of the tensor with the canonical name
   InitialValues initial = InitialValues::kOfKind;
-  bool of_experts = false;  ///< whether it belongs to routed experts: [E, ...]
+  bool of_experts = false;  ///< whether it belongs to routed experts, its first dimension: [E, ...]
+
+  /// All layouts in files, the canonical one last.
+  std::vector<FileLayout> all_layouts() const;
+  /// The canonical name and every name that a file may use for it or for a part of it.
+  std::vector<std::string> all_names() const;
 };
 
 /// The second moments that an optimizer keeps.
@@ -107,37 +114,40 @@ struct StoredValue {
   Tensor scales;   ///< undefined if the format has none
 };
 
+/// What an optimizer keeps of a parameter: of own(), if ranks share the state. Undefined where it keeps none.
+struct OptimizerState {
+  Moment moment1, moment2;
+  /// Factors of the second moments, float32: [.., R] and [.., C] of a parameter [.., R, C].
+  Tensor row_moments, column_moments;
+};
+
 /// A parameter of a model. The store allocates it; ops see it as a Weight.
 class Parameter : public NarrowGradWeight {
  public:
   Parameter(ParameterSpec spec, DType dtype);
   ~Parameter() override;
 
+  /// What the model says of it: its name, layouts and order in files, initial values.
+  const ParameterSpec& spec() const { return spec_; }
   const std::string& name() const { return spec_.name; }
   /// The shape in files, in patterns and in counts of FLOPs, whatever a rank keeps.
   const Shape& shape() const override { return spec_.shape; }
   const Shape& local_shape() const override { return local_shape_; }
-  /// Whether it is of routed experts, its first dimension.
-  bool of_experts() const { return spec_.of_experts; }
   /// Whether the experts are spread over the ranks of an expert group (RankShare), of which this rank has a block. The
   /// value, gradient and optimizer's state then are the block's, [E / N, ...].
   bool spread() const { return expert_ranks_ > 1; }
-  /// Whether all of it is in host memory and is used there: its ops run on the host's side of a tape, its steps in a
-  /// context of the CPU.
-  bool on_host() const { return on_host_; }
-  /// Whether the ranks of a host keep its value once (params/shared_values.h). It is whole there, and frozen.
-  bool shared_on_host() const { return shared_on_host_; }
-  /// Whether this rank fills the value: loads, draws or reorders it. Of one that a host's ranks share, one of them
-  /// does.
-  bool filled_here() const { return filled_here_; }
+  /// Where its value is between uses, from ParameterStore::share_among() on.
+  const ValueHome& home() const { return *home_; }
+  /// Whether this rank fills the stored value: loads, draws or reorders it. One that a host's ranks share one of them
+  /// fills, and there is none of one that stays in files.
+  bool filled_here() const {
+    return home_->memory != ValueHome::Memory::kFile && (apart_ == nullptr || apart_->fills(*this));
+  }
   ParameterKind kind() const { return spec_.kind; }
-  InitialValues initial() const { return spec_.initial; }
   int layer() const { return spec_.layer; }
   /// The linear maps of a parameter of two or more dimensions: a stack [E, out, in] consists of E, and the gate_up of
   /// experts [E, 2I, H] of 2E, since gate and up are separate maps.
   MatrixShape matrix() const;
-  /// Order of the tensor with the canonical name, in files and in transformers, relative to the parameter.
-  FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
   /// The format of the value. Values that are not dense are frozen.
   const WeightFormat& format() const { return *format_; }
@@ -163,10 +173,6 @@ class Parameter : public NarrowGradWeight {
   void set_group(const ParameterGroup* group) { group_ = group; }
   /// Its bucket (params/bucket.h); null: none.
   const Bucket* bucket() const { return bucket_; }
-  /// Its layouts in files, the canonical one last.
-  std::vector<FileLayout> layouts() const;
-  /// The canonical name and every name that a file may use for it or for a part of it.
-  std::vector<std::string> names() const;
 
   bool trainable() const { return trainable_; }
   /// A buffer stays as it is.
@@ -193,13 +199,6 @@ class Parameter : public NarrowGradWeight {
   /// Whether ranks shard it, as its bucket's stage says (params/bucket.h). The optimizer's state then has only the
   /// elements of own(), in one dimension, and so have gradients and values in the stages that shard them.
   bool sharded() const { return sharded_; }
-  /// Whether ranks shard its values.
-  bool shards_values() const;
-  /// Whether its values are in MappedValues.
-  bool maps_values() const;
-  /// Whether ops read its values from a slot to which they were gathered or copied for the group's use. stored() stays
-  /// where it is.
-  bool brings_values() const;
   /// Whether its gradients are in a slot that other groups use before and after: written in one pass of backward, and
   /// used when its group is released.
   bool stages_gradients() const { return stages_gradients_; }
@@ -209,20 +208,19 @@ class Parameter : public NarrowGradWeight {
   /// The elements that files get from a rank of the first shard group. All ranks of an expert group and those that keep
   /// the same blocks are in it; the first expert group gives the blocks, the others nothing.
   Slice slice_of(int rank) const;
-  /// The elements of own() in a tensor that has all that ops write: the tensor itself unless sharded.
-  Tensor own_part(const Tensor& whole) const;
 
   // The store allocates the value in dtype(), and for a trainable parameter the gradient, moments and master in
   // formats() that the optimizer keeps; the others are undefined. There is no master if it would be a copy of the
   // value, or if formats() wants none.
 
-  /// The stored value, for loading, saving and the optimizer. The host waits for values that other ranks are sending.
+  /// The stored value, for loading, saving and the optimizer; undefined if it stays in files. The host waits for values
+  /// that other ranks are sending.
   const StoredValue& stored() const {
-    if (arrivals_ && !brings_values()) arrivals_->await_on_host();
+    if (arrivals_ && !home_->brought) arrivals_->await_on_host();
     return stored_;
   }
   /// The elements of own(), as stored() has them.
-  Tensor own_value() const { return shards_values() ? stored().payload : own_part(stored().payload); }
+  Tensor own_value() const { return home_->sharded ? stored().payload : own_part(stored().payload); }
   /// The payload of a parameter that is stored whole.
   const Tensor& value() const {
     HONE_ASSERT(stored_.slice.count == shape().numel(), name());
@@ -236,11 +234,7 @@ class Parameter : public NarrowGradWeight {
   const Tensor& gradient() const { return gradient_; }
   /// The elements of own() that the optimizer reads: sums over ranks.
   Tensor own_gradient() const { return own_gradient_.defined() ? own_gradient_ : own_part(gradient_); }
-  const Moment& moment1() const { return moment1_; }
-  const Moment& moment2() const { return moment2_; }
-  /// Factors of the second moments, float32: [.., R] and [.., C] of a parameter [.., R, C].
-  const Tensor& row_moments() const { return row_moments_; }
-  const Tensor& column_moments() const { return column_moments_; }
+  const OptimizerState& state() const { return state_; }
   /// The values that the optimizer steps: the master (of own(), if sharded), or the stored value itself.
   const Tensor& master() const { return master_.defined() ? master_ : stored().payload; }
   bool has_master() const { return master_.defined(); }
@@ -256,6 +250,9 @@ class Parameter : public NarrowGradWeight {
  private:
   friend class ParameterStore;
 
+  /// The elements of own() in a tensor that has all that ops write: the tensor itself unless sharded.
+  Tensor own_part(const Tensor& whole) const;
+
   /// The elements of the experts of a rank of the expert group.
   Slice block_of(int expert_rank) const { return {expert_rank * local_shape_.numel(), local_shape_.numel()}; }
 
@@ -268,8 +265,7 @@ class Parameter : public NarrowGradWeight {
   StoredValue stored_;
   Tensor present_;  ///< the payload in the local shape, for ops
   Tensor gradient_, own_gradient_, master_;
-  Moment moment1_, moment2_;
-  Tensor row_moments_, column_moments_;
+  OptimizerState state_;
   uint32_t index_ = 0;
   uint32_t uses_ = 0;  ///< gradients handed out in this step
   bool written_in_pass_ = false;
@@ -277,7 +273,8 @@ class Parameter : public NarrowGradWeight {
   const ParameterGroup* group_ = nullptr;
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;
-  bool on_host_ = false, shared_on_host_ = false, filled_here_ = true;
+  const ValueHome* home_ = &kResident;
+  const ValueMemory* apart_ = nullptr;  ///< that of a home whose memory is apart
   bool sharded_ = false;
   int64_t bucket_offset_ = 0;           ///< if it is sharded
   int rank_ = 0;                        ///< in the shard group

@@ -26,7 +26,8 @@ struct BucketKey {
   int64_t position;  ///< minus the group's index
   DType dtype, gradient;
   ZeroStage stage;
-  bool in_host, packed, spread, on_host;
+  const ValueHome* home;
+  bool packed, spread;
 
   auto operator<=>(const BucketKey&) const = default;
 };
@@ -37,12 +38,14 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
   std::map<BucketKey, Bucket> merged;
   for (auto& [key, bucket] : buckets) {
     const auto small =
-        std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.one_use](const auto& m) {
+        std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.kind.one_use](const auto& m) {
           const auto& [other, earlier] = m;
-          return BucketKey{k.frozen,      k.position,   other.dtype,  other.gradient, other.stage,
-                           other.in_host, other.packed, other.spread, other.on_host} == k &&
-                 k.stage <= ZeroStage::kState && !k.in_host && !k.packed && earlier.one_use == one_use &&
-                 earlier.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
+          BucketKey same = other;
+          same.frozen = k.frozen;
+          same.position = k.position;
+          return same == k && k.stage <= ZeroStage::kState && !k.home->brought && !k.packed &&
+                 earlier.kind.one_use == one_use &&
+                 earlier.layout.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
         });
     if (small == merged.end()) {
       merged.emplace(key, std::move(bucket));
@@ -52,8 +55,8 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
     merged.erase(small);
     whole.name = whole.name.substr(0, whole.name.find(" to ")) + " to " + bucket.name;
     whole.parameters.insert(whole.parameters.end(), bucket.parameters.begin(), bucket.parameters.end());
-    for (const int64_t offset : bucket.offsets) whole.offsets.push_back(whole.elements + offset);
-    whole.elements += bucket.elements;
+    for (const int64_t offset : bucket.layout.offsets) whole.layout.offsets.push_back(whole.layout.elements + offset);
+    whole.layout.elements += bucket.layout.elements;
   }
   std::vector<Bucket> list;
   for (auto& [key, bucket] : merged) list.push_back(std::move(bucket));
@@ -68,13 +71,18 @@ bool is_large_in_layer(const Parameter& p, const RankShare& share) {
 
 bool can_move(const Parameter& p) { return p.format().dense() || p.packed(); }
 
+bool stays_in_files(const Parameter& p, const RankShare& share) {
+  return share.frozen_in_files && !p.trainable() && p.kind() != ParameterKind::kLora && is_large_in_layer(p, share) &&
+         can_move(p);
+}
+
 /// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
 /// forward, and a tied embedding has two uses. Nothing of parameters on the host.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
-  if (share.shard_ranks() == 1 || p.spread() || p.on_host()) return ZeroStage::kNone;
+  if (share.shard_ranks() == 1 || p.spread() || p.home().host_computed) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
-    const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p);
+    const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p) && !stays_in_files(p, share);
     return sharded ? ZeroStage::kValues : ZeroStage::kNone;
   }
   if (adapters && p.kind() != ParameterKind::kLora) return ZeroStage::kNone;
@@ -104,18 +112,33 @@ struct ExpertLayers {
   }
 };
 
-bool is_in_host(const Parameter& p, const RankShare& share, const ExpertLayers& layers) {
-  const bool expert = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
+bool is_offloaded(const Parameter& p, const RankShare& share, const ExpertLayers& layers) {
   const bool of_params = share.offload.params && p.kind() != ParameterKind::kLora;
-  const bool chosen = expert || (of_params && p.of_experts()) ? layers.in_host.contains(p.layer()) : of_params;
-  return chosen && !p.on_host() && is_large_in_layer(p, share) && can_move(p);
+  const bool chosen =
+      is_routed_expert(p) || (of_params && p.spec().of_experts) ? layers.in_host.contains(p.layer()) : of_params;
+  return chosen && is_large_in_layer(p, share) && can_move(p);
+}
+
+/// The home of values that the device computes with.
+const ValueHome& device_home(const Parameter& p, const RankShare& share, ZeroStage stage, bool offloaded) {
+  if (stays_in_files(p, share)) return kInFile;
+  const bool sharded = stage == ZeroStage::kValues;
+  if (offloaded) return sharded ? kOffloadedShard : kOffloaded;
+  if (!sharded) return kResident;
+  return share.mapping_granularity > 0 ? kMapped : kSharded;
+}
+
+/// The home of values that the CPU computes with. An adapter is small, and has its own way to be drawn and read.
+const ValueHome& host_home(const Parameter& p, const RankShare& share) {
+  const bool shared = share.ranks > 1 && !p.trainable() && p.kind() != ParameterKind::kLora;
+  return shared ? kHostShared : kHostComputed;
 }
 
 /// The nearest end of the matrix around element `at` of the bucket, if its state or its chunk stays whole; else `at`.
 int64_t nearest_cut(const Bucket& bucket, int64_t at) {
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
-    const int64_t begin = bucket.offsets[i], end = begin + aligned(p.local_shape().numel(), Bucket::kAlignment);
+    const int64_t begin = bucket.layout.offsets[i], end = begin + aligned(p.local_shape().numel(), Bucket::kAlignment);
     const bool whole = p.packed() || (p.trainable() && p.formats().whole_matrices);
     if (at < begin || at >= end || !whole) continue;
     const int64_t unit = p.packed() ? p.matrix().numel() : std::lcm(p.matrix().numel(), Bucket::kAlignment);
@@ -128,40 +151,41 @@ int64_t nearest_cut(const Bucket& bucket, int64_t at) {
 
 std::vector<int64_t> cuts_of(const Bucket& bucket, int ranks) {
   std::vector<int64_t> cuts;
-  for (int r = 0; r < ranks; ++r) cuts.push_back(nearest_cut(bucket, bucket.elements / ranks * r));
-  cuts.push_back(bucket.elements);
+  for (int r = 0; r < ranks; ++r) cuts.push_back(nearest_cut(bucket, bucket.layout.elements / ranks * r));
+  cuts.push_back(bucket.layout.elements);
   return cuts;
 }
 
 /// Offsets and cuts of a packed bucket in bytes of chunks.
 void cut_chunks(Bucket& bucket) {
+  Bucket::Layout& layout = bucket.layout;
   int64_t bytes = 0;
   size_t rank = 0;
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
-    bucket.chunk_offsets.push_back(bytes);
+    layout.chunk_offsets.push_back(bytes);
     const int64_t matrix = p.matrix().numel(), size = p.packed_layout().bytes;
-    const int64_t end = bucket.offsets[i] + p.shape().numel();
-    for (; rank < bucket.cuts.size() && bucket.cuts[rank] < end; ++rank) {
-      bucket.chunk_cuts.push_back(bytes + (bucket.cuts[rank] - bucket.offsets[i]) / matrix * size);
+    const int64_t end = layout.offsets[i] + p.shape().numel();
+    for (; rank < layout.cuts.size() && layout.cuts[rank] < end; ++rank) {
+      layout.chunk_cuts.push_back(bytes + (layout.cuts[rank] - layout.offsets[i]) / matrix * size);
     }
     bytes += p.shape().numel() / matrix * size;
   }
-  bucket.chunk_cuts.resize(bucket.cuts.size(), bytes);
+  layout.chunk_cuts.resize(layout.cuts.size(), bytes);
 }
 
 /// Rounds the bucket up so that every rank's part of its values is a multiple of the granularity, unless that would add
 /// much, or matrices stay whole.
 void cut_for_mapping(Bucket& bucket, const RankShare& share) {
-  bucket.mapped = share.mapping_granularity > 0 && bucket.shards_values() && !bucket.in_host;
-  if (!bucket.mapped || bucket.packed) return;
+  if (&bucket.home() != &kMapped || bucket.kind.packed) return;
+  Bucket::Layout& layout = bucket.layout;
   const auto granule = static_cast<int64_t>(share.mapping_granularity / size_of(bucket.parameters.front()->dtype()));
   constexpr int64_t kLeast = 4;
-  if (bucket.elements < kLeast * share.shard_ranks() * granule) return;
-  bucket.elements = aligned(bucket.elements, share.shard_ranks() * std::lcm(granule, Bucket::kAlignment));
-  bucket.cuts = cuts_of(bucket, share.shard_ranks());
-  bucket.in_place =
-      std::all_of(bucket.cuts.begin(), bucket.cuts.end(), [&](int64_t cut) { return cut % granule == 0; });
+  if (layout.elements < kLeast * share.shard_ranks() * granule) return;
+  layout.elements = aligned(layout.elements, share.shard_ranks() * std::lcm(granule, Bucket::kAlignment));
+  layout.cuts = cuts_of(bucket, share.shard_ranks());
+  layout.in_place =
+      std::all_of(layout.cuts.begin(), layout.cuts.end(), [&](int64_t cut) { return cut % granule == 0; });
 }
 
 /// Gives the groups whose values are brought their slots, by turns.
@@ -174,7 +198,7 @@ void number_slots(std::vector<Bucket>& buckets) {
   for (const auto& [half, groups] : halves) {
     int turn = 0;
     for (const auto& [index, of_group] : groups) {
-      for (Bucket* bucket : of_group) bucket->slot = 2 * static_cast<int>(half) + turn;
+      for (Bucket* bucket : of_group) bucket->layout.slot = 2 * static_cast<int>(half) + turn;
       turn = 1 - turn;
     }
   }
@@ -195,13 +219,19 @@ void require_expert_ranks(int64_t expert_ranks, int64_t shard_ranks, const std::
                   where, "choose a divisor of that number");
 }
 
+int64_t Bucket::position(size_t i, int64_t element) const {
+  if (!kind.packed) return layout.offsets[i] + element;
+  const Parameter& p = *parameters[i];
+  return layout.chunk_offsets[i] + element / p.matrix().numel() * p.packed_layout().bytes;
+}
+
 bool ParameterStore::shares(bool (Bucket::*what)() const) const {
   return std::any_of(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) { return (bucket.*what)(); });
 }
 
 /// Gives this rank's experts to a parameter of experts.
 void ParameterStore::spread_over(Parameter& p, const RankShare& share) {
-  const bool spread = share.expert_ranks > 1 && p.of_experts();
+  const bool spread = share.expert_ranks > 1 && p.spec().of_experts;
   p.expert_ranks_ = spread ? share.expert_ranks : 1;
   p.expert_rank_ = spread ? share.expert_rank() : 0;
   p.local_shape_ = p.shape();
@@ -218,21 +248,6 @@ bool ParameterStore::values_arrived() const {
   return std::none_of(buckets_.begin(), buckets_.end(), [](const Bucket& b) { return b.arrivals->expected(); });
 }
 
-void ParameterStore::share_on_host(const RankShare& share) {
-  std::vector<Parameter*> shared;
-  for (Parameter& p : parameters_) {
-    // An adapter is small, and has its own way to be drawn and read.
-    if (share.ranks > 1 && p.on_host() && !p.trainable() && p.kind() != ParameterKind::kLora) shared.push_back(&p);
-  }
-  if (shared.empty()) return;
-  HONE_ASSERT(share.ranks % share.host_ranks == 0, "every host has as many ranks");
-  shared_.emplace(std::move(shared), share.host_rank(), share.host_ranks);
-  for (Parameter* p : shared_->parameters()) {
-    p->shared_on_host_ = true;
-    p->filled_here_ = shared_->owns(*p);
-  }
-}
-
 void ParameterStore::share_among(const RankShare& share) {
   mapped_.reset();
   shared_.reset();
@@ -244,54 +259,58 @@ void ParameterStore::share_among(const RankShare& share) {
   HONE_ASSERT(share.host_expert_layers == 0 || (share.expert_ranks == 1 && !share_layer_gradients_));
   const ExpertLayers layers(*this, share);
   experts_on_host_ = !layers.on_host.empty();
+  std::vector<Parameter*> shared;
   for (Parameter& p : parameters_) {
-    p.on_host_ = p.of_experts() && layers.on_host.contains(p.layer());
-    p.shared_on_host_ = false;
-    p.filled_here_ = true;
+    p.home_ = p.spec().of_experts && layers.on_host.contains(p.layer()) ? &host_home(p, share) : &kResident;
+    p.apart_ = nullptr;
     p.sharded_ = false;
     p.arrivals_.reset();
     p.bucket_ = nullptr;
     p.stages_gradients_ = share_layer_gradients_ && p.trainable() && p.group() != nullptr && p.group()->layer() >= 0;
     adapters |= p.kind() == ParameterKind::kLora;
     spread_over(p, share);
+    if (p.home_ == &kHostShared) shared.push_back(&p);
   }
-  share_on_host(share);
+  if (!shared.empty()) {
+    HONE_ASSERT(share.ranks % share.host_ranks == 0, "every host has as many ranks");
+    shared_ = std::make_unique<SharedValues>(shared, share.host_rank(), share.host_ranks);
+    for (Parameter* p : shared) p->apart_ = shared_.get();
+  }
   offloads_state_ = share.offload.optimizer;
-  if (share.ranks == 1 && !share.offload.values()) return;
+  if (share.ranks == 1 && !share.offload.values() && !share.frozen_in_files) return;
   HONE_ASSERT(share.ranks == 1 || !share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
   std::map<BucketKey, Bucket> buckets;
   for (Parameter& p : parameters_) {
     HONE_ASSERT(p.group() != nullptr, p.name());
     const ZeroStage stage = stage_of(p, share, adapters);
-    const bool in_host = is_in_host(p, share, layers);
+    if (!p.home_->host_computed) p.home_ = &device_home(p, share, stage, is_offloaded(p, share, layers));
     const bool among_ranks = share.ranks > 1 && (p.trainable() || stage != ZeroStage::kNone);
-    if (!among_ranks && !in_host) continue;
+    if (!among_ranks && !p.home_->brought) continue;
     const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),
                         p.dtype(),      p.trainable() ? p.formats().gradient : p.dtype(),
-                        stage,          in_host,
-                        p.packed(),     p.spread(),
-                        p.on_host()};
+                        stage,          p.home_,
+                        p.packed(),     p.spread()};
     Bucket& bucket = buckets[key];
     bucket.name = p.group()->name();
-    bucket.stage = stage;
-    bucket.trained = p.trainable();
-    bucket.in_host = in_host;
-    bucket.packed = p.packed();
-    bucket.spread = p.spread();
-    bucket.on_host = p.on_host();
-    bucket.one_use = p.kind() != ParameterKind::kEmbedding;
+    bucket.kind = {.stage = stage,
+                   .trained = p.trainable(),
+                   .home = p.home_,
+                   .packed = p.packed(),
+                   .spread = p.spread(),
+                   .one_use = p.kind() != ParameterKind::kEmbedding};
     bucket.parameters.push_back(&p);
-    bucket.offsets.push_back(bucket.elements);
-    bucket.elements += aligned(p.local_shape().numel(), Bucket::kAlignment);
+    bucket.layout.offsets.push_back(bucket.layout.elements);
+    bucket.layout.elements += aligned(p.local_shape().numel(), Bucket::kAlignment);
   }
   buckets_ = merge_small(std::move(buckets), share.least_bucket_bytes);
   for (Bucket& bucket : buckets_) {
-    HONE_ASSERT(!bucket.in_host || !bucket.trained || bucket.stage == ZeroStage::kNone || bucket.shards_values(),
+    const Bucket::Kind& kind = bucket.kind;
+    HONE_ASSERT(!kind.home->offloaded() || !kind.trained || kind.stage == ZeroStage::kNone || bucket.shards_values(),
                 "values that are gathered after a step are on the device");
-    trained_buckets_ += bucket.trained && share.ranks > 1 ? 1 : 0;
-    bucket.elements = aligned(bucket.elements, share.shard_ranks() * Bucket::kAlignment);
-    bucket.cuts = cuts_of(bucket, share.shard_ranks());
-    if (bucket.packed) cut_chunks(bucket);
+    trained_buckets_ += kind.trained && share.ranks > 1 ? 1 : 0;
+    bucket.layout.elements = aligned(bucket.layout.elements, share.shard_ranks() * Bucket::kAlignment);
+    bucket.layout.cuts = cuts_of(bucket, share.shard_ranks());
+    if (kind.packed) cut_chunks(bucket);
     cut_for_mapping(bucket, share);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
@@ -301,14 +320,18 @@ void ParameterStore::share_among(const RankShare& share) {
       if (!bucket.sharded()) continue;
       HONE_ASSERT(!p.trainable() || p.formats().second_moment != SecondMoment::kFactored,
                   "factors belong to whole matrices");
-      p.bucket_offset_ = bucket.offsets[i];
+      p.bucket_offset_ = bucket.layout.offsets[i];
       p.sharded_ = true;
       p.rank_ = share.shard_rank();
     }
   }
   number_slots(buckets_);
   if (share.mapping_granularity > 0 && shards_values()) {
-    mapped_.emplace(buckets_, share.shard_rank(), share.mapping_granularity);
+    mapped_ = std::make_unique<MappedValues>(buckets_, share.shard_rank(), share.mapping_granularity);
+    for (Bucket& bucket : buckets_) {
+      if (&bucket.home() != &kMapped) continue;
+      for (Parameter* p : bucket.parameters) p->apart_ = mapped_.get();
+    }
   }
 }
 

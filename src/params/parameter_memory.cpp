@@ -15,6 +15,7 @@
 #include "ops/adamw/dynamic_code.h"
 #include "params/frozen_weights.h"
 #include "params/parameter_store.h"
+#include "params/payload.h"
 #include "params/placement.h"
 
 namespace hone {
@@ -53,38 +54,25 @@ Need factors_of(const Parameter& p, int dropped_from_the_end) {
 
 bool shards_gradients(const Parameter& p) { return p.bucket() != nullptr && p.bucket()->shards_gradients(); }
 
-/// The offset of element `element` of the i-th parameter in a bucket's tensors: in elements, or in bytes of chunks.
-int64_t position(const Bucket& bucket, size_t i, int64_t element) {
-  if (!bucket.packed) return bucket.offsets[i] + element;
-  const Parameter& p = *bucket.parameters[i];
-  return bucket.chunk_offsets[i] + element / p.matrix().numel() * p.packed_layout().bytes;
+Need need_of(const FormatTensor& tensor) { return Need{{tensor.shape, tensor.dtype}}; }
+
+bool is_apart(const Parameter& p) { return p.home().memory == ValueHome::Memory::kApart; }
+
+/// The value as this rank keeps it: where ops read it, or apart from the slot to which it is brought.
+Need stored_value(const Parameter& p, bool brought) {
+  const bool none = is_apart(p) || p.home().memory == ValueHome::Memory::kFile;
+  return p.home().brought == brought && !none ? need_of(stored_payload(p)) : Need{};
 }
 
-/// An address for plans, at which there is nothing.
-std::byte* const kNoMemory = reinterpret_cast<std::byte*>(Buffer::kAlignment);
+/// The value in its slot.
+Need brought_value(const Parameter& p) { return p.home().brought && !is_apart(p) ? need_of(whole_payload(p)) : Need{}; }
 
-/// The stored value in its format, all that ops on this rank read.
-Need whole_value(const Parameter& p) {
-  HONE_ASSERT(p.format().dense() || !p.trainable(), p.name());
-  const FormatTensor payload = p.format().payload(p.packed() ? p.local_stack() : p.local_shape(), p.dtype());
-  return Need{{payload.shape, payload.dtype}};
-}
-
-/// What its format keeps beside the payload.
 Need scales_of_value(const Parameter& p) {
-  const std::optional<FormatTensor> scales = p.format().scales(p.shape());
-  return scales ? Need{{scales->shape, scales->dtype}} : Need{};
+  const std::optional<FormatTensor> scales = value_scales(p);
+  return scales ? need_of(*scales) : Need{};
 }
 
-int64_t bytes_of_need(const Need& need) {
-  return need ? need->first.numel() * static_cast<int64_t>(size_of(need->second)) : 0;
-}
-
-/// This rank's part of a value that ranks shard.
-Need own_value(const Parameter& p) {
-  if (!p.packed()) return Need{{{p.own().count}, p.dtype()}};
-  return Need{{{p.own().count / p.matrix().numel(), p.packed_layout().bytes}, DType::kU8}};
-}
+int64_t bytes_of_need(const Need& need) { return need ? bytes_of({need->first, need->second}) : 0; }
 
 /// The part of a bucket's memory that holds a tensor of its parameters.
 enum class Room {
@@ -112,27 +100,19 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
     return [need](const Parameter& p, bool is_trained) { return is_trained ? need(p) : Need{}; };
   };
   const auto always = [](Room room) { return [room](const Parameter&) { return room; }; };
-  const auto value_in_host = [](const ParameterStore&, const Parameter& p) {
-    return p.bucket() != nullptr && p.bucket()->in_host;
-  };
+  const auto offloaded_value = [](const ParameterStore&, const Parameter& p) { return p.home().offloaded(); };
   const auto state_in_host = [](const ParameterStore& store, const Parameter&) { return store.offloads_state_; };
   static const std::vector<Part> list = {
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
-       [](const Parameter& p, bool) { return p.brings_values() || p.shared_on_host() ? Need{} : whole_value(p); },
-       &ParameterBytes::weights, &Bucket::values, always(Room::kWhole)},
+       [](const Parameter& p, bool) { return stored_value(p, false); }, &ParameterBytes::weights, &Bucket::values,
+       always(Room::kWhole)},
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
-       [](const Parameter& p, bool) {
-         if (!p.brings_values() || p.maps_values()) return Need{};
-         return p.shards_values() ? own_value(p) : whole_value(p);
-       },
-       &ParameterBytes::weights, &Bucket::own_values,
-       [](const Parameter& p) { return p.shards_values() ? Room::kOwn : Room::kWhole; }, value_in_host},
-      {[](Parameter& p) -> Tensor& { return p.present_; },
-       [](const Parameter& p, bool) { return p.brings_values() && !p.maps_values() ? whole_value(p) : Need{}; },
+       [](const Parameter& p, bool) { return stored_value(p, true); }, &ParameterBytes::weights, &Bucket::own_values,
+       [](const Parameter& p) { return p.home().sharded ? Room::kOwn : Room::kWhole; }, offloaded_value},
+      {[](Parameter& p) -> Tensor& { return p.present_; }, [](const Parameter& p, bool) { return brought_value(p); },
        &ParameterBytes::weights, &Bucket::values, always(Room::kTurns)},
       {[](Parameter& p) -> Tensor& { return p.stored_.scales; },
-       [](const Parameter& p, bool) { return p.shared_on_host() ? Need{} : scales_of_value(p); },
-       &ParameterBytes::weights},
+       [](const Parameter& p, bool) { return is_apart(p) ? Need{} : scales_of_value(p); }, &ParameterBytes::weights},
       {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
          return Need{{p.local_shape(), p.formats().gradient}};
        }),
@@ -147,21 +127,21 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
     const auto add_state = [&](Tensor& (*tensor)(Parameter&), auto need, int64_t ParameterBytes::*count) {
       parts.push_back({tensor, trained(need), count, nullptr, {}, state_in_host});
     };
-    add_state([](Parameter& p) -> Tensor& { return p.moment1_.values; },
+    add_state([](Parameter& p) -> Tensor& { return p.state_.moment1.values; },
               [](const Parameter& p) { return state_of(p, p.formats().has_m, p.formats().m); },
               &ParameterBytes::moments);
-    add_state([](Parameter& p) -> Tensor& { return p.moment1_.scales; },
+    add_state([](Parameter& p) -> Tensor& { return p.state_.moment1.scales; },
               [](const Parameter& p) { return scales_of(p, p.formats().has_m, p.formats().m); },
               &ParameterBytes::moments);
-    add_state([](Parameter& p) -> Tensor& { return p.moment2_.values; },
+    add_state([](Parameter& p) -> Tensor& { return p.state_.moment2.values; },
               [](const Parameter& p) { return state_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); },
               &ParameterBytes::moments);
-    add_state([](Parameter& p) -> Tensor& { return p.moment2_.scales; },
+    add_state([](Parameter& p) -> Tensor& { return p.state_.moment2.scales; },
               [](const Parameter& p) { return scales_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); },
               &ParameterBytes::moments);
-    add_state([](Parameter& p) -> Tensor& { return p.row_moments_; },
+    add_state([](Parameter& p) -> Tensor& { return p.state_.row_moments; },
               [](const Parameter& p) { return factors_of(p, 1); }, &ParameterBytes::moments);
-    add_state([](Parameter& p) -> Tensor& { return p.column_moments_; },
+    add_state([](Parameter& p) -> Tensor& { return p.state_.column_moments; },
               [](const Parameter& p) { return factors_of(p, 2); }, &ParameterBytes::moments);
     add_state([](Parameter& p) -> Tensor& { return p.master_; },
               [](const Parameter& p) { return state_of(p, p.keeps_master(), DType::kF32); }, &ParameterBytes::master);
@@ -225,25 +205,25 @@ struct ParameterStore::Places {
 };
 
 ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& parameter) const {
-  if (parameter.on_host()) return {.memory = Home::Memory::kHost};
+  if (parameter.home().host_computed) return {.memory = Home::Memory::kHost};
   if (part.in_host != nullptr && part.in_host(*this, parameter)) return {.memory = Home::Memory::kPinned};
   if (!part.room || part.room(parameter) != Room::kTurns) return {};
   // While a group is used, values of the next one are on their way, and gradients of the one before it have not left.
   // Gradients that the optimizer uses at once share one slot.
   const bool used_at_once = part.of_bucket == &Bucket::gradients && !hone::shards_gradients(parameter);
-  if (part.of_bucket == &Bucket::values) return {.slot = parameter.bucket()->slot};
+  if (part.of_bucket == &Bucket::values) return {.slot = parameter.bucket()->layout.slot};
   return {.slot = used_at_once ? 0 : parameter.group()->slot()};
 }
 
 void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places& places) const {
   const Parameter& front = *bucket.parameters.front();
-  const bool trained = places.training && bucket.trained;
+  const bool trained = places.training && bucket.kind.trained;
   const Need first = part.need(front, trained);
   if (!first) return;
   const DType dtype = first->second;
   const Room room = part.room(front);
   Home home = home_of(part, front);
-  const std::vector<int64_t>& cuts = bucket.packed ? bucket.chunk_cuts : bucket.cuts;
+  const std::vector<int64_t>& cuts = bucket.value_cuts();
   const auto rank = static_cast<size_t>(front.rank_);
   const int64_t own_begin = room == Room::kOwn ? cuts[rank] : 0;
   const int64_t elements = (room == Room::kOwn ? cuts[rank + 1] : cuts.back()) - own_begin;
@@ -254,7 +234,7 @@ void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places
     const Parameter& p = *bucket.parameters[i];
     const bool none = room == Room::kOwn && p.own().count == 0;
     const int64_t element_of_part = room == Room::kOwn ? p.own().begin : 0;
-    const int64_t element = none ? 0 : position(bucket, i, element_of_part) - own_begin;
+    const int64_t element = none ? 0 : bucket.position(i, element_of_part) - own_begin;
     home.offset = top + static_cast<size_t>(element) * size_of(dtype);
     places.list.push_back({&p, home, part.need(p, trained)->first, dtype});
   }
@@ -287,10 +267,9 @@ ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
   for (const Part& part : parts()) {
     bytes.*part.count += bytes_of_need(part.need(parameter, parameter.trainable()));
   }
-  if (parameter.maps_values())
-    bytes.weights += bytes_of_need(own_value(parameter)) + bytes_of_need(whole_value(parameter));
-  if (parameter.shared_on_host()) {
-    bytes.weights += bytes_of_need(whole_value(parameter)) + bytes_of_need(scales_of_value(parameter));
+  if (is_apart(parameter)) {
+    bytes.weights += hone::bytes_of(stored_payload(parameter)) + bytes_of_need(scales_of_value(parameter));
+    if (parameter.home().brought) bytes.weights += hone::bytes_of(whole_payload(parameter));
   }
   return bytes;
 }
@@ -303,56 +282,28 @@ ParameterBytes ParameterStore::bytes(bool training) const {
     bytes.host += static_cast<int64_t>(places.pinned_bytes + places.on_host_bytes);
     bytes.on_host += static_cast<int64_t>(places.on_host_bytes);
   }
-  if (mapped_) bytes.weights += mapped_->bytes();
-  if (shared_) {
-    bytes.shared = shared_->bytes();
-    bytes.host += bytes.shared;
-    bytes.on_host += bytes.shared;
-  }
+  for (const ValueMemory* memory : memories()) bytes += memory->bytes();
   return bytes;
 }
 
 void ParameterStore::present_stored_values() {
   for (Parameter& parameter : parameters_) {
-    const bool part = parameter.shards_values() || parameter.spread();
+    const bool part = parameter.home().sharded || parameter.spread();
     parameter.stored_.slice = part ? parameter.own() : Slice{0, parameter.shape().numel()};
-    if (!parameter.brings_values()) parameter.present_ = parameter.stored_.payload;
+    if (!parameter.home().brought) parameter.present_ = parameter.stored_.payload;
   }
 }
 
-void ParameterStore::place_mapped_values() {
-  for (const Bucket& bucket : buckets_) {
-    if (!bucket.mapped) continue;
-    const auto part_begin = bucket.packed ? bucket.chunk_cuts : bucket.cuts;
-    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-      Parameter& p = *bucket.parameters[i];
-      const auto at = [](const Tensor& tensor, int64_t element, const Need& need) {
-        return Tensor{tensor.data + static_cast<size_t>(element) * size_of(tensor.dtype), need->second, need->first,
-                      tensor.device};
-      };
-      const Slice own = p.own();
-      p.present_ = at(bucket.values, position(bucket, i, 0), whole_value(p));
-      const int64_t begin = part_begin[static_cast<size_t>(p.rank_)];
-      p.stored_.payload =
-          at(bucket.own_values, own.count > 0 ? position(bucket, i, own.begin) - begin : 0, own_value(p));
-    }
-  }
-}
-
-void ParameterStore::place_shared_values(std::byte* addresses) {
-  for (Parameter* p : shared_->parameters()) {
-    const auto at = [&](size_t offset, const Need& need) {
-      return Tensor{addresses + offset, need->second, need->first, Device{}};
-    };
-    p->stored_.payload = at(shared_->payload_offset(*p), whole_value(*p));
-    const Need scales = scales_of_value(*p);
-    p->stored_.scales = scales ? at(shared_->scales_offset(*p), scales) : Tensor{};
-  }
+std::vector<ValueMemory*> ParameterStore::memories() const {
+  std::vector<ValueMemory*> memories;
+  if (mapped_) memories.push_back(mapped_.get());
+  if (shared_) memories.push_back(shared_.get());
+  return memories;
 }
 
 void ParameterStore::spread_experts() {
   for (Parameter& p : parameters_) {
-    if (!p.on_host() || !is_routed_expert(p)) continue;
+    if (!p.home().host_computed || is_apart(p) || !is_routed_expert(p)) continue;
     for (const Tensor& tensor : {p.stored_.payload, p.stored_.scales, p.gradient_}) {
       if (tensor.defined()) spread_items(tensor.data, tensor.bytes(), p.shape()[0]);
     }
@@ -398,19 +349,21 @@ void ParameterStore::allocate(Device device, bool inference) {
       buckets_[place.index].*part.of_bucket = at(place.home, {place.elements}, place.dtype);
     }
   }
-  if (mapped_) {
-    mapped_->allocate(device);
-    place_mapped_values();
-  }
   if (!is_planned(device)) spread_experts();
-  if (shared_ && !is_planned(device)) shared_->allocate();
-  if (shared_) place_shared_values(is_planned(device) ? kNoMemory : shared_->data());
+  for (ValueMemory* memory : memories()) {
+    memory->allocate(device);
+    memory->for_each([](Parameter& p, const ValueTensors& value) {
+      p.stored_.payload = value.payload;
+      p.stored_.scales = value.scales;
+      p.present_ = value.present;
+    });
+  }
   present_stored_values();
 }
 
 void ParameterStore::allocate_trainable_values(Device device) {
   for (Parameter* parameter : trainable()) {
-    buffers_.emplace_back(parameter->on_host() ? Device{} : device,
+    buffers_.emplace_back(parameter->home().host_computed ? Device{} : device,
                           static_cast<size_t>(parameter->shape().numel()) * size_of(parameter->dtype()));
     parameter->stored_.payload = buffers_.back().tensor(parameter->shape(), parameter->dtype());
   }
@@ -422,17 +375,19 @@ void ParameterStore::allocate_dry(Device device) {
   for (const Part& part : parts()) {
     for (Parameter& parameter : parameters_) {
       const Need need = part.need(parameter, parameter.trainable());
-      const bool in_host = parameter.on_host() || (part.in_host != nullptr && part.in_host(*this, parameter));
+      const bool in_host =
+          parameter.home().host_computed || (part.in_host != nullptr && part.in_host(*this, parameter));
       if (need) part.tensor(parameter) = {address, need->second, need->first, in_host ? Device{} : device};
     }
   }
-  for (Parameter& parameter : parameters_) {
-    if (!parameter.maps_values()) continue;
-    const Need own = own_value(parameter), whole = whole_value(parameter);
-    parameter.stored_.payload = {address, own->second, own->first, device};
-    parameter.present_ = {address, whole->second, whole->first, device};
+  for (Parameter& p : parameters_) {
+    if (!is_apart(p)) continue;
+    const auto at = [&](const Need& need) {
+      return need ? Tensor{address, need->second, need->first, p.home().host_computed ? Device{} : device} : Tensor{};
+    };
+    p.stored_ = {.slice = {}, .payload = at(need_of(stored_payload(p))), .scales = at(scales_of_value(p))};
+    p.present_ = p.home().brought ? at(need_of(whole_payload(p))) : Tensor{};
   }
-  if (shared_) place_shared_values(address);
   present_stored_values();
 }
 

@@ -10,17 +10,6 @@
 
 namespace hone {
 
-ParameterBytes& ParameterBytes::operator+=(const ParameterBytes& other) {
-  weights += other.weights;
-  master += other.master;
-  gradients += other.gradients;
-  moments += other.moments;
-  host += other.host;
-  on_host += other.on_host;
-  shared += other.shared;
-  return *this;
-}
-
 Parameter& ParameterStore::add(ParameterSpec spec, DType dtype) {
   HONE_ASSERT(!by_name_.contains(spec.name), spec.name);
   Parameter& parameter = parameters_.emplace_back(std::move(spec), dtype);
@@ -48,7 +37,7 @@ namespace {
 /// refused.
 bool selects(const Pattern& pattern, const Parameter& parameter, const std::string& key) {
   if (pattern.matches(parameter.name())) return true;
-  for (const FileLayout& layout : parameter.layouts()) {
+  for (const FileLayout& layout : parameter.spec().all_layouts()) {
     const auto matched =
         std::count_if(layout.begin(), layout.end(), [&](const FileTensor& t) { return pattern.matches(t.name); });
     if (matched == static_cast<std::ptrdiff_t>(layout.size())) return true;
@@ -94,7 +83,7 @@ void ParameterStore::begin_step(const StepScalars* scalars, const StepScalars* o
   for (Parameter& parameter : parameters_) {
     parameter.uses_ = 0;
     parameter.written_in_pass_ = false;
-    parameter.scalars_ = parameter.on_host() ? on_host : scalars;
+    parameter.scalars_ = parameter.home().host_computed ? on_host : scalars;
   }
 }
 
@@ -108,7 +97,7 @@ void ParameterStore::continue_step() {
 void ParameterStore::zero_unwritten(const Context& context, const Context* host) {
   std::vector<Parameter*> lasting, on_host;
   for (Parameter* p : trainable()) {
-    if (!p->stages_gradients()) (p->on_host() ? on_host : lasting).push_back(p);
+    if (!p->stages_gradients()) (p->home().host_computed ? on_host : lasting).push_back(p);
   }
   zero_unwritten(context, lasting);
   HONE_ASSERT(on_host.empty() || host != nullptr);

@@ -4,7 +4,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,20 +14,12 @@
 #include "params/bucket.h"
 #include "params/mapped_values.h"
 #include "params/parameter.h"
+#include "params/parameter_bytes.h"
 #include "params/pattern.h"
 #include "params/shared_values.h"
+#include "params/value_reader.h"
 
 namespace hone {
-
-/// Bytes by kind; device memory, except the last two.
-struct ParameterBytes {
-  int64_t weights = 0, master = 0, gradients = 0, moments = 0;
-  int64_t host = 0;     ///< the share of all these in host memory (Offload, RankShare::host_expert_layers)
-  int64_t on_host = 0;  ///< the part of `host` that is used there: ordinary memory, not pinned
-  int64_t shared = 0;   ///< the part of `on_host` that is this rank's share of memory that its host has once
-  int64_t total() const { return weights + master + gradients + moments; }
-  ParameterBytes& operator+=(const ParameterBytes& other);
-};
 
 class ParameterStore {
  public:
@@ -83,11 +74,18 @@ class ParameterStore {
   /// of trained ones too.
   const std::vector<Bucket>& all_buckets() const { return buckets_; }
   /// The memory of values that ranks shard, if it is mapped.
-  const MappedValues* mapped_values() const { return mapped_ ? &*mapped_ : nullptr; }
+  const MappedValues* mapped_values() const { return mapped_.get(); }
   /// The values that the ranks of a host keep once; null: none. Each rank fills its part of them (filled_here()), and
   /// the others can be read after share_values() (dist/exchange/host_sharing.h).
-  SharedValues* shared_values() { return shared_ ? &*shared_ : nullptr; }
-  const SharedValues* shared_values() const { return shared_ ? &*shared_ : nullptr; }
+  SharedValues* shared_values() { return shared_.get(); }
+  const SharedValues* shared_values() const { return shared_.get(); }
+  /// What brings values that stay in files (kInFile); it must outlive their uses.
+  void read_values_with(ValueReader* reader) { value_reader_ = reader; }
+  ValueReader& value_reader() const {
+    HONE_ASSERT(value_reader_ != nullptr, "values stay in files that nobody reads");
+    return *value_reader_;
+  }
+  bool keeps_values_in_files() const { return shares(&Bucket::stays_in_files); }
   /// Whether all values from other ranks have arrived and been waited for.
   bool values_arrived() const;
 
@@ -123,14 +121,10 @@ class ParameterStore {
   void place_bucket(const Part& part, const Bucket& bucket, Places& places) const;
   bool shares(bool (Bucket::*what)() const) const;
   void spread_over(Parameter& p, const RankShare& share);
-  /// Sets the tensors of mapped values.
-  void place_mapped_values();
-  /// Sets the tensors of shared values, at these addresses.
-  void place_shared_values(std::byte* addresses);
+  /// The memory of homes that is apart.
+  std::vector<ValueMemory*> memories() const;
   /// Spreads the routed experts of values and gradients on the host over NUMA nodes, except shared ones.
   void spread_experts();
-  /// Chooses the parameters whose values the ranks of a host share.
-  void share_on_host(const RankShare& share);
   /// Every value is whole, and ops read it where it is.
   void present_stored_values();
 
@@ -143,8 +137,9 @@ class ParameterStore {
   int expert_ranks_ = 1, expert_rank_ = 0;
   std::vector<Bucket> buckets_;
   size_t trained_buckets_ = 0;  // the first of them
-  std::optional<MappedValues> mapped_;
-  std::optional<SharedValues> shared_;
+  std::unique_ptr<MappedValues> mapped_;
+  std::unique_ptr<SharedValues> shared_;
+  ValueReader* value_reader_ = nullptr;
 };
 
 /// Writes host values (float32) to a parameter that is not in 8 bits, from element `offset` on: to its value, in its

@@ -70,8 +70,8 @@ TEST(ParameterStore, TrainableParametersGetStateAndFrozenOnesDoNot) {
   Parameter& frozen = store.add({"b", {4}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
   frozen.set_trainable(false);
   store.allocate(Device{});
-  EXPECT_TRUE(trained.has_master() && trained.gradient().defined() && trained.moment2().values.defined());
-  EXPECT_FALSE(frozen.has_master() || frozen.gradient().defined() || frozen.moment1().values.defined());
+  EXPECT_TRUE(trained.has_master() && trained.gradient().defined() && trained.state().moment2.values.defined());
+  EXPECT_FALSE(frozen.has_master() || frozen.gradient().defined() || frozen.state().moment1.values.defined());
   EXPECT_EQ(ParameterStore::bytes_of(trained).total(), 6 * (2 + 4 + 4 + 8));
   EXPECT_EQ(ParameterStore::bytes_of(frozen).total(), 4 * 2);
   EXPECT_EQ(names_of(store.trainable()), std::vector<std::string>{"a"});
@@ -93,9 +93,9 @@ TEST(ParameterStore, KeepsTrainingStateInItsFormats) {
   EXPECT_EQ(parameter.gradient().dtype, DType::kBF16);
   EXPECT_FALSE(parameter.has_master());
   EXPECT_EQ(parameter.master().data, parameter.value().data);
-  EXPECT_EQ(parameter.moment1().values.dtype, DType::kI8);
-  EXPECT_EQ(parameter.moment2().values.dtype, DType::kU8);
-  EXPECT_EQ(parameter.moment2().scales.shape, Shape{kScales});
+  EXPECT_EQ(parameter.state().moment1.values.dtype, DType::kI8);
+  EXPECT_EQ(parameter.state().moment2.values.dtype, DType::kU8);
+  EXPECT_EQ(parameter.state().moment2.scales.shape, Shape{kScales});
 }
 
 TEST(ParameterStore, KeepsFloat32StateWhereFewerBitsWouldSaveNothing) {
@@ -106,12 +106,12 @@ TEST(ParameterStore, KeepsFloat32StateWhereFewerBitsWouldSaveNothing) {
   for (Parameter& parameter : store.all()) parameter.set_formats(kFewBits);
   store.allocate(Device{});
   EXPECT_EQ(norm.gradient().dtype, DType::kF32);
-  EXPECT_EQ(norm.moment1().values.dtype, DType::kI8);
+  EXPECT_EQ(norm.state().moment1.values.dtype, DType::kI8);
   EXPECT_EQ(small.gradient().dtype, DType::kBF16);
-  EXPECT_EQ(small.moment1().values.dtype, DType::kF32);
-  EXPECT_FALSE(small.moment1().scales.defined());
+  EXPECT_EQ(small.state().moment1.values.dtype, DType::kF32);
+  EXPECT_FALSE(small.state().moment1.scales.defined());
   EXPECT_EQ(adapter.gradient().dtype, DType::kF32);
-  EXPECT_EQ(adapter.moment2().values.dtype, DType::kU8);
+  EXPECT_EQ(adapter.state().moment2.values.dtype, DType::kU8);
 }
 
 TEST(ParameterStore, LayersMayShareTheMemoryOfTheirGradients) {
@@ -165,11 +165,11 @@ TEST(ParameterStore, BucketsFollowBackwardAndSmallOnesWaitForTheNext) {
                                 "layer 1 to layer 0 feed-forward", "layer 0", "embedding"}));
   EXPECT_EQ(names(1 << 20), (Names{"head to layer 0", "embedding"})) << "the embedding's may have two uses";
   const Bucket& all = store.buckets().front();
-  std::vector<bool> taken(static_cast<size_t>(all.elements / Bucket::kAlignment));
+  std::vector<bool> taken(static_cast<size_t>(all.layout.elements / Bucket::kAlignment));
   for (size_t i = 0; i < all.parameters.size(); ++i) {
-    EXPECT_EQ(all.offsets[i] % Bucket::kAlignment, 0);
+    EXPECT_EQ(all.layout.offsets[i] % Bucket::kAlignment, 0);
     for (int64_t at = 0; at < all.parameters[i]->shape().numel(); at += Bucket::kAlignment) {
-      const auto block = static_cast<size_t>((all.offsets[i] + at) / Bucket::kAlignment);
+      const auto block = static_cast<size_t>((all.layout.offsets[i] + at) / Bucket::kAlignment);
       EXPECT_FALSE(taken.at(block)) << all.parameters[i]->name();
       taken[block] = true;
     }
@@ -190,8 +190,8 @@ TEST(ParameterStore, RanksCutBetweenMatricesThatStayWhole) {
       store.share_among({.rank = 0, .ranks = ranks, .stage = ZeroStage::kState, .least_bucket_bytes = 1 << 20});
       ASSERT_EQ(store.buckets().size(), 1u);
       const Bucket& bucket = store.buckets().front();
-      EXPECT_EQ(bucket.cuts.front(), 0);
-      EXPECT_EQ(bucket.cuts.back(), bucket.elements);
+      EXPECT_EQ(bucket.layout.cuts.front(), 0);
+      EXPECT_EQ(bucket.layout.cuts.back(), bucket.layout.elements);
       for (const Parameter* p : {&q, &norm, &gate_up}) {
         int64_t next = 0;
         for (int r = 0; r < ranks; ++r) {
@@ -207,7 +207,7 @@ TEST(ParameterStore, RanksCutBetweenMatricesThatStayWhole) {
         }
         EXPECT_EQ(next, p->shape().numel());
       }
-      for (int r = 0; r < ranks && !whole; ++r) EXPECT_EQ(bucket.part_of(r).count, bucket.elements / ranks);
+      for (int r = 0; r < ranks && !whole; ++r) EXPECT_EQ(bucket.part_of(r).count, bucket.layout.elements / ranks);
     }
   }
 }

@@ -31,7 +31,7 @@ void fill_each(const Context& context, const Tensor& tensor, Next next) {
 }
 
 InitialValues initial_of(const Parameter& parameter) {
-  if (parameter.initial() != InitialValues::kOfKind) return parameter.initial();
+  if (parameter.spec().initial != InitialValues::kOfKind) return parameter.spec().initial;
   switch (parameter.kind()) {
     case ParameterKind::kNorm:
       return InitialValues::kOnes;
@@ -142,7 +142,7 @@ uint64_t random_key(uint64_t seed, const std::string& parameter_name) {
 }
 
 void fill_stored(const Context& context, const Parameter& parameter, const std::function<void(const Tensor&)>& fill) {
-  if (!parameter.shards_values() && !parameter.spread()) return fill(parameter.value());
+  if (!parameter.home().sharded && !parameter.spread()) return fill(parameter.value());
   Buffer memory(context.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.dtype()));
   const Tensor whole = memory.tensor(parameter.shape(), parameter.dtype());
   fill(whole);

@@ -82,7 +82,7 @@ LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, const Wei
     std::vector<std::string> names;
     for (const Parameter& p : store_.all()) {
       if (p.kind() != ParameterKind::kEmbedding && p.kind() != ParameterKind::kHead) continue;
-      for (const FileLayout& layout : p.layouts()) names.push_back(layout.front().name);
+      for (const FileLayout& layout : p.spec().all_layouts()) names.push_back(layout.front().name);
     }
     checkpoint_.grow(names, added_vocab_rows_);
   }
@@ -149,7 +149,7 @@ void check_spread(const ParameterStore& store, const RankShare& share) {
   constexpr const char* kKey = "expert_parallel_size";
   bool any = false;
   for (const Parameter& p : store.all()) {
-    if (!p.of_experts()) continue;
+    if (!p.spec().of_experts) continue;
     any = true;
     const int64_t experts = p.shape()[0], block = p.shape().numel() / share.expert_ranks;
     if (experts % share.expert_ranks != 0) {
@@ -267,6 +267,15 @@ UserError rows_are_sharded(const AdapterKind& kind) {
       fmt::format("use zero_stage: 2, or leave {} out; a trained adapter can be merged first (hone merge)", kind.key));
 }
 
+UserError rows_are_in_files(const AdapterKind& kind) {
+  return UserError(
+      fmt::format("{} {}, which frozen_weights: file leaves in files", kind.name, kind.reads_whole_rows),
+      "frozen_weights",
+      fmt::format("leave one of the two out; a trained adapter can be merged first (hone merge), or leave {} "
+                  "out",
+                  kind.key));
+}
+
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options,
                                          std::vector<std::string>* warnings) {
   std::optional<LoraOptions> lora = options.lora;
@@ -280,8 +289,9 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   }
   if (lora) {
     const AdapterKind& kind = adapter_kind(*lora);
-    if (!kind.reads_whole_rows.empty() && options.ranks.ranks > 1 && options.ranks.stage == ZeroStage::kValues) {
-      throw rows_are_sharded(kind);
+    if (!kind.reads_whole_rows.empty()) {
+      if (options.ranks.ranks > 1 && options.ranks.stage == ZeroStage::kValues) throw rows_are_sharded(kind);
+      if (options.ranks.frozen_in_files) throw rows_are_in_files(kind);
     }
     attach_lora(store, *lora);
     for (Parameter& parameter : store.all()) {
@@ -369,6 +379,10 @@ void LoadedModel::set_trainable(const TrainableOptions& options) {
 void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,
                        const std::function<void(int64_t)>& progress) {
   store_.allocate(device, inference);
+  if (store_.keeps_values_in_files() && !file_values_) {
+    file_values_ = std::make_unique<FileValues>(checkpoint_, map_);
+    store_.read_values_with(file_values_.get());
+  }
   load_parameters(checkpoint_, map_, store_, pool, progress);
   if (lora_) {
     Stream stream(device, pool);

@@ -14,6 +14,7 @@
 #include "session/frozen_formats.h"
 #include "weights/adapter.h"
 #include "weights/checkpoint.h"
+#include "weights/file_values.h"
 
 namespace hone {
 
@@ -89,6 +90,8 @@ void check_expert_format(const WeightFormat& experts, Device device, const std::
 
 /// The error of adapters that read whole rows of weights, of which zero_stage 3 gives each rank a part.
 UserError rows_are_sharded(const AdapterKind& kind);
+/// The same where weights stay in files, of which nobody has whole rows when the adapters begin.
+UserError rows_are_in_files(const AdapterKind& kind);
 
 class LoadedModel {
  public:
@@ -136,6 +139,7 @@ class LoadedModel {
   std::unique_ptr<Decoder> decoder_;
   Checkpoint checkpoint_;
   CheckpointMap map_;
+  std::unique_ptr<FileValues> file_values_;  // null: all values are in memory
   int64_t added_vocab_rows_ = 0;
   /// The packed format in which the checkpoint, or according to config.json its weights, have a parameter; or null.
   const PackedFormat* format_as_stored(const Parameter& parameter) const;

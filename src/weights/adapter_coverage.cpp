@@ -206,7 +206,7 @@ void add_adaptable(const Parameter& p, std::vector<Adaptable>& all) {
   if (p.shape().rank() != 2 || !p.name().ends_with(kWeight)) return;
   const std::string module = without_end(p.name(), kWeight);
   Adaptable one{&p, 0, group, module, module.substr(module.rfind('.') + 1), {}, {}};
-  for (const std::string& name : p.names()) {
+  for (const std::string& name : p.spec().all_names()) {
     add_with_language_model(without_end(name, kWeight), one.modules);
     add_with_language_model(name, one.parameters);
   }

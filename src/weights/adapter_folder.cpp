@@ -136,7 +136,7 @@ class ModelNames {
       if (p.kind() == ParameterKind::kLora) continue;
       inside_ = inside_ || p.name().starts_with(kInside);
       if (is_experts(p)) continue;
-      for (const std::string& name : p.names()) own_.emplace(without_language_model(name), p.name());
+      for (const std::string& name : p.spec().all_names()) own_.emplace(without_language_model(name), p.name());
     }
   }
 

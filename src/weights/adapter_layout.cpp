@@ -210,7 +210,7 @@ void fused(const Source& source, std::vector<AdapterTensor>& tensors) {
   const Parameter& weight = source.weight;
   const int64_t experts = weight.shape()[0], out = weight.shape()[1], in = weight.shape()[2], rank = source.rank;
   const std::string module = prefix_of(source.names) + experts_module(weight) + (source.inner ? ".base_layer" : "");
-  const MatrixOrder order(weight.order(), weight.shape());
+  const MatrixOrder order(weight.spec().order, weight.shape());
   const int64_t step = order.interleaved ? 2 : 1;
   AdapterTensor a{module + ".lora_A.weight", {rank * experts, in}, {}};
   AdapterTensor b{module + ".lora_B.weight", {out, rank * experts}, {}};

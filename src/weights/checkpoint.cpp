@@ -131,7 +131,7 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   std::vector<std::string> missing;
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
-    const std::vector<FileLayout> layouts = parameter.layouts();
+    const std::vector<FileLayout> layouts = parameter.spec().all_layouts();
     const UsedLayout found = used_layout(checkpoint, layouts, missing);
     for (const StoredTensor& tensor : found.tensors) {
       for (const std::string& name : tensor.names()) used.insert(name);

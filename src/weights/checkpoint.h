@@ -39,6 +39,11 @@ class Checkpoint {
   const std::optional<Quantization>& quantization() const { return quantization_; }
   const Tensor* find(const std::string& name) const;
 
+  /// UserError if one of the files was written to since it was opened. Thread-safe.
+  void require_unchanged() const {
+    for (const SafetensorsFile& file : files_) file.require_unchanged();
+  }
+
   /// From now on the matrices `names` are read with `rows` rows (weights/grown_rows.h): their own, and for tokens that
   /// were added, the mean of these. A matrix that has as many rows already stays. UserError for one that has more, or
   /// is quantised.

@@ -107,7 +107,7 @@ std::vector<SavedSlice> saved_slices(const ParameterStore& store, const Checkpoi
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
     HONE_ASSERT(parameter.format().dense(), "weights in a packed format are never saved: " + parameter.name());
-    const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
+    const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.spec().all_layouts().front();
     const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
     for (const FileTensor& tensor : layout) {
       const DType in_file = converted ? *dtype : file_dtype(source, tensor, parameter);

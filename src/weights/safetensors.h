@@ -55,6 +55,8 @@ class SafetensorsFile {
   std::vector<float> read_floats(const std::string& name) const;
   std::vector<int64_t> read_integers(const std::string& name) const;
 
+  /// UserError if the file was written to since it was opened. Thread-safe.
+  void require_unchanged() const { file_.require_unchanged(); }
   /// Records later reads in `ledger`, which must outlive this file; null: records nothing.
   void record_reads(FileLedger* ledger) { ledger_ = ledger; }
 

@@ -46,7 +46,7 @@ class SourceFinder {
 
   /// Empty if the checkpoint does not have the parameter.
   Pieces find(const Parameter& parameter) {
-    for (const FileLayout& layout : parameter.layouts()) {
+    for (const FileLayout& layout : parameter.spec().all_layouts()) {
       if (Pieces pieces = of_layout(layout); !pieces.empty()) return pieces;
     }
     return of_scatter_moe(parameter);
@@ -81,7 +81,7 @@ class SourceFinder {
 
   Pieces of_scatter_moe(const Parameter& parameter) {
     if (parameter.kind() == ParameterKind::kRouter) {
-      for (const std::string& name : parameter.names()) {
+      for (const std::string& name : parameter.spec().all_names()) {
         const size_t leaf = name.rfind('.'), module = leaf == std::string::npos ? leaf : name.rfind('.', leaf - 1);
         if (module == std::string::npos) continue;
         const std::string router = name.substr(0, module) + ".router" + name.substr(leaf);
@@ -91,7 +91,7 @@ class SourceFinder {
       }
     }
     if (!is_experts(parameter)) return {};
-    for (const std::string& name : parameter.names()) {
+    for (const std::string& name : parameter.spec().all_names()) {
       const size_t experts = name.find(".experts.");
       if (experts == std::string::npos) continue;
       if (Pieces pieces = of_stacked(parameter, name.substr(0, experts)); !pieces.empty()) return pieces;

@@ -278,7 +278,7 @@ TEST_F(QuantizedCheckpoint, BitsandbytesCodesStayAsTheyAre) {
   for (Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kNorm) continue;
     std::vector<std::string> missing;
-    const auto stored = StoredTensor::find(checkpoint, parameter.layouts().front().front(), missing);
+    const auto stored = StoredTensor::find(checkpoint, parameter.spec().all_layouts().front().front(), missing);
     formats[parameter.name()] = stored->packed_format();
     if (stored->packed_format() == nullptr) continue;
     parameter.set_trainable(false);

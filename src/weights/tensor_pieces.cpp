@@ -83,17 +83,17 @@ const Tensor& tensor_of(const Parameter& parameter, StatePart part) {
     case StatePart::kValue:
       return parameter.master();
     case StatePart::kM:
-      return parameter.moment1().values;
+      return parameter.state().moment1.values;
     case StatePart::kMScales:
-      return parameter.moment1().scales;
+      return parameter.state().moment1.scales;
     case StatePart::kV:
-      return parameter.moment2().values;
+      return parameter.state().moment2.values;
     case StatePart::kVScales:
-      return parameter.moment2().scales;
+      return parameter.state().moment2.scales;
     case StatePart::kVRows:
-      return parameter.row_moments();
+      return parameter.state().row_moments;
     case StatePart::kVColumns:
-      return parameter.column_moments();
+      return parameter.state().column_moments;
   }
   HONE_ASSERT(false, "part out of range");
 }
@@ -124,7 +124,7 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
 /// Values are replicated unless they are sharded or spread themselves, or have sharded masters.
 bool is_sharded(const Parameter& parameter, StatePart part) {
   if (parameter.spread()) return true;
-  return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master() || parameter.shards_values());
+  return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master() || parameter.home().sharded);
 }
 
 StateTensor state_tensor(const Parameter& parameter, StatePart part) {

@@ -362,7 +362,8 @@ Json precision_of(const ParameterStore& store) {
           {"trained", std::string(name_of(largest->dtype()))},
           {"master", format(largest->master())},
           {"gradients", format(largest->gradient())},
-          {"moments", {moment_name(largest->moment1().values.dtype), moment_name(largest->moment2().values.dtype)}},
+          {"moments",
+           {moment_name(largest->state().moment1.values.dtype), moment_name(largest->state().moment2.values.dtype)}},
           {"optimizer_in_backward", store.layers_share_gradients()}};
 }
 

@@ -132,7 +132,7 @@ class KTransformersConfigs : public ConvertConfig {
     };
     for (const Parameter& p : model.store().all()) {
       const bool blocks = fp8 && p.layer() >= 0 && p.kind() != ParameterKind::kRouter;
-      const FileLayout layout = p.layouts().front();
+      const FileLayout layout = p.spec().all_layouts().front();
       for (const FileTensor& tensor : layout) {
         const std::vector<int64_t> dims = dims_of(file_shape(tensor.order, tensor.shape));
         const bool matrix = blocks && dims.size() == 2;

@@ -65,6 +65,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   if (options.map_values) trainable.ranks.mapping_granularity = mapping_granularity(stream.device());
   trainable.ranks.least_sharded_elements = options.least_sharded_elements;
   trainable.ranks.offload = options.offload;
+  trainable.ranks.frozen_in_files = options.frozen_in_files;
   trainable.ranks.host_expert_layers = options.host_expert_layers;
   trainable.optimizer_in_backward = options.optimizer_in_backward;
   model_.set_trainable(trainable);
@@ -138,9 +139,9 @@ namespace {
 
 /// Reorders a parameter's values to the layout of files and of transformers.
 HostTensor in_file_order(const Parameter& parameter, std::vector<float> values) {
-  const std::vector<int64_t> dims = dims_of(file_shape(parameter.order(), parameter.shape()));
-  if (parameter.order() == FileOrder::kSame) return {dims, std::move(values)};
-  const MatrixOrder order(parameter.order(), parameter.shape());
+  const std::vector<int64_t> dims = dims_of(file_shape(parameter.spec().order, parameter.shape()));
+  if (parameter.spec().order == FileOrder::kSame) return {dims, std::move(values)};
+  const MatrixOrder order(parameter.spec().order, parameter.shape());
   std::vector<float> ordered(values.size());
   for (int64_t begin = 0; begin < parameter.shape().numel(); begin += order.numel()) {
     order.to_file(values.data() + begin, ordered.data() + begin);
@@ -180,7 +181,7 @@ std::vector<float> Replay::downloaded(const Tensor& tensor) const {
 
 HostTensors Replay::values() const {
   return collect([this](const Parameter& p) {
-    if (!p.shards_values() && !p.spread()) return downloaded(p.master());
+    if (!p.home().sharded && !p.spread()) return downloaded(p.master());
     const std::vector<std::byte> bytes = whole_value(p);
     std::vector<float> values(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -195,10 +196,10 @@ HostTensors Replay::gradients() const {
 std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
   Buffer gathered;
   Tensor value;
-  if (parameter.shards_values()) {
+  if (parameter.home().sharded) {
     const Bucket& bucket = *parameter.bucket();
-    gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.elements) * size_of(parameter.dtype()));
-    const Tensor all = gathered.tensor({bucket.elements}, parameter.dtype());
+    gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.layout.elements) * size_of(parameter.dtype()));
+    const Tensor all = gathered.tensor({bucket.layout.elements}, parameter.dtype());
     const std::vector<Part> parts = parts_of(bucket);
     Communicator& ranks = mesh_->shards();
     const Part& own = parts[static_cast<size_t>(ranks.rank())];
@@ -209,7 +210,7 @@ std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
     ranks.all_gather(stream_, all, parts);
     ranks.finish(stream_);
     const auto at = std::find(bucket.parameters.begin(), bucket.parameters.end(), &parameter);
-    const int64_t offset = bucket.offsets[static_cast<size_t>(at - bucket.parameters.begin())];
+    const int64_t offset = bucket.layout.offsets[static_cast<size_t>(at - bucket.parameters.begin())];
     value = {element_at(all, offset), parameter.dtype(), parameter.shape(), stream_.device()};
   } else if (parameter.spread()) {
     gathered = Buffer(stream_.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.dtype()));

@@ -38,7 +38,8 @@ struct ReplayOptions {
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
-  int64_t host_expert_layers = 0;  ///< as in RankShare
+  bool frozen_in_files = false;    ///< as in RankShare
+  int64_t host_expert_layers = 0;  ///< the same
   int host_ranks = 0;              ///< the same; 0: all ranks are on one host
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;

@@ -41,6 +41,7 @@ void* CudaQueue::stream() const { return nullptr; }
 const CudaLibraries& CudaQueue::libraries() const { HONE_ASSERT(false, "built without CUDA"); }
 void CudaQueue::upload(std::byte*, const void*, size_t) {}
 void CudaQueue::download(void*, const std::byte*, size_t) {}
+void CudaQueue::call_after(std::function<void()> done) { done(); }
 void CudaQueue::synchronize() {}
 
 }  // namespace hone

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <typeindex>
@@ -47,6 +48,8 @@ class CudaQueue {
   void upload(std::byte* destination, const void* source, size_t bytes);
   /// Queues a copy to host memory, from the device or from pinned memory, and waits for it.
   void download(void* destination, const std::byte* source, size_t bytes);
+  /// Calls `done` on a thread of the driver after the work queued so far; it must not use CUDA, nor throw.
+  void call_after(std::function<void()> done);
   /// Waits; throws Error(kDeviceFailed) if the device has failed.
   void synchronize();
 

@@ -129,6 +129,16 @@ void CudaQueue::download(void* destination, const std::byte* source, size_t byte
   synchronize();
 }
 
+void CudaQueue::call_after(std::function<void()> done) {
+  if (state_->stream == nullptr) return done();
+  auto call = std::make_unique<std::function<void()>>(std::move(done));
+  const auto run = [](void* data) {
+    (*std::unique_ptr<std::function<void()>>(static_cast<std::function<void()>*>(data)))();
+  };
+  cuda::check(cudaLaunchHostFunc(state_->stream, run, call.get()), "queueing a call");
+  call.release();
+}
+
 void CudaQueue::synchronize() {
   if (state_->stream != nullptr) cuda::check(cudaStreamSynchronize(state_->stream), "running a step");
 }

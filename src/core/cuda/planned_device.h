@@ -12,6 +12,9 @@ inline constexpr Device kPlannedGpu{DeviceKind::kCuda, -1};
 
 inline bool is_planned(Device device) { return device.kind == DeviceKind::kCuda && device.index < 0; }
 
+/// The address of memory that only plans have: there is nothing at it.
+inline std::byte* const kNoMemory = reinterpret_cast<std::byte*>(4096);
+
 /// What ops find on it, unless the limit on kernels (core/stream/process_kernels.h) is of a smaller GPU: a Hopper GPU.
 struct PlannedGpu {
   static constexpr int kMultiprocessors = 132, kComputeCapability = 90;

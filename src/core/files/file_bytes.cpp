@@ -23,6 +23,10 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostAtOnce = size_t{1} << 30;           // the bytes of one call
 constexpr auto kWaitForWriter = std::chrono::seconds(5);  // for a pipe that no process has opened for writing
 
+int64_t modified_at(const struct stat& status) {
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
   if (S_ISFIFO(mode)) return "a pipe";
@@ -53,6 +57,17 @@ OpenFile::OpenFile(std::filesystem::path path, FileSource source) : path_(std::m
     throw;
   }
   if (regular_) size_ = static_cast<uint64_t>(status.st_size);
+  modified_ = modified_at(status);
+}
+
+void OpenFile::require_unchanged() const {
+  struct stat status {};
+  if (!regular_ || (fstat(descriptor_, &status) == 0 && static_cast<uint64_t>(status.st_size) == size_ &&
+                    modified_at(status) == modified_)) {
+    return;
+  }
+  throw UserError("the file was written to while it is in use", path_.string(),
+                  "start again with the file that is meant, and leave it alone meanwhile");
 }
 
 OpenFile::~OpenFile() {
@@ -64,7 +79,8 @@ OpenFile::OpenFile(OpenFile&& other) noexcept
       descriptor_(std::exchange(other.descriptor_, -1)),
       regular_(other.regular_),
       pipe_(other.pipe_),
-      size_(other.size_) {}
+      size_(other.size_),
+      modified_(other.modified_) {}
 
 void OpenFile::unreadable(const std::string& reason) const {
   throw UserError("the file cannot be read: " + reason, path_.string(), "check the path and its permissions");

@@ -31,6 +31,8 @@ class OpenFile {
   bool regular() const { return regular_; }
   /// Size of a regular file in bytes when it was opened.
   uint64_t size() const { return size_; }
+  /// UserError if a regular file has been written to since it was opened: another size or time of modification.
+  void require_unchanged() const;
 
   /// Reads at most `count` bytes; fewer only at the end. Waits for the writer of a pipe, and a few seconds for one to
   /// open it. Throws UserError if reading fails.
@@ -43,6 +45,7 @@ class OpenFile {
   int descriptor_ = -1;
   bool regular_ = true, pipe_ = false;
   uint64_t size_ = 0;
+  int64_t modified_ = 0;  // nanoseconds since 1970
 };
 
 /// A regular file with random access.
@@ -57,6 +60,8 @@ class FileBytes {
   /// Reads bytes [offset, offset + count); throws UserError if the file is shorter. Thread-safe.
   void read(uint64_t offset, void* destination, uint64_t count) const;
   std::string read(uint64_t offset, uint64_t count) const;
+  /// As OpenFile's. Thread-safe.
+  void require_unchanged() const { file_.require_unchanged(); }
   /// Requests read-ahead of these bytes; does nothing if that is not supported. Thread-safe.
   void prefetch(uint64_t offset, uint64_t count) const;
 

@@ -20,7 +20,7 @@ void throw_out_of_host_memory(size_t bytes) {
 Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
   if (bytes == 0) return;
   if (is_planned(device)) {
-    data_ = reinterpret_cast<std::byte*>(kAlignment);
+    data_ = kNoMemory;
     return;
   }
   if (device.kind == DeviceKind::kCuda) {

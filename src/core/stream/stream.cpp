@@ -40,6 +40,11 @@ void Stream::enqueue(Work work) {
   wake_.notify_one();
 }
 
+void Stream::call_after(std::function<void()> done) {
+  if (cuda_) return cuda_->call_after(std::move(done));
+  enqueue([done = std::move(done)](ThreadPool&) { done(); });
+}
+
 void Stream::synchronize() {
   if (cuda_) return cuda_->synchronize();
   std::unique_lock lock(mutex_);

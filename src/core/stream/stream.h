@@ -59,6 +59,9 @@ class Stream {
 
   /// CPU only: queues work after all earlier work. After a failure the queue is skipped until synchronize().
   void enqueue(Work work);
+  /// Calls `done` after all work queued so far, on another thread; it must not use streams or the device, nor throw. On
+  /// a CPU it is dropped if earlier work has failed.
+  void call_after(std::function<void()> done);
   /// Waits until the queue is empty; throws the first exception of its work.
   void synchronize();
 

@@ -15,10 +15,8 @@ inline std::vector<Part> parts_between(const std::vector<int64_t>& cuts) {
 }
 
 /// The parts in elements.
-inline std::vector<Part> parts_of(const Bucket& bucket) { return parts_between(bucket.cuts); }
+inline std::vector<Part> parts_of(const Bucket& bucket) { return parts_between(bucket.layout.cuts); }
 /// The parts of stored values: in elements, or in bytes of chunks if the bucket is packed.
-inline std::vector<Part> moved_parts_of(const Bucket& bucket) {
-  return parts_between(bucket.packed ? bucket.chunk_cuts : bucket.cuts);
-}
+inline std::vector<Part> moved_parts_of(const Bucket& bucket) { return parts_between(bucket.value_cuts()); }
 
 }  // namespace hone

@@ -15,13 +15,13 @@ DataParallel::DataParallel(const RankMesh* mesh, ParameterStore& store, const Co
   if (!several()) return;
   for (const Bucket& bucket : buckets()) {
     if (!bucket.shards_gradients()) whole_.push_back(&bucket);
-    if (bucket.on_host) on_host_ = &mesh->on_host();
+    if (bucket.home().host_computed) on_host_ = &mesh->on_host();
   }
   HONE_ASSERT(on_host_ == nullptr || host_ != nullptr);
 }
 
 const Context& DataParallel::context_of(const Bucket& bucket, const Context& device) const {
-  return bucket.on_host ? *host_ : device;
+  return bucket.home().host_computed ? *host_ : device;
 }
 
 DataParallel::~DataParallel() {
@@ -53,7 +53,9 @@ DataParallel::Started DataParallel::reduce_scatter(const Context& context, const
 
 DataParallel::Started DataParallel::reduce(const Context& context, const Bucket& bucket) {
   if (!bucket.sharded()) {
-    Communicator* const ranks = bucket.on_host ? on_host_ : bucket.spread ? mesh_->expert_replicas() : &mesh_->world();
+    Communicator* const ranks = bucket.home().host_computed ? on_host_
+                                : bucket.kind.spread        ? mesh_->expert_replicas()
+                                                            : &mesh_->world();
     if (ranks == nullptr) return {};
     const Context& summing = context_of(bucket, context);
     ranks->fork(summing.stream());
@@ -82,8 +84,8 @@ void DataParallel::reduce_finished(const Context& context) {
   while (sums_.size() < whole_.size()) {
     const Bucket& bucket = *whole_[sums_.size()];
     const bool finished =
-        bucket.one_use && std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
-                                      [](const Parameter* p) { return p->gradient_written_in_pass(); });
+        bucket.kind.one_use && std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
+                                           [](const Parameter* p) { return p->gradient_written_in_pass(); });
     if (!finished) return;
     sums_.push_back(reduce(context, bucket));
   }
@@ -187,7 +189,7 @@ void DataParallel::await_measurements(const Context& context) {
 }
 
 void DataParallel::gather_values(const Context& context, const Bucket& bucket) {
-  if (context.dry() || bucket.stage == ZeroStage::kNone || bucket.shards_values()) return;
+  if (context.dry() || bucket.kind.stage == ZeroStage::kNone || bucket.shards_values()) return;
   Stream& stream = context.stream();
   Communicator& ranks = mesh_->shards();
   ranks.fork(stream);

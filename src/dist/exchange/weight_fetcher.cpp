@@ -22,7 +22,7 @@ class GatherFetcher final : public WeightFetcher {
 
   void fetch(const Context& context, const Bucket& bucket, const CopyLane* own) override {
     Stream& stream = context.stream();
-    const bool is_apart = own == nullptr && !bucket.in_place;
+    const bool is_apart = own == nullptr && !bucket.layout.in_place;
     ranks_.fork(stream);
     if (own != nullptr) ranks_.follow(*own);
     {
@@ -43,9 +43,9 @@ class PeerFetcher final : public WeightFetcher {
   PeerFetcher(Communicator& ranks, const ParameterStore& store, Stream& stream, std::unique_ptr<PeerMemory> memory)
       : ranks_(ranks), others_(ranks), memory_(std::move(memory)), flag_(stream.device(), sizeof(float)) {
     for (const Bucket& bucket : store.all_buckets()) {
-      if (!bucket.mapped) continue;
+      if (&bucket.home() != &kMapped) continue;
       indices_.emplace(&bucket, indices_.size());
-      trains_ |= bucket.trained;
+      trains_ |= bucket.kind.trained;
     }
     const int lanes = std::min(ranks.size() - 1, kLanes);
     lanes_.reserve(static_cast<size_t>(lanes));
@@ -55,12 +55,12 @@ class PeerFetcher final : public WeightFetcher {
   std::string_view name() const override { return "peer copies"; }
 
   void fetch(const Context& context, const Bucket& bucket, const CopyLane* own) override {
-    if (bucket.in_host) return others_.fetch(context, bucket, own);
+    if (bucket.home().offloaded()) return others_.fetch(context, bucket, own);
     ranks_.control().check();
     Stream& stream = context.stream();
     const std::vector<Part> parts = moved_parts_of(bucket);
     // Each rank begins with the next rank's part, so that no memory is read by all at once.
-    const size_t first = bucket.in_place ? 1 : 0;
+    const size_t first = bucket.layout.in_place ? 1 : 0;
     for (size_t lane = 0; lane < lanes_.size() && first + lane < parts.size(); ++lane) {
       std::vector<std::pair<Tensor, Tensor>> copies;
       double bytes = 0;
@@ -115,7 +115,7 @@ class PeerFetcher final : public WeightFetcher {
 std::vector<size_t> own_offsets(const ParameterStore& store) {
   std::vector<size_t> offsets;
   for (const Bucket& bucket : store.all_buckets()) {
-    if (bucket.mapped) offsets.push_back(store.mapped_values()->own_offset(bucket));
+    if (&bucket.home() == &kMapped) offsets.push_back(store.mapped_values()->own_offset(bucket));
   }
   return offsets;
 }

@@ -55,7 +55,7 @@ void WeightRing::end_update(const Context& context) {
   for (auto& [index, slot] : slots_) {
     if (slot.group == nullptr) continue;
     const std::vector<const Bucket*>& buckets = buckets_[slot.group->index()];
-    if (std::any_of(buckets.begin(), buckets.end(), [](const Bucket* b) { return b->trained; })) slot.stale = true;
+    if (std::any_of(buckets.begin(), buckets.end(), [](const Bucket* b) { return b->kind.trained; })) slot.stale = true;
   }
   if (fetcher_) fetcher_->end_update(context);
 }
@@ -74,7 +74,8 @@ void WeightRing::bring(const Context& context, const ParameterGroup& group) {
 
 void WeightRing::bring(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
-  if (bucket.in_host) {
+  if (bucket.stays_in_files()) return store_.value_reader().bring(stream, bucket);
+  if (bucket.home().offloaded()) {
     Tensor own = bucket.values;
     if (bucket.shards_values()) own = elements_of(own, moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())]);
     lane_.fork(stream);
@@ -84,7 +85,7 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
   }
   if (bucket.shards_values()) {
     if (!fetcher_) fetcher_ = make_fetcher(way_, *ranks_, store_, stream);
-    return fetcher_->fetch(context, bucket, bucket.in_host ? &lane_ : nullptr);
+    return fetcher_->fetch(context, bucket, bucket.home().offloaded() ? &lane_ : nullptr);
   }
   expect_values<CopyLane>(stream, bucket, {&lane_});
 }

@@ -1,5 +1,6 @@
 // WeightRing: makes the values of a group present on the device during its use: fetches them from the ranks that keep
-// parts of them (dist/exchange/weight_fetcher.h), copies them from host memory, or both. Halves of layers share slots
+// parts of them (dist/exchange/weight_fetcher.h), copies them from host memory, or both; or has them read from files
+// (params/value_reader.h). Halves of layers share slots
 // of memory, two for each kind of half (Bucket::slot). While one group is used, the next two with such values in the
 // direction of the pass are prefetched, however far they are, so that this overlaps with compute. Every rank calls it
 // for the same groups in the same order.
@@ -49,7 +50,7 @@ class WeightRing {
   };
   bool brings(const ParameterGroup& group) const { return !buckets_[group.index()].empty(); }
   /// The slot of a group that brings values.
-  Slot& slot_of(const ParameterGroup& group) { return slots_[buckets_[group.index()].front()->slot]; }
+  Slot& slot_of(const ParameterGroup& group) { return slots_[buckets_[group.index()].front()->layout.slot]; }
   /// Starts the copies and gathers of the group's values, unless its slot has them. The slot must not be in use.
   void bring(const Context& context, const ParameterGroup& group);
   void bring(const Context& context, const Bucket& bucket);

@@ -82,7 +82,7 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
         static_cast<double>(p.packed() ? p.shape().numel() / p.matrix().numel() * p.packed_layout().bytes
                                        : p.shape().numel() * static_cast<int64_t>(size_of(p.dtype())));
     const double part =
-        p.shards_values() ? static_cast<double>(p.own().count) / static_cast<double>(p.shape().numel()) : 1;
+        p.home().sharded ? static_cast<double>(p.own().count) / static_cast<double>(p.shape().numel()) : 1;
     const int uses = training ? 2 : 1;
     const double chosen_by_a_token = static_cast<double>(experts_per_token) / static_cast<double>(p.shape()[0]);
     work.streamed += stored * part * uses;

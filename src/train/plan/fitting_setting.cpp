@@ -79,6 +79,13 @@ std::vector<Change> experts_elsewhere(const RunConfig& config) {
   return {change};
 }
 
+/// Frozen weights in the files of the model.
+std::vector<Change> weights_in_files(const RunConfig& config) {
+  Change change{config, fmt::format("frozen_weights: {}", FrozenWeights::kFile)};
+  change.config.machine.frozen_weights = FrozenWeights::kFile;
+  return {change};
+}
+
 /// All changes of the configuration but of the batch that go with its other keys, the fastest first.
 std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) {
   std::vector<Change> changes = higher_stages(config);
@@ -89,6 +96,7 @@ std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) 
   add(smaller_bases(config, room.int8_experts));
   if (room.host_is_apart) add(other_offloads(config, true));
   if (room.host_is_apart && room.experts) add(experts_elsewhere(config));
+  add(weights_in_files(config));
   std::erase_if(changes, [](const Change& change) { return !go_together(change.config); });
   return changes;
 }

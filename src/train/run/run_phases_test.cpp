@@ -103,7 +103,7 @@ TEST_F(RunPhases, APlanIsOfTheRunAsItIsDescribedAndLoadsAtItsBeginning) {
   EXPECT_EQ(loaded.state.step, 0);
   EXPECT_FALSE(loaded.resumed);
   EXPECT_EQ(loaded.state.total_steps, 2);
-  EXPECT_TRUE(run.model->store().all().front().moment1().values.defined());
+  EXPECT_TRUE(run.model->store().all().front().state().moment1.values.defined());
   EXPECT_FALSE(std::filesystem::exists(config_.report.output_dir)) << "nothing is written before the run runs";
 }
 
@@ -114,7 +114,7 @@ TEST_F(RunPhases, AnEvaluationHasWeightsAlone) {
     return load_evaluation(describe_evaluation(config_, context, max_samples), group);
   };
   const EvaluationRun whole = load({});
-  EXPECT_FALSE(whole.described.model->store().all().front().moment1().values.defined());
+  EXPECT_FALSE(whole.described.model->store().all().front().state().moment1.values.defined());
   const LossResult all = whole.evaluate();
   EXPECT_EQ(all.tokens, 64);
   EXPECT_EQ(whole.evaluate().loss, all.loss);

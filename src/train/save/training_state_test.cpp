@@ -43,8 +43,8 @@ TEST_F(TrainingState, ComesBackBitwise) {
   make(loaded, true);
   testing::fill(saved, 9);
   for (int i = 0; i < 6; ++i) {
-    saved.find("w")->moment1().values.as<float>()[i] = 0.1f * static_cast<float>(i);
-    saved.find("w")->moment2().values.as<float>()[i] = 1e-12f * static_cast<float>(i);
+    saved.find("w")->state().moment1.values.as<float>()[i] = 0.1f * static_cast<float>(i);
+    saved.find("w")->state().moment2.values.as<float>()[i] = 1e-12f * static_cast<float>(i);
   }
   RunState state;
   state.step = 12;
@@ -66,8 +66,8 @@ TEST_F(TrainingState, ComesBackBitwise) {
     const Parameter &a = *saved.find(name), &b = *loaded.find(name);
     EXPECT_EQ(testing::bytes_of(a.value()), testing::bytes_of(b.value()));
     EXPECT_EQ(testing::bytes_of(a.master()), testing::bytes_of(b.master()));
-    EXPECT_EQ(testing::bytes_of(a.moment1().values), testing::bytes_of(b.moment1().values));
-    EXPECT_EQ(testing::bytes_of(a.moment2().values), testing::bytes_of(b.moment2().values));
+    EXPECT_EQ(testing::bytes_of(a.state().moment1.values), testing::bytes_of(b.state().moment1.values));
+    EXPECT_EQ(testing::bytes_of(a.state().moment2.values), testing::bytes_of(b.state().moment2.values));
   }
 }
 
@@ -85,7 +85,7 @@ TEST_F(TrainingState, KeepsItsFormatsAndRefusesOthers) {
     make_large(other, {});
     const Parameter &a = *saved.find("w"), &b = *loaded.find("w");
     std::byte next{7};
-    for (const Moment* moment : {&a.moment1(), &a.moment2()}) {
+    for (const Moment* moment : {&a.state().moment1, &a.state().moment2}) {
       for (const Tensor& tensor : {moment->values, moment->scales, a.master()}) {
         for (size_t i = 0; tensor.defined() && i < tensor.bytes(); ++i) {
           tensor.data[i] = next = static_cast<std::byte>(static_cast<int>(next) * 5 + 3);
@@ -95,10 +95,10 @@ TEST_F(TrainingState, KeepsItsFormatsAndRefusesOthers) {
     save_training_state(path_, saved, {});
     load_training_state(path_, loaded);
     EXPECT_EQ(testing::bytes_of(a.master()), testing::bytes_of(b.master()));
-    for (Moment const& (Parameter::*moment)() const : {&Parameter::moment1, &Parameter::moment2}) {
-      EXPECT_EQ(testing::bytes_of((a.*moment)().values), testing::bytes_of((b.*moment)().values));
-      if (!(a.*moment)().scales.defined()) continue;
-      EXPECT_EQ(testing::bytes_of((a.*moment)().scales), testing::bytes_of((b.*moment)().scales));
+    for (const auto moment : {&OptimizerState::moment1, &OptimizerState::moment2}) {
+      EXPECT_EQ(testing::bytes_of((a.state().*moment).values), testing::bytes_of((b.state().*moment).values));
+      if (!(a.state().*moment).scales.defined()) continue;
+      EXPECT_EQ(testing::bytes_of((a.state().*moment).scales), testing::bytes_of((b.state().*moment).scales));
     }
     EXPECT_THAT(testing::user_error([&] { load_training_state(path_, other); }), HasSubstr("opt_m_dtype"));
   }
