@@ -157,7 +157,7 @@ function(hone_room name)
   endif()
   if(HONE_ONLY_READERS AND hone_readers_of_${name})
     list(FILTER sources INCLUDE REGEX "${hone_readers_of_${name}}")
-    list(FILTER sources EXCLUDE REGEX "/app/convert_config/(convert_config|known_faults|model_families)\\.cpp$")  # the verb itself
+    list(FILTER sources EXCLUDE REGEX "/app/convert_config/(convert_config(_options)?|known_faults|model_families)\\.cpp$")  # the verb itself
   endif()
   set(links ${ROOM_LINKS})
   foreach(room ${ROOM_ROOMS})

@@ -41,12 +41,8 @@ void add_force(CLI::App* verb, bool& force, const std::string& what = "replace w
 void add_tier(CLI::App* verb);
 /// Adds --json, for verbs that print their result.
 void add_json(CLI::App* verb, bool& json);
-
-struct InferenceOptions;
-
-/// The options of `hone generate` that say which model answers, where it is, and how it samples. `words`: the verb and
-/// its options. UserError for others.
-InferenceOptions parse_inference(std::vector<std::string> words);
+/// Whether an argument is key=value.
+bool is_override(const std::string& argument);
 
 /// The action of the parsed command line; returns the exit code.
 using Action = std::function<int()>;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "app/cli.h"
 #include "app/inference/generation_prompts.h"
+#include "app/inference/inference_options.h"
 #include "core/base/error.h"
 #include "core/text/json.h"
 #include "library/settings.h"

@@ -1,7 +1,6 @@
 #include "app/launch/launch.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -15,7 +14,6 @@
 #include <optional>
 #include <thread>
 
-#include "app/cli.h"
 #include "app/launch/rank_processes.h"
 #include "app/output.h"
 #include "core/base/error.h"
@@ -163,58 +161,6 @@ int run_launch(const LaunchOptions& options) {
   CaughtSignals signals;
   Ranks ranks = start_ranks(count, options, gpus);
   return wait_for(ranks, signals);
-}
-
-std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
-  auto options = std::make_shared<LaunchElsewhere>();
-  LaunchPlan& plan = options->plan;
-  SlurmOptions& slurm = options->slurm_options;
-  const char* const hosts = "On several hosts, over ssh";
-  verb->add_option("--hosts", options->ssh.hosts, "names, with commas: -n ranks on each; the first has rank 0")
-      ->delimiter(',')
-      ->allow_extra_args(false)  // another option or the verb follows
-      ->group(hosts);
-  verb->add_option("--ssh", options->ssh.ssh, "command that is called with a host and a command line")
-      ->capture_default_str()
-      ->group(hosts);
-  verb->add_option("--master", options->ssh.master, "name or address of the first host for the others")->group(hosts);
-  const char* const cluster = "With SLURM";
-  verb->add_flag("--slurm", options->slurm, "write a batch script")->group(cluster);
-  add_output(verb, "--script", slurm.file, "its file")->capture_default_str()->group(cluster);
-  verb->add_flag("--force", options->replace, "replace a script that is there")->group(cluster);
-  verb->add_option("--nodes", slurm.nodes, "nodes of the run")->capture_default_str()->group(cluster);
-  verb->add_option("--gpus", slurm.gpus_per_node, "of a node; default: one for each rank")
-      ->check(CLI::NonNegativeNumber)
-      ->group(cluster);
-  verb->add_option("--cpus", slurm.cpus_per_rank, "of a rank")->check(CLI::PositiveNumber)->group(cluster);
-  verb->add_option("--mem", slurm.memory, "of a node, such as 500G")->group(cluster);
-  verb->add_option("--time", slurm.time, "such as 48:00:00")->group(cluster);
-  verb->add_option("--partition", slurm.partition)->group(cluster);
-  verb->add_option("--account", slurm.account)->group(cluster);
-  verb->add_option("--job-name", slurm.job_name)->capture_default_str()->group(cluster);
-  const char* const both = "With either";
-  verb->add_flag("--dry-run", options->dry_run, "print the script; write and start nothing")->group(both);
-  add_output(verb, "--logs", plan.logs, "folder for the ranks' output; DIR-2 and so on if it has logs of a launch")
-      ->capture_default_str()
-      ->group(both);
-  verb->add_option("--port", plan.port, "at which rank 0 listens")->capture_default_str()->group(both);
-  verb->add_option("--env", plan.environment, "NAME=VALUE for all ranks; several times")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group(both);
-  const char* const models = "Independent models";
-  verb->add_option("--independent", plan.independent.count,
-                   "so many models, each of a shard of its own; none is better for the others")
-      ->check(CLI::PositiveNumber)
-      ->group(models);
-  verb->add_option("--shards", plan.independent.shards, "folder of hone prepare --split-nodes")
-      ->capture_default_str()
-      ->group(models);
-  add_output(verb, "--models", plan.independent.output_dir, "model i goes to its folder node_i")
-      ->capture_default_str()
-      ->group(models);
-  return options;
 }
 
 int run_launch_elsewhere(LaunchElsewhere elsewhere, std::optional<int> ranks, const std::string& device,

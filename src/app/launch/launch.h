@@ -2,16 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/launch/launch_scripts.h"
-
-namespace CLI {
-class App;
-}
 
 namespace hone {
 
@@ -27,7 +22,7 @@ struct LaunchOptions {
 /// UserError for impossible numbers or too few GPUs.
 int run_launch(const LaunchOptions& options);
 
-// The options of hone launch that start ranks on other machines.
+// Ranks on other machines.
 
 struct LaunchElsewhere {
   LaunchPlan plan;
@@ -40,9 +35,6 @@ struct LaunchElsewhere {
   /// Whether an option was given that ranks of this machine alone do not use.
   bool wanted() const { return slurm || dry_run || !ssh.hosts.empty() || plan.independent.count > 0; }
 };
-
-/// Adds --hosts, --slurm, --independent and their options.
-std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb);
 
 /// Returns the exit code, or replaces this process by the script that starts the ranks. `ranks`: per host, default 1.
 int run_launch_elsewhere(LaunchElsewhere elsewhere, std::optional<int> ranks, const std::string& device,

@@ -13,6 +13,10 @@
 #include "session/loaded_model.h"
 #include "text/tokenizer.h"
 
+namespace CLI {
+class App;
+}
+
 namespace hone {
 
 // Probe: the logits of a few prompts, to compare models that should be equal.
@@ -60,6 +64,9 @@ struct MergeOptions {
   bool output_is_free = false;         ///< the caller has checked `output` before a long run
   std::function<void()> written = {};  ///< called when the model is complete, before it is reported on
 };
+
+/// Adds --base-weight-dtype and --base-weight-keep.
+void add_base_rounding(CLI::App* verb, std::string& dtype, std::vector<std::string>& keep);
 
 /// The dtype for writing weights; nullopt for "". `verb` is for the UserError.
 std::optional<DType> parse_weight_dtype(const std::string& name, const char* verb);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "app/bench/bench_verbs.h"
 #include "app/bench/grid/grid_file.h"
+#include "app/verbs.h"
 
 namespace hone {
 

@@ -1,5 +1,3 @@
-#include "app/bench/bench_verbs.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
@@ -11,6 +9,7 @@
 #include "app/bench/grid/bench_grid.h"
 #include "app/key_options.h"
 #include "app/launched_ranks.h"
+#include "app/verbs.h"
 #include "core/base/error.h"
 
 namespace hone {

@@ -1,0 +1,22 @@
+// The options of verbs that answer: hone generate and hone chat.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/inference/inference_model.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hone {
+
+/// Adds options for the model, its adapter and template, and sampling. `options` must outlive the verb.
+void add_inference(CLI::App* verb, InferenceOptions& options);
+
+/// The options of `hone generate` that say which model answers, where it is, and how it samples. `words`: the verb and
+/// its options. UserError for others.
+InferenceOptions parse_inference(std::vector<std::string> words);
+
+}  // namespace hone
