@@ -1,12 +1,11 @@
 // The closed sets of RunConfig: enums that only a configuration has, and the names of these and of other rooms' enums.
-// dtype and the like take some of DType, and overlength and train_on enums whose names their room has: the schema lists
-// these values.
+// dtype and the like take some of DType: the schema lists these values.
 #pragma once
 
 #include <array>
 #include <optional>
 
-#include "config/named_choice.h"
+#include "core/base/named_choice.h"
 #include "core/stream/graph_cache.h"
 #include "data/formats/chat_encoder.h"
 #include "dist/exchange/weight_fetcher.h"

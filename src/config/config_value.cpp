@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/float_value.h"
 #include "core/base/printable.h"
@@ -38,10 +39,6 @@ std::string way_out(const KeySpec& key) {
 [[noreturn]] void refuse(const Reading& r, const std::string& hint = {}) {
   throw UserError(fmt::format("{} is '{}': expected {}.{}", r.written, shown(r.node), expectation(r.key), hint),
                   r.node.where, way_out(r.key));
-}
-
-bool contains(const std::vector<std::string>& list, const std::string& text) {
-  return std::find(list.begin(), list.end(), text) != list.end();
 }
 
 /// `meaning`: "dtype" or "dtype: float16" if `said` uses another name.

@@ -13,6 +13,7 @@
 #include "config/resolve_rules.h"
 #include "config/run_options.h"
 #include "config/schema.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "params/bucket.h"
 #include "report/mlflow/mlflow_store.h"
@@ -382,10 +383,8 @@ void resolve_names(ResolvedConfig& config) {
 void resolve_reports(ResolvedConfig& config) {
   constexpr int64_t kUsualPort = 8000;
   RunConfig::Report& report = config.run.report;
-  const auto names = [&](ReportTarget target) {
-    return std::find(report.report_to.begin(), report.report_to.end(), target) != report.report_to.end();
-  };
-  if (names(ReportTarget::kPrometheus) && !config.states("metrics_port")) report.metrics_port = kUsualPort;
+  if (contains(report.report_to, ReportTarget::kPrometheus) && !config.states("metrics_port"))
+    report.metrics_port = kUsualPort;
   if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
   struct Setting {
     const char* key;
@@ -405,7 +404,7 @@ void resolve_reports(ResolvedConfig& config) {
                               {"trackio_project", !report.trackio_project.empty(), ReportTarget::kTrackio},
                               {"trackio_space_id", !report.trackio_space_id.empty(), ReportTarget::kTrackio}};
   for (const auto& [key, stated, tracker] : settings) {
-    if (config.states(key) && stated && !names(tracker)) {
+    if (config.states(key) && stated && !contains(report.report_to, tracker)) {
       config.notes.push_back(
           fmt::format("{} has no effect: report_to does not name {} ({})", key, tracker, where(config, key)));
     }

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "config/run_options.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
@@ -181,7 +181,7 @@ MaybeRefusal sharded_whole_rows(const RunConfig& run) {
 
 MaybeRefusal named_and_chosen_offload(const RunConfig& run) {
   const std::vector<OffloadPart>& names = run.machine.cpu_offload;
-  if (names.size() < 2 || !names_part(names, OffloadPart::kAuto)) return {};
+  if (names.size() < 2 || !contains(names, OffloadPart::kAuto)) return {};
   return Refusal{
       {"cpu_offload"}, "cpu_offload names parts, and auto, which chooses them", "keep the names, or auto alone"};
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/float_value.h"
 #include "core/files/file_bytes.h"
@@ -83,11 +84,6 @@ std::vector<LoraPattern> patterns_of(const Json& mapping, const std::string& key
     patterns.push_back({pattern, number});
   }
   return patterns;
-}
-
-bool saves_whole(const RunConfig& config, WholeModule module) {
-  const std::vector<WholeModule>& saved = config.lora.modules_to_save;
-  return std::find(saved.begin(), saved.end(), module) != saved.end();
 }
 
 }  // namespace
@@ -171,8 +167,8 @@ TrainableOptions trainable_options(const RunConfig& config, Device device, int r
     options.stated = {config.lora.r, config.lora.alpha, config.lora.dropout, lora_options(config.lora)};
   }
   options.train_router = trains && !config.model.freeze_router;
-  options.train_embedding = lora && saves_whole(config, WholeModule::kEmbedding);
-  options.train_head = lora && saves_whole(config, WholeModule::kHead);
+  options.train_embedding = lora && contains(config.lora.modules_to_save, WholeModule::kEmbedding);
+  options.train_head = lora && contains(config.lora.modules_to_save, WholeModule::kHead);
   options.formats = training_formats(config);
   options.state_of = [optimizer = optimizer_options(config)](const Parameter& p, const TrainingFormats& formats) {
     return optimizer.state_of(p, formats);
@@ -191,10 +187,6 @@ bool gathers_stepped_values(const RunConfig& config) {
   return config.machine.ranks > 1 && shards && !shards_values && config.model.finetuning_type == FinetuningType::kFull;
 }
 
-bool names_part(const std::vector<OffloadPart>& parts, OffloadPart part) {
-  return std::find(parts.begin(), parts.end(), part) != parts.end();
-}
-
 std::vector<OffloadPart> offload_parts() {
   std::vector<OffloadPart> parts = all_choices<OffloadPart>();
   std::erase(parts, OffloadPart::kAuto);
@@ -202,9 +194,9 @@ std::vector<OffloadPart> offload_parts() {
 }
 
 Offload offload_of(const std::vector<OffloadPart>& parts) {
-  return {.optimizer = names_part(parts, OffloadPart::kOptimizer),
-          .params = names_part(parts, OffloadPart::kParams),
-          .experts = names_part(parts, OffloadPart::kExperts)};
+  return {.optimizer = contains(parts, OffloadPart::kOptimizer),
+          .params = contains(parts, OffloadPart::kParams),
+          .experts = contains(parts, OffloadPart::kExperts)};
 }
 
 const std::vector<std::vector<OffloadPart>>& offload_choices() {

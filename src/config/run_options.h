@@ -78,7 +78,6 @@ TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& m
 /// Whether each rank hands the weights it has stepped to the others, on the device (zero_stage 1 and 2 of a full
 /// fine-tuning): cpu_offload cannot have them in host memory then.
 bool gathers_stepped_values(const RunConfig& config);
-bool names_part(const std::vector<OffloadPart>& parts, OffloadPart part);
 /// What cpu_offload can name without leaving the choice to the plan.
 std::vector<OffloadPart> offload_parts();
 /// Which data of the parameters these parts move to host memory.

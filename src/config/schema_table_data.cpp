@@ -48,9 +48,7 @@ void add_sample_length(GroupBuilder group) {
       .default_note("min(the model's, 4096)")
       .alias({"sequence_len", "cutoff_len", "max_seq_length", "max_seq_len", "seq_len"});
   group.key("overlength", "What becomes of a longer sample; counts and the share of tokens are printed.")
-      .field(kData, &Data::overlength,
-             {Overlength::kDrop, Overlength::kTruncateLeft, Overlength::kTruncateRight, Overlength::kSplit,
-              Overlength::kError})
+      .field(kData, &Data::overlength)
       .spelled({{"delete", "drop"},
                 {"truncate", "truncate_right"},
                 {"left", "truncate_left"},
@@ -68,7 +66,7 @@ void add_sample_length(GroupBuilder group) {
 
 void add_template(GroupBuilder group) {
   group.key("train_on", "Which tokens are learnt: every assistant turn, all, the last turn, or the completion.")
-      .field(kData, &Data::train_on, {TrainOn::kAssistant, TrainOn::kAll, TrainOn::kLast, TrainOn::kCompletion})
+      .field(kData, &Data::train_on)
       .alias("train_on_inputs", either("all", "assistant"))
       .alias("train_on_prompt", either("all", "assistant"))
       .alias("assistant_only_loss", either("assistant", "all", Emphasis::kWeak))

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/program.h"
 #include "core/text/json.h"
@@ -26,10 +27,6 @@ namespace {
 
 // run.log has every field of a step, whatever the width of the terminal.
 constexpr int kFileWidth = 200;
-
-bool names(const std::vector<ReportTarget>& list, ReportTarget target) {
-  return std::find(list.begin(), list.end(), target) != list.end();
-}
 
 // Converts a run name from the user to one folder name, never a path.
 std::string folder_name(std::string name) {
@@ -107,7 +104,7 @@ void Reporter::on_start(const RunStart& start) {
   state_.logging_steps = options_.logging_steps;
   state_.eval_steps = start.eval_steps;
   state_.save_steps = start.save_steps;
-  if (names(options_.report_to, ReportTarget::kJsonl)) {
+  if (contains(options_.report_to, ReportTarget::kJsonl)) {
     const std::string path = options_.output_dir + "/metrics.jsonl";
     if (start.resumed) {
       ResumedMetrics found;
@@ -122,8 +119,8 @@ void Reporter::on_start(const RunStart& start) {
       sinks_->metrics_file = MetricsFile::create(path);
     }
   }
-  if (names(options_.report_to, ReportTarget::kTensorboard)) open_tensorboard(start);
-  if (names(options_.report_to, ReportTarget::kMlflow)) open_mlflow(start.resumed);
+  if (contains(options_.report_to, ReportTarget::kTensorboard)) open_tensorboard(start);
+  if (contains(options_.report_to, ReportTarget::kMlflow)) open_mlflow(start.resumed);
   open_packages(start.resumed);
   if (options_.metrics_port > 0) open_server();
 }

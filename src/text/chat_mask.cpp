@@ -11,19 +11,6 @@
 
 namespace hone {
 
-std::string_view name_of(TrainOn train_on) {
-  switch (train_on) {
-    case TrainOn::kAssistant:
-      return "assistant";
-    case TrainOn::kLast:
-      return "last";
-    case TrainOn::kAll:
-      return "all";
-    case TrainOn::kCompletion:
-      return "completion";
-  }
-  return "";
-}
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";

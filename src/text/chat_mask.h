@@ -1,12 +1,14 @@
 // The loss mask of a rendered chat: which characters are supervised, exact by the provenance of each character.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/named_choice.h"
 #include "core/text/json_fwd.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -21,8 +23,12 @@ enum class TrainOn {
                 ///< without the line end after the last end of turn
 };
 
-/// "assistant", "last", "all" or "completion".
-std::string_view name_of(TrainOn train_on);
+template <>
+inline constexpr auto kChoiceNames<TrainOn> = std::to_array<ChoiceName<TrainOn>>({{TrainOn::kAssistant, "assistant"},
+                                                                                  {TrainOn::kAll, "all"},
+                                                                                  {TrainOn::kLast, "last"},
+                                                                                  {TrainOn::kCompletion,
+                                                                                   "completion"}});
 
 struct MaskOptions {
   TrainOn train_on = TrainOn::kAssistant;

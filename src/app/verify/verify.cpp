@@ -9,6 +9,7 @@
 #include "app/output.h"
 #include "app/verify/replay.h"
 #include "config/run_options.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/cpu/thread_pool.h"
 #include "data/packing/sample_store.h"
@@ -133,7 +134,7 @@ class Verification {
             .offload = offload_of(run_.machine.cpu_offload),
             .host_expert_layers = host_expert_layers(),
             .host_ranks = host_ranks_,
-            .offload_activations = names_part(run_.machine.cpu_offload, OffloadPart::kActivations)};
+            .offload_activations = contains(run_.machine.cpu_offload, OffloadPart::kActivations)};
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
   ReplayOptions plain_options(std::filesystem::path adapter) const {

@@ -10,22 +10,6 @@
 
 namespace hone {
 
-std::string_view name_of(Overlength overlength) {
-  switch (overlength) {
-    case Overlength::kDrop:
-      return "drop";
-    case Overlength::kTruncateLeft:
-      return "truncate_left";
-    case Overlength::kTruncateRight:
-      return "truncate_right";
-    case Overlength::kSplit:
-      return "split";
-    case Overlength::kError:
-      return "error";
-  }
-  return "";
-}
-
 namespace {
 
 std::string rewritten_text(HistoryRewrites policy) {

@@ -2,9 +2,11 @@
 // policy.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
+#include "core/base/named_choice.h"
 #include "data/formats/chat_encoder.h"
 #include "data/formats/token_block.h"
 
@@ -13,8 +15,13 @@ namespace hone {
 /// The policy for a sample longer than max_length.
 enum class Overlength { kDrop, kTruncateLeft, kTruncateRight, kSplit, kError };
 
-/// "drop", "truncate_left", "truncate_right", "split" or "error".
-std::string_view name_of(Overlength overlength);
+template <>
+inline constexpr auto kChoiceNames<Overlength> =
+    std::to_array<ChoiceName<Overlength>>({{Overlength::kDrop, "drop"},
+                                           {Overlength::kTruncateLeft, "truncate_left"},
+                                           {Overlength::kTruncateRight, "truncate_right"},
+                                           {Overlength::kSplit, "split"},
+                                           {Overlength::kError, "error"}});
 
 class BlockBuilder {
  public:

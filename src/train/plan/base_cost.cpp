@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/run_options.h"
+#include "core/base/contains.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
 #include "session/device_facts.h"
@@ -77,7 +78,7 @@ class BaseMeasurement {
   /// None if it does not fit in memory, even if its layers are in host memory and come one at a time.
   std::optional<BaseLoss> measure(const HeldBase& held) {
     if (std::optional<BaseLoss> loss = measure(held, run_.config)) return loss;
-    const bool streams = names_part(run_.config.machine.cpu_offload, OffloadPart::kParams);
+    const bool streams = contains(run_.config.machine.cpu_offload, OffloadPart::kParams);
     if (streams || group_.context().device().kind == DeviceKind::kCpu) return std::nullopt;
     RunConfig streamed = run_.config;
     streamed.machine.cpu_offload.push_back(OffloadPart::kParams);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "config/run_options.h"
+#include "core/base/contains.h"
 #include "train/plan/recompute.h"
 
 namespace hone {
@@ -20,7 +21,7 @@ RunConfig run(FinetuningType method, int64_t ranks = 1) {
   return config;
 }
 
-bool offloads(const RunConfig& config, OffloadPart part) { return names_part(config.machine.cpu_offload, part); }
+bool offloads(const RunConfig& config, OffloadPart part) { return contains(config.machine.cpu_offload, part); }
 
 using Fits = std::function<bool(const RunConfig&)>;
 

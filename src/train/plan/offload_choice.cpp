@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "config/rules.h"
+#include "core/base/contains.h"
 #include "report/humanise.h"
 #include "train/plan/recompute.h"
 
@@ -34,14 +35,14 @@ std::vector<OffloadPart> parts_of_run(const RunConfig& config) {
 std::vector<OffloadPart> in_order(const std::vector<OffloadPart>& parts) {
   std::vector<OffloadPart> sorted;
   for (const OffloadPart part : offload_parts()) {
-    if (names_part(parts, part)) sorted.push_back(part);
+    if (contains(parts, part)) sorted.push_back(part);
   }
   return sorted;
 }
 
 }  // namespace
 
-bool chooses_offload(const RunConfig& config) { return names_part(config.machine.cpu_offload, OffloadPart::kAuto); }
+bool chooses_offload(const RunConfig& config) { return contains(config.machine.cpu_offload, OffloadPart::kAuto); }
 
 RunConfig with_offload(RunConfig config, const std::vector<OffloadPart>& parts) {
   std::vector<OffloadPart>& offload = config.machine.cpu_offload;

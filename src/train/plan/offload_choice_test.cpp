@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/base/contains.h"
+
 namespace hone {
 namespace {
 
@@ -22,7 +24,7 @@ PlanOfConfig plans_of(Sizes sizes) {
   return [=](const RunConfig& config, const RecomputePolicy&) {
     MemoryPlan plan;
     const auto place = [&](OffloadPart part, int64_t bytes, int64_t& on_device, int64_t& on_host) {
-      const bool offloaded = names_part(config.machine.cpu_offload, part);
+      const bool offloaded = contains(config.machine.cpu_offload, part);
       on_device = offloaded ? bytes / 10 : bytes;
       on_host += offloaded ? bytes : 0;
     };

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "config/run_options.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/text/json.h"
 #include "params/frozen_weights.h"
@@ -333,7 +334,7 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   EngineOptions options;
   options.capacity = capacity;
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
-  options.offload_activations = names_part(config.machine.cpu_offload, OffloadPart::kActivations);
+  options.offload_activations = contains(config.machine.cpu_offload, OffloadPart::kActivations);
   options.weight_fetch = config.machine.weight_fetch;
   options.optimizer = optimizer_options(config);
   options.router_aux_loss_coef = config.model.router_aux_loss_coef.value_or(0);

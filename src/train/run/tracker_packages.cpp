@@ -1,19 +1,16 @@
 #include "train/run/tracker_packages.h"
 
-#include <algorithm>
+#include "core/base/contains.h"
 
 namespace hone {
 
 std::vector<PackageOptions> tracker_packages(const RunConfig& config) {
   const RunConfig::Report& report = config.report;
-  const auto named = [&](ReportTarget target) {
-    return std::find(report.report_to.begin(), report.report_to.end(), target) != report.report_to.end();
-  };
   std::vector<PackageOptions> packages;
   const auto set = [&](const char* name, const std::string& value) {
     if (!value.empty()) packages.back().settings.emplace_back(name, value);
   };
-  if (named(ReportTarget::kWandb)) {
+  if (contains(report.report_to, ReportTarget::kWandb)) {
     PackageOptions& wandb = packages.emplace_back();
     wandb.package = "wandb";
     wandb.project = report.wandb_project;
@@ -23,7 +20,7 @@ std::vector<PackageOptions> tracker_packages(const RunConfig& config) {
     set("entity", report.wandb_entity);
     set("mode", report.wandb_mode);
   }
-  if (named(ReportTarget::kTrackio)) {
+  if (contains(report.report_to, ReportTarget::kTrackio)) {
     PackageOptions& trackio = packages.emplace_back();
     trackio.package = "trackio";
     trackio.project = report.trackio_project;

@@ -1,5 +1,6 @@
 // Closed sets of values that a configuration names: an enum, and one table of its names. The schema takes what it
-// allows and what it reads from that table, and messages and files write the name.
+// allows and what it reads from that table, and messages and files write the name. A table is beside its enum, or in
+// config/choices.h if a configuration alone names the values.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +14,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/text/json_fwd.h"
 
 namespace hone {
 
@@ -23,8 +23,8 @@ struct ChoiceName {
   std::string_view name;
 };
 
-/// The table of a set, in the order of the documentation; config/choices.h specialises it. A value without a row means
-/// that nothing is stated.
+/// The table of a set, in the order of the documentation; a specialisation. A value without a row means that nothing is
+/// stated.
 template <class Value>
 inline constexpr std::nullptr_t kChoiceNames = nullptr;
 
@@ -74,9 +74,9 @@ std::vector<Value> choices_called(const std::vector<std::string>& names) {
   return values;
 }
 
-/// A Json takes the name: without this it would take the number of an enum.
-template <NamedChoice Value>
-void to_json(Json& json, const Value& value) = delete;
+/// A JSON value takes the name: without this it would take the number of an enum.
+template <class AnyJson, NamedChoice Value>
+void to_json(AnyJson& json, const Value& value) = delete;
 
 }  // namespace hone
 

@@ -1,4 +1,4 @@
-#include "config/named_choice.h"
+#include "config/choices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,10 @@
 #include <set>
 #include <string>
 
-#include "config/choices.h"
+#include "core/base/named_choice.h"
 #include "core/text/json.h"
+#include "data/dataset/block_builder.h"
+#include "text/chat_mask.h"
 
 namespace hone {
 namespace {
@@ -41,7 +43,7 @@ class ChoiceTable : public ::testing::Test {};
 using Tables = ::testing::Types<FinetuningType, Checkpointing, AuxLossReduction, UnmatchedExclusion, WholeModule,
                                 LoraInit, ExpertLora, AdapterLayout, HistoryRewrites, DataChecks, LrScheduler,
                                 DecayShape, OptimizerName, NanPolicy, GraphUse, ZeroStage, OffloadPart, ExpertsOn,
-                                FetchWay, ReportTarget, Cadence, ModelMetric>;
+                                FetchWay, ReportTarget, Cadence, ModelMetric, Overlength, TrainOn>;
 TYPED_TEST_SUITE(ChoiceTable, Tables);
 
 TYPED_TEST(ChoiceTable, HasEachNameOnce) {
