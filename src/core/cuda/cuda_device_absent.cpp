@@ -36,6 +36,7 @@ CudaQueue::~CudaQueue() = default;
 int CudaQueue::device() const { return kPlannedGpu.index; }
 int CudaQueue::multiprocessors() const { return PlannedGpu::kMultiprocessors; }
 int CudaQueue::compute_capability() const { return PlannedGpu::kComputeCapability; }
+size_t CudaQueue::l2_bytes() const { return PlannedGpu::kL2Bytes; }
 size_t CudaQueue::shared_memory() const { return PlannedGpu::kSharedMemory; }
 void* CudaQueue::stream() const { return nullptr; }
 const CudaLibraries& CudaQueue::libraries() const { HONE_ASSERT(false, "built without CUDA"); }

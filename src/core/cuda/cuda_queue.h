@@ -30,6 +30,7 @@ class CudaQueue {
   int multiprocessors() const;
   /// 10 · major + minor of the compute capability.
   int compute_capability() const;
+  size_t l2_bytes() const;
   /// Maximum shared memory per block, in bytes.
   size_t shared_memory() const;
   void* stream() const;  ///< cudaStream_t

@@ -28,7 +28,7 @@ struct CudaQueue::State {
 
   int device = 0;
   int multiprocessors = 0, compute_capability = 0;
-  size_t shared_memory = 0;
+  size_t l2_bytes = 0, shared_memory = 0;
   cudaStream_t stream = nullptr;
   std::array<Staging, 2> staging;
   size_t current = 0;
@@ -54,12 +54,14 @@ CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
   if (is_planned({DeviceKind::kCuda, device})) {  // nothing runs on it
     s.multiprocessors = PlannedGpu::kMultiprocessors;
     s.compute_capability = PlannedGpu::kComputeCapability;
+    s.l2_bytes = PlannedGpu::kL2Bytes;
     s.shared_memory = PlannedGpu::kSharedMemory;
     return;
   }
   const cuda::DeviceInfo info = cuda::device_info(device);
   s.multiprocessors = info.multiprocessors;
   s.compute_capability = 10 * info.major + info.minor;
+  s.l2_bytes = info.l2_bytes;
   s.shared_memory = info.shared_memory;
   cuda::check(cudaSetDevice(device), "selecting a GPU");  // for the stream, its events and pinned memory
   cuda::check(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking), "creating a stream");
@@ -87,6 +89,7 @@ CudaQueue::~CudaQueue() {
 int CudaQueue::device() const { return state_->device; }
 int CudaQueue::multiprocessors() const { return state_->multiprocessors; }
 int CudaQueue::compute_capability() const { return state_->compute_capability; }
+size_t CudaQueue::l2_bytes() const { return state_->l2_bytes; }
 size_t CudaQueue::shared_memory() const { return state_->shared_memory; }
 void* CudaQueue::stream() const { return state_->stream; }
 

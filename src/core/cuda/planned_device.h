@@ -18,7 +18,7 @@ inline std::byte* const kNoMemory = reinterpret_cast<std::byte*>(4096);
 /// What ops find on it, unless the limit on kernels (core/stream/process_kernels.h) is of a smaller GPU: a Hopper GPU.
 struct PlannedGpu {
   static constexpr int kMultiprocessors = 132, kComputeCapability = 90;
-  static constexpr size_t kSharedMemory = size_t{227} << 10;
+  static constexpr size_t kL2Bytes = size_t{50} << 20, kSharedMemory = size_t{227} << 10;
 };
 
 }  // namespace hone

@@ -141,13 +141,10 @@ void list_attention_tiles(const Context& context, const AttentionArgs& args, Til
 TileOrder::TileOrder(const Context& context, const AttentionArgs& args, const AttentionTiles& of_tiles, TileWork work,
                      int of_parts)
     : tiles(of_tiles.data()), counters(elements<int>(of_tiles.counters)), parts(of_parts) {
-  int l2_bytes = 0;
-  check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, queue_of(context).device()),
-        "reading the size of L2");
   const AttentionOptions& options = args.options;
   const int64_t of_kv_head = work == TileWork::kKeys ? options.num_heads / options.num_kv_heads : 1;
   heads = static_cast<int>(options.num_kv_heads * of_kv_head);
-  heads_at_a_time = static_cast<int>(kv_heads_at_a_time(static_cast<size_t>(l2_bytes), args) * of_kv_head);
+  heads_at_a_time = static_cast<int>(kv_heads_at_a_time(queue_of(context).l2_bytes(), args) * of_kv_head);
 }
 
 QueryStats::QueryStats(ArenaScope& memory, const AttentionArgs& args)
