@@ -186,10 +186,20 @@ MaybeRefusal named_and_chosen_offload(const RunConfig& run) {
       {"cpu_offload"}, "cpu_offload names parts, and auto, which chooses them", "keep the names, or auto alone"};
 }
 
+// auto does not go with cpu_offload at all (auto_and_offload).
 MaybeRefusal offloaded_int8_experts(const RunConfig& run) {
+  if (run.machine.experts_device != ExpertsOn::kDevice) return {};
   if (!offload_of(run.machine.cpu_offload).values() || !has_int8_experts(run)) return {};
   return Refusal{{"cpu_offload"},
-                 "cpu_offload brings weights in dtype to the device, and experts held in 8 bits stay there",
+                 "cpu_offload brings weights in dtype or packed to the device, and experts held in 8 bits stay there",
+                 "leave params and experts out there, or expert_weight_dtype; without training, experts_device: cpu "
+                 "takes both"};
+}
+
+MaybeRefusal int8_experts_beside_offload(const RunConfig& run) {
+  if (!offload_of(run.machine.cpu_offload).values() || !has_int8_experts(run)) return {};
+  return Refusal{{"cpu_offload"},
+                 "in training cpu_offload brings weights in dtype or packed, and experts held in 8 bits are neither",
                  "leave params and experts out there, or expert_weight_dtype"};
 }
 
@@ -375,7 +385,8 @@ constexpr KeyRule kRules[] = {
     {"zero_stage, expert_weight_dtype", kTraining, sharded_int8_experts},
     {"zero_stage, use_dora", kTraining, sharded_whole_rows},
     {"cpu_offload, auto", kTraining, named_and_chosen_offload},
-    {"cpu_offload, expert_weight_dtype", kTraining, offloaded_int8_experts},
+    {"cpu_offload, expert_weight_dtype", kAlways, offloaded_int8_experts},
+    {"cpu_offload, expert_weight_dtype on the CPU", kTraining, int8_experts_beside_offload},
     {"cpu_offload, zero_stage", kTraining, offload_of_gathered_weights},
     {"frozen_weights, finetuning_type", kTraining, trained_weights_in_files},
     {"frozen_weights, base_weight_dtype", kAlways, packed_weights_in_files},

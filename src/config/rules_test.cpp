@@ -73,6 +73,11 @@ std::map<std::string, Breaking> breaking_runs() {
        [](RunConfig& run) {
          run.machine.cpu_offload = {OffloadPart::kParams}, run.model.expert_weight_dtype = experts("int8");
        }},
+      {"cpu_offload, expert_weight_dtype on the CPU",
+       [](RunConfig& run) {
+         run.machine.cpu_offload = {OffloadPart::kParams}, run.model.expert_weight_dtype = experts("int8");
+         run.machine.experts_device = ExpertsOn::kCpu;
+       }},
       {"cpu_offload, zero_stage",
        [](RunConfig& run) {
          run.machine.ranks = 2, run.machine.zero_stage = ZeroStage::kGradients,

@@ -131,13 +131,6 @@ Json variables_of(const InferenceOptions& options) {
   return variables;
 }
 
-void check_offload(const RunConfig& run, Device device) {
-  const bool int8_on_device = run.model.expert_weight_dtype.int8() && !computes_experts_on_host(run, device);
-  if (run.machine.cpu_offload.empty() || !int8_on_device) return;
-  throw UserError("weights come from host memory in dtype or packed, and experts held in 8 bits stay on the device",
-                  "cpu_offload", "leave it out, or expert_weight_dtype, or choose experts_device=cpu");
-}
-
 /// `chat_template`: --chat-template.
 Tokenizer load_tokenizer(const fs::path& model, const fs::path& adapter, const TokenChoice& choice,
                          const std::string& chat_template) {
@@ -224,7 +217,6 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
     notes_.push_back("split_special_tokens of the training run: special tokens in the text of messages are text");
   }
   variables_->update(stated);
-  check_offload(run_, device_);
   SamplingDefaults defaults = read_sampling_defaults(directory_);
   sampling_ = options_.sampling.apply(defaults.options);
   if (!defaults.not_applied.empty()) {
