@@ -198,7 +198,7 @@ TEST(Quickstart, ItsCommandsRunAsPrintedAndItWarnsOfNothing) {
   fs::create_directory_symlink("quickstart/merged", folder / "YOUR-MODEL");
   fs::copy(folder / "quickstart/data/english_test.jsonl", folder / "chats.jsonl");
   const std::vector<std::string> commands = commands_in(shown.out, "hone");
-  EXPECT_EQ(commands.size(), 6u) << shown.out;
+  EXPECT_EQ(commands.size(), 7u) << shown.out;
   for (const std::string& command : commands) {
     const fs::path output = folder / ".output";
     EXPECT_EQ(shell(folder / "", command, output), 0) << command << "\n" << read_file(output);

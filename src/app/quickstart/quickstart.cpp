@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
+#include "app/init/init.h"
 #include "app/merge/merge.h"
 #include "app/quickstart/made_files.h"
+#include "app/quickstart/quickstart_files.h"
 #include "app/quickstart/story.h"
 #include "config/resolve.h"
 #include "config/resolved_yaml.h"
@@ -68,51 +71,58 @@ class Quickstart {
     story_.title("Hone quickstart", fmt::format("seed {}", options_.seed));
     story_.say(fmt::format(
         "A small Mixture-of-Experts model with random weights learns to read calendar entries, here and now,\n"
-        "in about five minutes. Data, model and configurations are made first; then everything takes the path\n"
+        "in about five minutes. Data, model and configurations are written first; then everything takes the path\n"
         "that your own model would take. It is asked for moments it has never seen, so nothing can be memorised.\n"
         "\n"
-        "{0}/data         chats, one a line: questions and answers\n"
-        "{0}/model        Qwen3-MoE: 4 layers of 8 experts, 2 of them for each token, and a tokenizer\n"
+        "{0}/data         questions and answers, one a line\n"
+        "{0}/blank        Qwen3-MoE: 4 layers of 8 experts, 2 of them for each token, and a tokenizer; no weights\n"
         "{0}/act1.yaml, act2.yaml",
         folder_.generic_string()));
   }
 
-  std::vector<Example> draw(Language language, Phrasing phrasing, bool held_out, int64_t count) const {
-    return draw_examples({.language = language, .phrasing = phrasing, .held_out = held_out, .count = count},
-                         options_.seed);
-  }
-
   void make_files() {
     const QuickstartBudget& budget = options_.budget;
-    const std::vector<Example> english_train =
-        draw(Language::kEnglish, Phrasing::kTaught, false, budget.english_examples);
-    const std::vector<Example> german_train = draw(Language::kGerman, Phrasing::kTaught, false, budget.german_examples);
-    tests_.english = draw(Language::kEnglish, Phrasing::kTaught, true, budget.test_examples);
-    tests_.german = draw(Language::kGerman, Phrasing::kTaught, true, budget.test_examples);
-    tests_.english_new = draw(Language::kEnglish, Phrasing::kNew, true, budget.new_examples);
-    tests_.german_new = draw(Language::kGerman, Phrasing::kNew, true, budget.new_examples);
-    const auto write_data = [&](const char* name, const std::vector<Example>& examples) {
-      const fs::path file = fs::path("data") / name;
-      made_.make(file.generic_string(), [&] { write_chat_data(examples, folder_ / file); });
-    };
-    require_own_folder("data");
-    write_data("english_train.jsonl", english_train);
-    write_data("german_train.jsonl", german_train);
-    write_data("english_test.jsonl", tests_.english);
-    write_data("german_test.jsonl", tests_.german);
-    write_data("english_new_wordings.jsonl", tests_.english_new);
-    write_data("german_new_wordings.jsonl", tests_.german_new);
-    std::vector<std::string> texts;
-    for (const auto* examples : {&english_train, &german_train}) {
-      for (const Example& example : *examples) texts.push_back(example.question + "\n" + example.answer);
+    tests_ = {.english = read_examples("data/english_test.jsonl", budget.test_examples),
+              .german = read_examples("data/german_test.jsonl", budget.test_examples),
+              .english_new = read_examples("data/english_new_wordings.jsonl", budget.new_examples),
+              .german_new = read_examples("data/german_new_wordings.jsonl", budget.new_examples)};
+    for (const QuickstartFile& file : quickstart_files()) {
+      const fs::path name(file.name);
+      if (name.parent_path() == "data") write("data", name.filename(), file.text);
+      if (name.parent_path() == "model") write("blank", name.filename(), file.text);
     }
-    made_.make("model", [&] { write_tiny_model(folder_ / "model", texts, options_.seed, pool_); });
-    made_.make("act1.yaml", [&] { write_text_file(folder_ / "act1.yaml", english_yaml(folder_, budget, settings())); });
-    made_.make("act2.yaml", [&] { write_text_file(folder_ / "act2.yaml", german_yaml(folder_, budget, settings())); });
+    make_model();
+    write("", "act1.yaml", run_in_folder("act1.yaml", folder_, keys_of(budget.english_steps, 4)));
+    write("", "act2.yaml", run_in_folder("act2.yaml", folder_, keys_of(budget.german_steps, 2)));
+  }
+
+  void write(const fs::path& part, const fs::path& name, std::string_view text) {
+    if (!part.empty()) require_own_folder(part);
+    made_.make((part / name).generic_string(), [&] { write_text_file(folder_ / part / name, std::string(text)); });
+  }
+
+  /// Draws the weights as the command does that it prints.
+  void make_model() {
+    const std::string blank = (folder_ / "blank").string(), model = (folder_ / "model").string();
+    story_.say(fmt::format("{} init --new-model {} {} --tokenizer {} --seed {} --force\n\nThe model with its weights:",
+                           program_name(), blank, model, blank, options_.seed));
+    const NewModelOptions options{
+        .config = blank, .output = model, .tokenizer = blank, .seed = options_.seed, .force = true};
+    made_.make("model", [&] { run_new_model(options); });
+  }
+
+  /// The keys of a run of so many steps and evaluations.
+  std::map<std::string, std::string> keys_of(int64_t steps, int64_t evaluations) const {
+    const auto one_of = [&](int64_t parts) { return std::to_string(std::max<int64_t>(1, steps / parts)); };
+    return {{"max_steps", std::to_string(steps)},
+            {"logging_steps", one_of(options_.budget.log_lines)},
+            {"eval_steps", one_of(evaluations)},
+            {"seed", std::to_string(options_.seed)},
+            {"device", options_.device}};
   }
 
   /// Creates a folder of the output, which must not be a link to another one.
-  void require_own_folder(const char* name) const {
+  void require_own_folder(const fs::path& name) const {
     std::error_code error;
     if (fs::is_symlink(fs::symlink_status(folder_ / name, error))) {
       throw UserError("the quickstart does not write through links", (folder_ / name).string(), "remove the link");
@@ -120,8 +130,6 @@ class Quickstart {
     fs::create_directories(folder_ / name, error);
     if (error) throw UserError("the folder cannot be made: " + error.message(), (folder_ / name).string());
   }
-
-  RunSettings settings() const { return {options_.seed, options_.device}; }
 
   /// Trains as `hone train FOLDER/ACT.yaml` does.
   ExitCode train(const std::string& act, double& seconds) {

@@ -63,7 +63,7 @@ Answers ask(const ModelPath& path, const std::vector<Example>& examples, Stream&
 RoutingLoad measure_expert_load(const std::filesystem::path& directory, const std::filesystem::path& data,
                                 int64_t samples, Stream& stream) {
   RunConfig config;
-  config.data.datasets = {{.path = data.string(), .type = "messages", .samples = samples, .name = ""}};
+  config.data.datasets = {{.path = data.string(), .type = "prompt_response", .samples = samples, .name = ""}};
   LoadedModel model(directory, DType::kF32);
   config.data.max_length = model.decoder().config().rope.max_position_embeddings;
   config.schedule.per_device_train_batch_size = config.schedule.global_batch_size = 16;

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "app/quickstart/corpus.h"
+#include "app/quickstart/quickstart_files.h"
 #include "core/stream/stream.h"
 #include "report/console.h"
 #include "train/step/engine.h"
