@@ -115,12 +115,6 @@ STEPS = [("lora-sm80", "Qwen3-30B-A3B, LoRA on attention, 4 × 4096"),
          ("loraall-nf4-sm80", "the same, attention and experts, base in nf4"),
          ("lora-nf4-sm80", "the same, LoRA on attention, 1 × 4096, base in nf4, all recomputed"),
          ("mixtral-sm80", "Mixtral-8x7B, LoRA on attention, 2 × 4096")]
-# TFLOP/s in bench/results/sm80-kernels-2026-11-23.txt and, of attention, h100-attention-sm80-2026-11-26.txt (an H100 has the
-# multiprocessors of an H200): with the 227 KB of shared memory per CTA of a B200, the 163 KB of an
-# A100, and 99 KB.
-KERNELS = [("experts: gate and up", 270, 270, 270), ("experts: dx", 307, 307, 308), ("experts: dw", 223, 223, 224),
-           ("attention forward, heads of 128", 359, 347, 303), ("attention backward, heads of 128", 290, 292, 237)]
-
 ON_A_CPU = """
 ## LoRA r16 on attention and every expert, on a CPU
 
@@ -132,11 +126,11 @@ column). No step of a model this large has been measured on a CPU; beside a GPU 
 PREDICTED = """
 ## Predicted speed on other GPUs
 
-**Predicted, not measured**: Hone has run on no GPUs but H100 and H200. Kernels of tier sm80 and steps with them have been measured there
-([kernels](../bench/results/sm80-kernels-2026-11-23.txt), [attention](../bench/results/h100-attention-sm80-2026-11-26.txt), steps of
-[2026-11-24](../bench/results/h200-tiers-2026-11-24.jsonl) and [2026-11-26](../bench/results/h200-tiers-2026-11-26.jsonl)). A kernel is scaled
-by the peak of mma.sync with float32 sums. A step is a mix of kernels that scale by that peak, by that of cuBLASLt's products, or by the rate
-of memory: it lies between the least and the greatest of the three ratios. "–": the plan does not fit without offloading. Peaks are those of
+**Predicted, not measured**: Hone has run on no GPUs but H100 and H200. Steps with the kernels of tier sm80 have been measured there
+([2026-11-24](../bench/results/h200-tiers-2026-11-24.jsonl), [2026-11-26](../bench/results/h200-tiers-2026-11-26.jsonl); the kernels alone:
+[experts](../bench/results/sm80-kernels-2026-11-23.txt), [attention](../bench/results/h100-attention-sm80-2026-11-26.txt)). A step is a mix of
+kernels that scale by the peak of mma.sync with float32 sums, by that of cuBLASLt's products, or by the rate of memory: it lies between the
+least and the greatest of the three ratios. "–": the plan does not fit without offloading. Peaks are those of
 data sheets; of mma.sync on a B200, the H200's by multiprocessor.
 """
 
@@ -151,14 +145,10 @@ def predictions():
                 rows[row["row"]] = row
     print(PREDICTED)
     names = " | ".join(name for name, *_ in SM80_CARDS)
-    print(f"| TFLOP/s | measured with 227; 163; 99 KB a CTA | {names} |")
+    print(f"| | H200 | {names} |")
     print("|---" * (len(SM80_CARDS) + 2) + "|")
     peaks = " | ".join(f"{mma:.0f}; {dense:.0f}; {memory:,}" for _, (mma, dense, memory), _ in SM80_CARDS)
-    print(f"| peaks: mma.sync; cuBLASLt; GB/s | 613; 989; 4,800 | {peaks} |")
-    for what, large, middle, small in KERNELS:
-        by_memory = {"B200": large, "A100 80 GB SXM": middle}
-        cells = [f"{by_memory.get(name, small) * card[0] / H200[0]:.0f}" for name, card, _ in SM80_CARDS]
-        print(f"| {what} | {large}; {middle}; {small} | " + " | ".join(cells) + " |")
+    print(f"| TFLOP/s of mma.sync; of cuBLASLt; GB/s | 613; 989; 4,800 | {peaks} |")
     print(f"\n| tokens a second | H200, measured | {names} |")
     print("|---" * (len(SM80_CARDS) + 2) + "|")
     for key, what in STEPS:
