@@ -29,8 +29,16 @@ struct BenchSizes {
     bool interleaved = true;  ///< RoPE rotates adjacent dimensions
   };
   struct Delta {
-    int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, conv_taps = 0;
+    int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
     int64_t width() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+  };
+  struct Ssd {
+    int64_t heads = 0, head_dim = 0, groups = 0, state_size = 0;
+    int64_t width() const { return heads * head_dim + 2 * groups * state_size; }
+  };
+  struct Conv {
+    int64_t channels = 0, taps = 0;
+    bool bias = false;
   };
   struct Experts {
     int64_t count = 0, chosen = 0, intermediate = 0;
@@ -51,6 +59,8 @@ struct BenchSizes {
   int64_t intermediate = 0;  ///< width of the first layer's dense MLP
   Latent latent;
   Delta delta;
+  Ssd ssd;
+  Conv conv;
   Experts experts;
 
   double element_bytes() const { return static_cast<double>(size_of(dtype)); }

@@ -66,7 +66,7 @@ Var GatedDeltaNet::operator()(Tape& tape, Var x, const Forward& forward, const R
     inputs = {.inputs = kept[0], .lengths = forward.cache->lengths};
     states = {.s = kept[1], .lengths = forward.cache->lengths};
   }
-  const Var qkv = causal_conv(tape, in.qkv, *conv_, sequences, inputs);
+  const Var qkv = causal_conv(tape, in.qkv, *conv_, nullptr, sequences, inputs);
   const Var read = gated_delta_rule(tape, {qkv, in.a, in.b, a_log_, dt_bias_}, heads_, sequences, states);
   return out_proj_(tape, gated_rms_norm(tape, read, in.z, *norm_, rms_norm_eps_), forward);
 }

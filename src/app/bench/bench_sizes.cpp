@@ -29,8 +29,8 @@ BenchSizes bench_sizes(const DecoderConfig& config, int64_t tokens, int64_t seq,
   sizes.delta = {.key_heads = delta.num_key_heads,
                  .value_heads = delta.num_value_heads,
                  .key_dim = delta.key_dim,
-                 .value_dim = delta.value_dim,
-                 .conv_taps = config.delta_net.conv_taps};
+                 .value_dim = delta.value_dim};
+  if (delta.num_value_heads > 0) sizes.conv = {.channels = delta.width(), .taps = config.delta_net.conv_taps};
   if (config.num_moe_layers() > 0) {
     const MoeConfig& moe = config.moe;
     sizes.experts = {.count = moe.num_experts,

@@ -5,10 +5,11 @@ namespace hone::cuda {
 
 void causal_conv_grad(const Context& context, const CausalConvGradArgs& args) {
   HONE_ASSERT(context.dry(), "built without CUDA");
-  if (!args.dw.wanted()) return;
   constexpr int64_t kRows = 64;
+  const int64_t chunks = (args.x.shape[0] + kRows - 1) / kRows;
   ArenaScope scratch(context.scratch());
-  scratch.take({(args.x.shape[0] + kRows - 1) / kRows, args.w.numel()}, DType::kF32);
+  if (args.dw.wanted()) scratch.take({chunks, args.w.numel()}, DType::kF32);
+  if (args.dbias.wanted()) scratch.take({chunks, args.bias.numel()}, DType::kF32);
 }
 
 }  // namespace hone::cuda

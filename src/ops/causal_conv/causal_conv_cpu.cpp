@@ -51,7 +51,7 @@ void widen_taps(const Tensor& w, const Tensor& taps) {
 }
 
 struct Convolution {
-  Tensor x, taps;
+  Tensor x, taps, bias;
   Documents documents;
   ConvState state;
 
@@ -72,7 +72,12 @@ struct Convolution {
   }
 
   void sum(const RowMath& math, int64_t row, int64_t channel, float* z, int64_t n) const {
-    std::fill_n(z, n, 0.0f);
+    if (bias.defined()) {
+      float buffer[kChannels];
+      std::copy_n(load_block(math, bias, channel, buffer, n), n, z);
+    } else {
+      std::fill_n(z, n, 0.0f);
+    }
     for (int64_t age = count() - 1; age >= 0; --age) {
       float buffer[kChannels], product[kChannels];
       const float* values = input(math, row, age, channel, buffer, n);
@@ -109,9 +114,10 @@ void advance(const CausalConvArgs& args, int64_t n) {
               static_cast<size_t>(taken) * row_bytes);
 }
 
-/// Gradients of rows [begin, end) in channels [channel, channel + n); dw is added to dw_sums [K, C] unless null.
+/// Gradients of rows [begin, end) in channels [channel, channel + n); dw is added to dw_sums [K, C] and dbias to
+/// dbias_sums [C] unless null.
 void differentiate(const CausalConvGradArgs& args, const Convolution& conv, int64_t begin, int64_t end, int64_t channel,
-                   int64_t n, float* dw_sums) {
+                   int64_t n, float* dw_sums, float* dbias_sums) {
   const RowMath& math = row_math();
   const int64_t channels = conv.channels(), rows = args.x.shape[0], last = std::min(rows, end + conv.count() - 1);
   float dz[kRows + kMaxConvTaps - 1][kChannels];
@@ -129,6 +135,7 @@ void differentiate(const CausalConvGradArgs& args, const Convolution& conv, int6
       math.add(sum, product, sum, n);
     }
     if (args.dx.wanted()) store_block(math, sum, args.dx, row * channels + channel, n);
+    if (dbias_sums != nullptr) math.add(dbias_sums + channel, dz[row - begin], dbias_sums + channel, n);
     for (int64_t age = 0; dw_sums != nullptr && age < conv.count(); ++age) {
       const float* values = conv.input(math, row, age, channel, buffer, n);
       if (values == nullptr) break;
@@ -139,7 +146,7 @@ void differentiate(const CausalConvGradArgs& args, const Convolution& conv, int6
   }
 }
 
-/// dw[c, j] = Σ over chunks of partial [chunks, K, C], in order.
+/// dw[c, j] (or, with K = 1, dbias[c]) = Σ over chunks of partial [chunks, K, C], in order.
 void sum_chunks(const Tensor& partial, const GradDest& dw) {
   const int64_t chunks = partial.shape[0], taps = partial.shape[1], channels = partial.shape[2];
   for (int64_t c = 0; c < channels; ++c) {
@@ -159,7 +166,8 @@ void sum_chunks(const Tensor& partial, const GradDest& dw) {
 void causal_conv(const Context& context, const CausalConvArgs& args) {
   const int64_t rows = args.x.shape[0], channels = args.x.shape[1];
   ArenaScope memory(context.scratch());
-  const Convolution conv{args.x, taps_of(memory, args.w), Documents(memory, args.sequences, rows), args.state};
+  const Convolution conv{args.x, taps_of(memory, args.w), args.bias, Documents(memory, args.sequences, rows),
+                         args.state};
   context.launch([args, conv, rows, channels](ThreadPool& pool) {
     const RowMath& math = row_math();
     conv.documents.prepare();
@@ -182,23 +190,28 @@ void causal_conv(const Context& context, const CausalConvArgs& args) {
 void causal_conv_grad(const Context& context, const CausalConvGradArgs& args) {
   const int64_t rows = args.x.shape[0], channels = args.x.shape[1], chunks = (rows + kRows - 1) / kRows;
   ArenaScope memory(context.scratch());
-  const Convolution conv{args.x, taps_of(memory, args.w), Documents(memory, args.sequences, rows), {}};
-  Tensor partial;
+  const Convolution conv{args.x, taps_of(memory, args.w), args.bias, Documents(memory, args.sequences, rows), {}};
+  Tensor partial, bias_partial;
   if (args.dw.wanted()) partial = memory.take({chunks, args.w.shape[2], channels}, DType::kF32);
-  context.launch([args, conv, partial, rows, channels, chunks](ThreadPool& pool) {
+  if (args.dbias.wanted()) bias_partial = memory.take({chunks, 1, channels}, DType::kF32);
+  context.launch([args, conv, partial, bias_partial, rows, channels, chunks](ThreadPool& pool) {
     conv.documents.prepare();
     widen_taps(args.w, conv.taps);
     pool.parallel_for(chunks, [&](int64_t chunk, int) {
-      float* sums = nullptr;
-      if (partial.defined()) {
-        sums = partial.as<float>() + chunk * conv.count() * channels;
-        std::fill_n(sums, conv.count() * channels, 0.0f);
-      }
+      const auto cleared = [&](const Tensor& parts) -> float* {
+        if (!parts.defined()) return nullptr;
+        const int64_t size = parts.shape[1] * channels;
+        float* sums = parts.as<float>() + chunk * size;
+        std::fill_n(sums, size, 0.0f);
+        return sums;
+      };
+      float *const dw_sums = cleared(partial), *const bias_sums = cleared(bias_partial);
       for_channels(channels, [&](int64_t channel, int64_t n) {
-        differentiate(args, conv, chunk * kRows, std::min(rows, (chunk + 1) * kRows), channel, n, sums);
+        differentiate(args, conv, chunk * kRows, std::min(rows, (chunk + 1) * kRows), channel, n, dw_sums, bias_sums);
       });
     });
     if (partial.defined()) sum_chunks(partial, args.dw);
+    if (bias_partial.defined()) sum_chunks(bias_partial, args.dbias);
   });
 }
 

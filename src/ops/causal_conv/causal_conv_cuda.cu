@@ -13,7 +13,7 @@ constexpr int kRows = 32, kBackwardRows = 64;
 template <class T>
 struct Convolution {
   const T* x;
-  NormWeight w;
+  NormWeight w, bias;  // bias: without values if there is none
   const int32_t* cu_seqlens;
   int documents;
   int64_t rows, channels;
@@ -24,7 +24,8 @@ struct Convolution {
   const T* dy;  // backward
   T* dx;        // null: not wanted
   bool accumulate;
-  float* partial;  // [chunks, C, K] or null
+  float* partial;       // [chunks, C, K] or null
+  float* bias_partial;  // [chunks, C] or null
 
   /// The last document that starts at or before `row`.
   __device__ int document_of(int64_t row) const {
@@ -55,6 +56,7 @@ struct Walk {
   int64_t channel, begin, end;
   int document;
   float window[kTaps][kVector];
+  float bias[kVector];
 
   __device__ Walk(const Convolution<T>& convolution, int64_t row, int64_t first_channel)
       : a(convolution), channel(first_channel), document(convolution.document_of(row)) {
@@ -62,7 +64,10 @@ struct Walk {
 #pragma unroll
     for (int age = 1; age < kTaps; ++age) load_input(row, age);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) window[0][i] = 0.0f;
+    for (int i = 0; i < kVector; ++i) {
+      window[0][i] = 0.0f;
+      bias[i] = a.bias.values != nullptr ? a.bias.at(channel + i) : 0.0f;
+    }
   }
 
   __device__ void load_input(int64_t row, int age) {
@@ -98,7 +103,7 @@ struct Walk {
   __device__ void sum(const float (&w)[kTaps][kVector], float (&z)[kVector]) const {
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      z[i] = 0.0f;
+      z[i] = bias[i];
 #pragma unroll
       for (int age = kTaps - 1; age >= 0; --age) z[i] = fmaf(w[age][i], window[age][i], z[i]);
     }
@@ -142,6 +147,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
   const int64_t first = int64_t{blockIdx.y} * kBackwardRows, last = min(a.rows, first + kBackwardRows);
   if (channel >= a.channels) return;
   float w[kTaps][kVector], dw[kTaps][kVector] = {};
+  float dbias[kVector] = {};
   float dx[kTaps][kVector] = {};  // dx[age]: partial sum for the input `age` rows ago
   load_taps(a, channel, w);
   Walk<T, kVector> walk(a, first, channel);
@@ -155,6 +161,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
       for (int i = 0; i < kVector; ++i) {
         const float s = sigmoid(z[i]);
         dz[i] *= s * (1.0f + z[i] * (1.0f - s));
+        if (row < last) dbias[i] += dz[i];
       }
 #pragma unroll
       for (int age = 0; age < kTaps; ++age) {
@@ -185,6 +192,10 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
     }
 #pragma unroll
     for (int i = 0; i < kVector; ++i) dx[0][i] = 0.0f;
+  }
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    if (a.bias_partial != nullptr) a.bias_partial[int64_t{blockIdx.y} * a.channels + channel + i] = dbias[i];
   }
   if (a.partial == nullptr) return;
 #pragma unroll
@@ -217,10 +228,11 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const Convolution<T> 
 }
 
 template <class T>
-Convolution<T> convolution_of(const Tensor& x, const Tensor& w, const PackedSequences& sequences) {
+Convolution<T> convolution_of(const Tensor& x, const Tensor& w, const Tensor& bias, const PackedSequences& sequences) {
   Convolution<T> a{};
   a.x = elements<T>(x);
   a.w = NormWeight(w);
+  a.bias = NormWeight(bias);
   a.cu_seqlens = elements<int32_t>(sequences.cu_seqlens);
   a.documents = static_cast<int>(sequences.num_documents);
   a.rows = x.shape[0];
@@ -247,7 +259,7 @@ void causal_conv(const Context& context, const CausalConvArgs& args) {
   if (context.dry() || args.x.numel() == 0) return;
   cuda::dispatch_float(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    Convolution<T> a = convolution_of<T>(args.x, args.w, args.sequences);
+    Convolution<T> a = convolution_of<T>(args.x, args.w, args.bias, args.sequences);
     a.y = elements<T>(args.y);
     a.state = elements<T>(args.state.inputs);
     a.lengths = elements<int32_t>(args.state.lengths);
@@ -268,17 +280,19 @@ void causal_conv_grad(const Context& context, const CausalConvGradArgs& args) {
   const int64_t rows = args.x.shape[0], channels = args.x.shape[1];
   const int64_t chunks = (rows + kBackwardRows - 1) / kBackwardRows;
   ArenaScope memory(context.scratch());
-  Tensor partial;
+  Tensor partial, bias_partial;
   if (args.dw.wanted()) partial = memory.take({chunks, args.w.numel()}, DType::kF32);
+  if (args.dbias.wanted()) bias_partial = memory.take({chunks, channels}, DType::kF32);
   if (context.dry() || channels == 0) return;
-  if (rows > 0 && (args.dx.wanted() || args.dw.wanted())) {
+  if (rows > 0 && (args.dx.wanted() || args.dw.wanted() || args.dbias.wanted())) {
     cuda::dispatch_float(args.x.dtype, [&](auto element) {
       using T = decltype(element);
-      Convolution<T> a = convolution_of<T>(args.x, args.w, args.sequences);
+      Convolution<T> a = convolution_of<T>(args.x, args.w, args.bias, args.sequences);
       a.dy = elements<T>(args.dy);
       a.dx = elements<T>(args.dx.dst);
       a.accumulate = args.dx.beta != 0.0f;
       a.partial = elements<float>(partial);
+      a.bias_partial = elements<float>(bias_partial);
       if (aligned(context, {args.x, args.dy, args.dx.dst}, channels)) {
         conv_grad_kernel<T, kVector>
             <<<grid_of(channels, kVector, rows, kBackwardRows), kThreads, 0, stream_of(context)>>>(a);
@@ -289,6 +303,7 @@ void causal_conv_grad(const Context& context, const CausalConvGradArgs& args) {
     check_launch("differentiating a convolution");
   }
   if (args.dw.wanted()) sum_chunks(context, partial, {args.dw});
+  if (args.dbias.wanted()) sum_chunks(context, bias_partial, {args.dbias});
 }
 
 }  // namespace hone::cuda

@@ -13,13 +13,15 @@ using Packed = testing::PackedDocuments;
 using testing::TestTensor;
 using testing::Values;
 
-Values convolved(const Values& x, const Values& w, int64_t channels, const std::vector<int32_t>& offsets) {
+/// `bias` may be null.
+Values convolved(const Values& x, const Values& w, const Values* bias, int64_t channels,
+                 const std::vector<int32_t>& offsets) {
   const int64_t taps = static_cast<int64_t>(w.size()) / channels;
   Values y(x.size());
   for (size_t n = 0; n + 1 < offsets.size(); ++n) {
     for (int64_t t = offsets[n]; t < offsets[n + 1]; ++t) {
       for (int64_t c = 0; c < channels; ++c) {
-        double z = 0;
+        double z = bias == nullptr ? 0 : (*bias)[static_cast<size_t>(c)];
         for (int64_t j = 0; j < taps; ++j) {
           const int64_t from = t - (taps - 1) + j;
           if (from >= offsets[n])
@@ -32,18 +34,21 @@ Values convolved(const Values& x, const Values& w, int64_t channels, const std::
   return y;
 }
 
-OpCase conv_case(const Packed& packed, int64_t channels, int64_t taps) {
+OpCase conv_case(const Packed& packed, int64_t channels, int64_t taps, bool bias = false) {
   testing::Argument weight = testing::random_argument({channels, 1, taps}, 2);
   weight.takes_narrow_gradient = true;
+  std::vector<testing::Argument> weights = {weight};
+  if (bias) weights.push_back(testing::random_argument({channels}, 3));
   return {.inputs = {testing::random_argument({packed.tokens(), channels}, 1)},
-          .weights = {weight},
+          .weights = weights,
           .op =
               [packed](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
-                return std::vector<Var>{causal_conv(tape, in[0], *w[0], packed.sequences)};
+                Weight* of_channels = w.size() > 1 ? w[1] : nullptr;
+                return std::vector<Var>{causal_conv(tape, in[0], *w[0], of_channels, packed.sequences)};
               },
           .reference =
-              [packed, channels](const std::vector<Values>& a) {
-                return std::vector<Values>{convolved(a[0], a[1], channels, packed.offsets)};
+              [packed, channels, bias](const std::vector<Values>& a) {
+                return std::vector<Values>{convolved(a[0], a[1], bias ? &a[2] : nullptr, channels, packed.offsets)};
               }};
 }
 
@@ -60,6 +65,19 @@ TEST(CausalConv, MatchesTheReferenceAndItsGradients) {
   }
 }
 
+TEST(CausalConv, AddsABias) {
+  for (const auto& lengths : std::vector<std::vector<int>>{{1}, {2, 1, 0, 4, 70}, {64, 64, 3}}) {
+    for (const auto& [channels, taps] : {std::pair{7, 4}, {8, 3}}) {
+      const OpCase op_case = conv_case(Packed(lengths), channels, taps, true);
+      expect_matches_reference(op_case, DType::kF32, 4e-6);
+      expect_matches_reference(op_case, DType::kBF16, 0x1p-8);
+    }
+  }
+  OpCase frozen = conv_case(Packed({4, 5}), 8, 4, true);
+  frozen.weights[0].differentiable = false;
+  expect_matches_reference(frozen, DType::kF32, 4e-6);
+}
+
 TEST(CausalConv, ManyChannelsAndManyShortDocuments) {
   std::vector<int> lengths(500);
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<int>(i % 7);
@@ -67,7 +85,8 @@ TEST(CausalConv, ManyChannelsAndManyShortDocuments) {
   for (const int64_t channels : {132, 300}) {
     const OpCase op_case = conv_case(packed, channels, 4);
     const testing::OpResult got = run_op(op_case, {});
-    const Values want = convolved(op_case.inputs[0].values, op_case.weights[0].values, channels, packed.offsets);
+    const Values want =
+        convolved(op_case.inputs[0].values, op_case.weights[0].values, nullptr, channels, packed.offsets);
     // The run rounds the inputs above to float32, an error as large as the op's own.
     for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.outputs[0][i], want[i], 1e-5) << i;
   }
