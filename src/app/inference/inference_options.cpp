@@ -38,6 +38,7 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
             {"experts_device"},
             {"cpu_expert_layers"},
             {"cpu_offload"},
+            {"frozen_weights"},
             {"offload_expert_layers"},
             {"stage3_param_persistence_threshold", "--param-persistence-threshold"},
             {"zero_stage"},
