@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(kSsdThreads)
   tokens.load(in, place, head);
   if (!kGradient && threadIdx.x == 0) growth[int64_t{blockIdx.x} * in.heads + head] = tokens.grown[place.rows - 1];
   float* const state = states + in.state(kGradient ? place.after - 1 : place.after, head);
-  ssd_elements(
-      in.size, in.dim, place.rows, [&](int k, int t) { return to_float(keys[t * key_pitch + k]); },
+  ssd_elements<T>(
+      in.size, in.dim, place.rows, [&](int k, int t) { return keys[t * key_pitch + k]; },
       [&](int t, int j) {
         const float factor = kGradient ? tokens.grown[t] : tokens.to_end[t] * tokens.delta[t];
         return factor * to_float(values[t * value_pitch + j]);
@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kSsdThreads) outputs_kernel(const SsdArguments
   load_ssd_rows(in.xbc + in.b(place.row, group), in.width, n, in.size, b);
   load_ssd_rows(in.xbc + in.c(place.row, group), in.width, n, in.size, c);
   __syncthreads();
-  ssd_elements(
-      n, n, in.size, [&](int i, int k) { return to_float(c[i * key_pitch + k]); },
-      [&](int k, int j) { return to_float(b[j * key_pitch + k]); },
+  ssd_elements<T>(
+      n, n, in.size, [&](int i, int k) { return c[i * key_pitch + k]; },
+      [&](int k, int j) { return b[j * key_pitch + k]; },
       [&](int i, int j, float sum) { products[i * kPitch + j] = sum; });
   for (int head = group * of_group + begin; head < group * of_group + end; ++head) {
     tokens.load(in, place, head);
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kSsdThreads) outputs_kernel(const SsdArguments
     __syncthreads();
     const float* const state = place.first() ? nullptr : states + in.state(place.after - 1, head);
     const float skip = in.d.at(head);
-    ssd_elements(
+    ssd_elements<T>(
         n, in.dim, state == nullptr ? n : n + in.size,
         [&](int i, int k) { return k < n ? p[i * kPitch + k] : tokens.grown[i] * to_float(c[i * key_pitch + k - n]); },
         [&](int k, int j) { return k < n ? to_float(x[k * value_pitch + j]) : state[(k - n) * in.dim + j]; },

@@ -127,8 +127,8 @@ class Backward {
   /// or C themselves are left in partials_.
   template <class Factor>
   __device__ void through_state(const T* values, const T* keys, bool of_c, bool add, const Factor& factor) {
-    ssd_product(
-        place_.rows, in_.size, in_.dim, [&](int i, int c) { return to_float(values[i * value_pitch_ + c]); },
+    ssd_product<T>(
+        place_.rows, in_.size, in_.dim, [&](int i, int c) { return values[i * value_pitch_ + c]; },
         [&](int c, int k) { return pairs_[k * state_pitch_ + c]; },
         [&](int i, int first, int step, const float(&sums)[4]) {
           float partial = 0.0f;
@@ -144,7 +144,7 @@ class Backward {
   }
   __device__ float sum_partials(int i) const {
     float sum = 0.0f;
-    for (int part = 0; part < (in_.size + 3) / 4; ++part) sum += partials_[i * kPartials + part];
+    for (int part = 0; part < ssd_parts<T>(in_.size); ++part) sum += partials_[i * kPartials + part];
     return sum;
   }
 
@@ -193,13 +193,13 @@ class Backward {
     const SsdTokens<kRows>& t = s_.tokens;
     float* const p = pairs_;
     float* const e = pairs_ + kRows * kPitch;
-    ssd_elements(
-        n, n, in_.size, [&](int i, int k) { return to_float(c_[i * key_pitch_ + k]); },
-        [&](int k, int j) { return to_float(b_[j * key_pitch_ + k]); },
+    ssd_elements<T>(
+        n, n, in_.size, [&](int i, int k) { return c_[i * key_pitch_ + k]; },
+        [&](int k, int j) { return b_[j * key_pitch_ + k]; },
         [&](int i, int j, float sum) { p[i * kPitch + j] = j <= i ? sum * t.decay(i, j) : 0.0f; });
-    ssd_elements(
-        n, n, in_.dim, [&](int i, int c) { return to_float(dout_[i * value_pitch_ + c]); },
-        [&](int c, int j) { return to_float(x_[j * value_pitch_ + c]); },
+    ssd_elements<T>(
+        n, n, in_.dim, [&](int i, int c) { return dout_[i * value_pitch_ + c]; },
+        [&](int c, int j) { return x_[j * value_pitch_ + c]; },
         [&](int i, int j, float sum) { e[i * kPitch + j] = j <= i ? sum : 0.0f; });
     if (thread < n) {
       const int i = thread;
@@ -218,7 +218,7 @@ class Backward {
     __syncthreads();
     if (out_.dxbc != nullptr) {
       const float skip = in_.d.at(head);
-      ssd_elements(
+      ssd_elements<T>(
           n, in_.dim, behind == nullptr ? n : n + in_.size,
           [&](int i, int k) { return k < n ? p[k * kPitch + i] : t.to_end[i] * to_float(b_[i * key_pitch_ + k - n]); },
           [&](int k, int j) { return k < n ? to_float(dout_[k * value_pitch_ + j]) : behind[(k - n) * in_.dim + j]; },
@@ -233,13 +233,13 @@ class Backward {
       if (j <= i) e[i * kPitch + j] *= t.decay(i, j) * t.delta[j];
     }
     __syncthreads();
-    ssd_elements(
+    ssd_elements<T>(
         n, in_.size, n, [&](int i, int j) { return e[i * kPitch + j]; },
-        [&](int j, int k) { return to_float(b_[j * key_pitch_ + k]); },
+        [&](int j, int k) { return b_[j * key_pitch_ + k]; },
         [&](int i, int k, float sum) { add_key_gradient(i, k, true, sum, add_c); });
-    ssd_elements(
+    ssd_elements<T>(
         n, in_.size, n, [&](int j, int i) { return e[i * kPitch + j]; },
-        [&](int i, int k) { return to_float(c_[i * key_pitch_ + k]); },
+        [&](int i, int k) { return c_[i * key_pitch_ + k]; },
         [&](int j, int k, float sum) { add_key_gradient(j, k, false, sum, add_b); });
   }
 
