@@ -55,8 +55,7 @@ TEST_P(Golden, RanksTakeTheRunsOfTheCase) {
 
 bool has_linear_attention(const std::string& name) {
   const std::vector<LayerConfig> layers = read_decoder_config(HfConfig::read(goldens() / name / "model")).layers;
-  return std::any_of(layers.begin(), layers.end(),
-                     [](const LayerConfig& layer) { return layer.mixer == MixerKind::kGatedDeltaNet; });
+  return std::any_of(layers.begin(), layers.end(), [](const LayerConfig& layer) { return is_recurrent(layer.mixer); });
 }
 
 TEST_P(Golden, TheMedianGradientOfBFloat16IsAsGoodAsTheReferences) {

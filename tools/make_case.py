@@ -22,7 +22,7 @@ from case_model import IGNORED, forward, gradients, load
 from case_rows import ALPHA, PROMPT, RANK
 from case_runs import is_comparable, measure_noise, show, train_run
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "in_proj", "out_proj")
 DRAWS = 5  # of batches, before a case is given up whose tokens are too near a tie
 
 
@@ -36,7 +36,7 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=20, help="optimizer steps of each trajectory (at least 7 batches are made)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--noise-seeds", type=int, default=3, help="repetitions of each row on weights half an ulp off")
-    parser.add_argument("--no-aux", action="store_true", help="no auxiliary loss: transformers cannot compute Granite's")
+    parser.add_argument("--no-aux", action="store_true", help="no auxiliary loss: transformers cannot compute that of GraniteMoe")
     return parser.parse_args()
 
 

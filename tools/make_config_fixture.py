@@ -29,6 +29,7 @@ CLASSES = {
     "OlmoeForCausalLM": "OlmoeConfig",
     "GraniteMoeForCausalLM": "GraniteMoeConfig",
     "GraniteMoeSharedForCausalLM": "GraniteMoeSharedConfig",
+    "GraniteMoeHybridForCausalLM": "GraniteMoeHybridConfig",
     "DeepseekV2ForCausalLM": "DeepseekV2Config",
     "DeepseekV3ForCausalLM": "DeepseekV3Config",
     "Glm4MoeForCausalLM": "Glm4MoeConfig",
@@ -45,12 +46,15 @@ CLASSES = {
 
 # Defaults that are no model.
 BASES = {
+    "GraniteMoeHybridForCausalLM": {"mamba_d_state": 128},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
     "Dots1ForCausalLM": {"n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6},
 }
 
 WINDOWS = {"use_sliding_window": True, "sliding_window": 77, "max_window_layers": 2, "layer_types": None}
+MAMBA_SIZES = {"hidden_size": {"mamba_n_heads": 256}, "mamba_expand": {"mamba_n_heads": 256},
+               "mamba_n_heads": {"mamba_expand": 4}, "mamba_d_head": {"mamba_expand": 4}}
 GROUPS = {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 3}
 OTHERS = {
     "hidden_act": "gelu",
@@ -69,6 +73,8 @@ OTHERS = {
     "_name_or_path": "elsewhere",
     "vision_config": {"depth": 3},
     "router_jitter_noise": 0.1,
+    "position_embedding_type": "rope",
+    "time_step_limit": [0.1, 2.0],
     "attention_dropout": 0.1,
 }
 
@@ -86,6 +92,8 @@ def beside(field, config):
         changes = {"num_key_value_heads": 2 * config[field]}
     if field == "partial_rotary_factor":
         changes = {"rope_parameters": {k: v for k, v in config["rope_parameters"].items() if k != field}}
+    if field in MAMBA_SIZES and "mamba_expand" in config:
+        changes = dict(MAMBA_SIZES[field])
     kinds = config.get("layer_types") or []
     if field == "sliding_window" and kinds and "use_sliding_window" not in config and "sliding_attention" not in kinds:
         changes = {"layer_types": ["sliding_attention"] * len(kinds)}
@@ -131,6 +139,11 @@ def other(field, value, config):
 def plain(value):
     """As JSON has it: keys are text."""
     return json.loads(json.dumps(value))
+
+
+def as_saved(value):
+    """As text, with infinity as transformers writes it to config.json."""
+    return json.dumps(value).replace("Infinity", '{"__float__": "Infinity"}')
 
 
 def resolved(config_class, config):
@@ -222,8 +235,8 @@ def main():
     path = pathlib.Path(__file__).parent.parent / "tests/fixtures/config_classes.json"
     lines = []
     for architecture, described in fixture["classes"].items():
-        cases = ",\n".join("    " + json.dumps(made) for made in described["cases"])
-        config = json.dumps(described["config"])
+        cases = ",\n".join("    " + as_saved(made) for made in described["cases"])
+        config = as_saved(described["config"])
         lines.append(f'  "{architecture}": {{\n   "config": {config},\n   "cases": [\n{cases}\n   ]\n  }}')
     head = f'{{\n "transformers": "{fixture["transformers"]}",\n "classes": {{\n'
     path.write_text(head + ",\n".join(lines) + "\n }\n}\n")

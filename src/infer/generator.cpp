@@ -301,8 +301,8 @@ int64_t Generator::kept_prefix(const std::vector<int32_t>& prompt) const {
                                          prompt.begin());
   const int64_t prefix = std::min(same, static_cast<int64_t>(prompt.size()) - 1);
   const std::vector<LayerConfig>& layers = decoder_.config().layers;
-  const bool recurrent = std::any_of(layers.begin(), layers.end(),
-                                     [](const LayerConfig& layer) { return layer.mixer == MixerKind::kGatedDeltaNet; });
+  const bool recurrent =
+      std::any_of(layers.begin(), layers.end(), [](const LayerConfig& layer) { return is_recurrent(layer.mixer); });
   return recurrent && prefix < static_cast<int64_t>(kept_.size()) ? 0 : prefix;
 }
 

@@ -54,7 +54,7 @@ struct BenchSizes {
   int64_t hidden = 0, vocab = 0;
   int64_t heads = 0, kv_heads = 0;
   int64_t head_dim = 0, v_head_dim = 0;  ///< elements of queries and keys; of values
-  int64_t rotary_dim = 0;
+  int64_t rotary_dim = 0;                ///< 0: attention without RoPE
   bool qk_norm = false;
   int64_t intermediate = 0;  ///< width of the first layer's dense MLP
   Latent latent;

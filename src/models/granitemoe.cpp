@@ -2,15 +2,15 @@
 // layer sparse, a softmax over the chosen logits, which equals a renormalised softmax over all, and constant
 // multipliers of the embedding, the residual branches, the attention scores and the logits. Files hold all experts of a
 // layer in one tensor.
+#include "models/granitemoe.h"
+
 #include <fmt/format.h>
 
 #include "models/registry.h"
 
 namespace hone {
 
-DecoderConfig read_granitemoe(const HfConfig& config) {
-  const ClassDefaults defaults;
-  DecoderConfig decoder = config.read_decoder(defaults);
+void read_granite(const HfConfig& config, DecoderConfig& decoder) {
   const auto multiplier = [&](const char* key) {
     const double value = config.number_or(key, 1.0);
     if (!(value > 0)) config.refuse(fmt::format("{}: {} is not positive", key, value));
@@ -21,7 +21,6 @@ DecoderConfig read_granitemoe(const HfConfig& config) {
   decoder.attention_scale = multiplier("attention_multiplier");
   decoder.logits_scaling = multiplier("logits_scaling");
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
-  decoder.moe = config.read_moe("intermediate_size", defaults);
   decoder.names = {.moe = "block_sparse_moe",
                    .file_moe = "block_sparse_moe",
                    .router = "router",
@@ -31,6 +30,13 @@ DecoderConfig read_granitemoe(const HfConfig& config) {
                    .fused_down = "output_linear.weight",
                    .shared_expert = "shared_mlp",
                    .shared_expert_fused = true};
+}
+
+DecoderConfig read_granitemoe(const HfConfig& config) {
+  const ClassDefaults defaults;
+  DecoderConfig decoder = config.read_decoder(defaults);
+  read_granite(config, decoder);
+  decoder.moe = config.read_moe("intermediate_size", defaults);
   for (LayerConfig& layer : decoder.layers) layer.moe = true;
   return decoder;
 }

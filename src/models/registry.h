@@ -43,6 +43,7 @@ DecoderConfig read_mixtral(const HfConfig& config);
 DecoderConfig read_olmoe(const HfConfig& config);
 DecoderConfig read_granitemoe(const HfConfig& config);
 DecoderConfig read_granitemoeshared(const HfConfig& config);
+DecoderConfig read_granitemoehybrid(const HfConfig& config);
 DecoderConfig read_glm4_moe(const HfConfig& config);
 DecoderConfig read_llama(const HfConfig& config);
 DecoderConfig read_deepseek_v2(const HfConfig& config);

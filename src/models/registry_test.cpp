@@ -417,6 +417,7 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     json["shared_expert_intermediate_size"] = json["shared_intermediate_size"] = 20;
     json["num_key_value_heads"] = 4;
     json["head_dim"] = 8;
+    json["mamba_n_heads"] = json["mamba_d_state"] = 4;
     json["n_group"] = json["topk_group"] = json["n_shared_experts"] = 1;
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
     if (architecture.name == "MiniMaxM2ForCausalLM")
@@ -594,6 +595,21 @@ TEST(Released, MiniMaxM25IsSparseInEveryLayer) {
   EXPECT_EQ(config.num_moe_layers(), 62);
 }
 
+TEST(Released, GraniteFourMixesMambaAndAttentionWithoutRope) {
+  const HfConfig file = released("granite-4.0-h-tiny");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  const SsdHeads heads{.num_heads = 48, .head_dim = 64, .num_groups = 1, .state_size = 128};
+  EXPECT_TRUE(config.mamba.heads == heads && config.mamba.conv_bias && !config.mamba.proj_bias);
+  EXPECT_FALSE(config.rotates);
+  EXPECT_EQ(config.layers[4].mixer, MixerKind::kMamba2);
+  EXPECT_EQ(config.layers[5].mixer, MixerKind::kAttention);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.attention_scale, 0.0078125);
+  EXPECT_EQ(config.num_moe_layers(), 40);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 1024);
+}
+
 TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {
   const HfConfig file = released("ernie-4.5-21b-a3b");
   const DecoderConfig config = read_decoder_config(file);
@@ -644,6 +660,58 @@ TEST(Glm4MoeLite, TheClassReadsKindsOfLayersAndNotTheNumberOfDenseOnes) {
   kinds["mlp_layer_types"] = {"sparse"};
   EXPECT_THAT(refusal(kinds), HasSubstr("mlp_layer_types does not list every layer"));
   EXPECT_THAT(refusal(lite({{"head_dim", 128}})), HasSubstr("head_dim"));
+}
+
+Json granite_four(const Json& fields) {
+  Json json = released("granite-4.0-h-tiny").json();
+  json["num_hidden_layers"] = 3;
+  json["layer_types"] = {"mamba", "full_attention", "linear_attention"};
+  json.update(fields);
+  return json;
+}
+
+TEST(GraniteMoeHybrid, WithoutExpertsTheSharedMlpIsTheOnlyOne) {
+  const DecoderConfig config = read(granite_four({{"num_local_experts", 0}, {"num_experts_per_tok", 0}}));
+  EXPECT_EQ(config.num_moe_layers(), 0);
+  EXPECT_EQ(config.layers[0].intermediate_size, 1024);
+  EXPECT_EQ(config.names.mlp, "shared_mlp");
+  EXPECT_TRUE(config.names.mlp_fused);
+}
+
+TEST(GraniteMoeHybrid, ReadsKindsOfLayersPositionsAndBoundsOfSteps) {
+  EXPECT_EQ(read(granite_four(Json::object())).layers[1].mixer, MixerKind::kAttention);
+  EXPECT_EQ(read(granite_four({{"layer_types", nullptr}})).layers[1].mixer, MixerKind::kMamba2);
+  EXPECT_TRUE(read(granite_four({{"position_embedding_type", "rope"}})).rotates);
+  EXPECT_FALSE(read(granite_four({{"position_embedding_type", nullptr}})).rotates);
+  EXPECT_THAT(refusal(granite_four({{"position_embedding_type", "alibi"}})), HasSubstr("position_embedding_type"));
+  EXPECT_THAT(refusal(granite_four({{"layer_types", {"mamba"}}})), HasSubstr("layer_types does not list every layer"));
+  EXPECT_THAT(refusal(granite_four({{"layers_block_type", {"mamba", "mamba", "mamba"}}})),
+              HasSubstr("layer_types and layers_block_type"));
+  EXPECT_THAT(refusal(granite_four({{"layer_types", {"mamba", "moe", "mamba"}}})), HasSubstr("layer_types: \"moe\""));
+  const SsdHeads heads = read(granite_four({{"time_step_limit", {0.25, {{"__float__", "Infinity"}}}}})).mamba.heads;
+  EXPECT_EQ(heads.min_step, 0.25f);
+  EXPECT_TRUE(std::isinf(heads.max_step));
+  for (const Json& limit : {Json{2.0, 1.0}, Json{-1.0, 1.0}, Json{1.0}, Json{"0", 1.0}}) {
+    EXPECT_THAT(refusal(granite_four({{"time_step_limit", limit}})), HasSubstr("time_step_limit")) << limit;
+  }
+}
+
+TEST(GraniteMoeHybrid, WithoutMambaItsSizesDoNotMatter) {
+  const HfConfig file(granite_four({{"layer_types", {"attention", "attention", "attention"}}, {"mamba_d_state", 256}}),
+                      "");
+  EXPECT_TRUE(read_decoder_config(file).mamba == Mamba2Config{});
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+}
+
+TEST(GraniteMoeHybrid, RefusesSizesThatDoNotFit) {
+  EXPECT_EQ(read(granite_four({{"mamba_d_head", "auto"}})).mamba.heads.head_dim, 64);
+  for (const auto& [key, value] : {std::pair{"mamba_n_groups", 5},
+                                   {"mamba_d_head", 32},
+                                   {"mamba_d_state", 256},
+                                   {"mamba_d_conv", 5},
+                                   {"mamba_n_heads", 0}}) {
+    EXPECT_THAT(refusal(granite_four({{key, value}})), HasSubstr(key));
+  }
 }
 
 TEST(DeepseekV3, HalvesMayBePairedInstead) {

@@ -29,10 +29,12 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
       clip_(static_cast<float>(config.clip_qkv)),
       whole_norm_(config.qk_norm_whole),
       output_gate_(config.attention_output_gate),
+      rotates_(config.rotates),
       rope_interleave_(config.rope_interleave),
       norm_weighting_(config.norm_weighting),
       dtype_(dtype),
       layer_(layer) {
+  HONE_ASSERT(rotates_ || !config.qk_norm, "norms of heads belong to RoPE");
   const std::string module = config.layer_module(layer) + "self_attn.";
   const int64_t hidden = config.hidden_size, q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
   const auto make = [&](const char* name, int64_t out, int64_t in, bool bias) {
@@ -79,8 +81,10 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
     return qk_norm_rope(tape, heads, whole_norm_ ? nullptr : norm, rms_norm_eps_, rope, batch.positions, head_dim_,
                         {.interleaved = rope_interleave_}, norm_weighting_);
   };
-  q = norm_and_turn(q, q_norm_);
-  k = norm_and_turn(k, k_norm_);
+  if (rotates_) {
+    q = norm_and_turn(q, q_norm_);
+    k = norm_and_turn(k, k_norm_);
+  }
   const AttentionOptions options{.num_heads = num_heads_,
                                  .num_kv_heads = num_kv_heads_,
                                  .head_dim = head_dim_,

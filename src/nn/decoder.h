@@ -31,8 +31,8 @@ class Decoder {
   std::vector<std::vector<CacheTensor>> cache(int64_t sequences, int64_t capacity) const;
 
   /// Multiply-adds × 2 of a forward pass: products of mixers, MLPs or chosen experts, routers and head, causal
-  /// attention within its windows, and the recurrence of linear attention, without adapters. Backward costs twice as
-  /// much, or as much as forward if only adapters are trained.
+  /// attention within its windows, and the recurrence of linear attention and Mamba-2, without adapters. Backward costs
+  /// twice as much, or as much as forward if only adapters are trained.
   double flops(const ForwardWork& work) const;
   /// Summaries of the layers' modules, each kind once: mixers, then feed-forwards.
   std::vector<ModuleSummary> summary() const;

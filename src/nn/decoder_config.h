@@ -11,6 +11,7 @@
 #include "ops/qk_norm_rope/rope_table.h"
 #include "ops/rms_norm/norm_weighting.h"
 #include "ops/router/router_rule.h"
+#include "ops/ssd_scan/ssd_scan.h"
 #include "params/carried_names.h"
 #include "params/parameter.h"
 
@@ -21,7 +22,11 @@ enum class MixerKind {
   kAttention,        ///< nn/attention.h
   kLatentAttention,  ///< nn/latent_attention.h
   kGatedDeltaNet,    ///< nn/gated_delta_net.h
+  kMamba2,           ///< nn/mamba2.h
 };
+
+/// Whether a mixer keeps a state of constant size instead of keys and values: it cannot be rewound.
+inline bool is_recurrent(MixerKind mixer) { return mixer == MixerKind::kGatedDeltaNet || mixer == MixerKind::kMamba2; }
 
 /// One layer of a decoder.
 struct LayerConfig {
@@ -59,6 +64,15 @@ struct DeltaNetConfig {
   bool operator==(const DeltaNetConfig&) const = default;
 };
 
+/// Layers of Mamba-2.
+struct Mamba2Config {
+  SsdHeads heads;
+  int64_t conv_taps = 4;
+  bool conv_bias = true, proj_bias = false;
+
+  bool operator==(const Mamba2Config&) const = default;
+};
+
 /// The layout of a layer's experts in files.
 enum class ExpertFiles {
   kSeparate,         ///< a tensor for each expert and projection, or as kFused
@@ -91,6 +105,8 @@ struct DecoderNames {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< per-expert tensors in files
   /// Fused tensors in files, below file_moe.
   std::string fused_gate_up = "experts.gate_up_proj", fused_down = "experts.down_proj";
+  std::string mlp = "mlp";                          ///< a dense layer's MLP
+  bool mlp_fused = false;                           ///< its gate and up are one weight, input_linear
   std::string shared_expert = "mlp.shared_expert";  ///< below the layer; "_gate" is appended for its gate
   bool shared_expert_fused = false;                 ///< its gate and up are one weight, input_linear
 
@@ -109,6 +125,7 @@ struct DecoderConfig {
   bool qk_norm = false;                ///< RMSNorm over head_dim on queries and keys
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
   bool attention_output_gate = false;  ///< q_proj also computes a gate of attention's output for each head
+  bool rotates = true;                 ///< attention has RoPE
   bool rope_interleave = false;        ///< RoPE rotates neighbouring dimensions as pairs (LatentConfig has its own)
   double clip_qkv = 0;                 ///< queries, keys and values are clamped to ± this; 0: no clamp
   /// Granite's factors: the embedding and each half's output are multiplied by the first two; logits are divided by
@@ -124,6 +141,7 @@ struct DecoderConfig {
   LatentConfig latent;
   MoeConfig moe;
   DeltaNetConfig delta_net;
+  Mamba2Config mamba;
   DecoderNames names;
   CarriedNames carried;  ///< tensors of its files outside the decoder
 

@@ -294,7 +294,9 @@ std::unique_ptr<FeedForward> make_feed_forward(const DecoderConfig& config, int 
     return std::make_unique<MixtureOfExperts>(config, layer, moe_index, store, dtype);
   }
   const MlpSizes sizes{.hidden = config.hidden_size, .intermediate = own.intermediate_size, .bias = config.mlp_bias};
-  return std::make_unique<Mlp>(store, config.layer_module(layer) + "mlp", sizes, layer, dtype);
+  const std::string module = config.layer_module(layer) + config.names.mlp;
+  if (config.names.mlp_fused) return std::make_unique<FusedMlp>(store, module, sizes, layer, dtype);
+  return std::make_unique<Mlp>(store, module, sizes, layer, dtype);
 }
 
 }  // namespace hone

@@ -4,6 +4,7 @@
 #include "nn/attention.h"
 #include "nn/gated_delta_net.h"
 #include "nn/latent_attention.h"
+#include "nn/mamba2.h"
 
 namespace hone {
 
@@ -15,6 +16,8 @@ std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, Parame
       return std::make_unique<LatentAttention>(config, layer, store, dtype);
     case MixerKind::kGatedDeltaNet:
       return std::make_unique<GatedDeltaNet>(config, layer, store, dtype);
+    case MixerKind::kMamba2:
+      return std::make_unique<Mamba2>(config, layer, store, dtype);
   }
   HONE_ASSERT(false, "not a mixer");
 }

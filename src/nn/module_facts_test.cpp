@@ -112,6 +112,8 @@ std::map<std::string, DecoderConfig> architectures() {
     delta.delta_net = {.heads = {.num_key_heads = 2, .num_value_heads = 4, .key_dim = 8, .value_dim = 16},
                        .fused_projections = fused};
   }
+  DecoderConfig& mamba = all["state space"] = with_mixer(MixerKind::kMamba2);
+  mamba.mamba = {.heads = {.num_heads = 6, .head_dim = 16, .num_groups = 2, .state_size = 8}, .proj_bias = true};
   return all;
 }
 

@@ -31,7 +31,7 @@ enum class ParameterKind {
   kBias,
   kAttention,      ///< a linear weight of attention
   kAttentionGate,  ///< a linear weight that only gates linear attention
-  kRecurrence,     ///< convolution, decay and step sizes of linear attention
+  kRecurrence,     ///< convolution, decay, step sizes and skips of linear attention and Mamba-2
   kMlp,            ///< a linear weight of a dense or shared MLP
   kRouter,
   kExpertsGateUp,  ///< [E, 2I, H], gate rows first

@@ -127,6 +127,18 @@ const std::vector<std::pair<std::string, const char*>>& bench_shapes() {
         1e-06, "rope_theta": 10000.0, "embedding_multiplier": 12.0, "attention_multiplier": 0.015625,
         "residual_multiplier": 0.22, "logits_scaling": 6.0, "tie_word_embeddings": true, "router_aux_loss_coef":
         0.001})"},
+      {"granite-4.0-h-tiny",
+       R"({"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "vocab_size": 100352,
+        "hidden_size": 1536, "intermediate_size": 512, "num_hidden_layers": 40, "num_attention_heads": 12,
+        "num_key_value_heads": 4, "num_local_experts": 64, "num_experts_per_tok": 6, "shared_intermediate_size": 1024,
+        "layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "attention", "mamba", "mamba", "mamba", "mamba"], "mamba_n_heads": 48, "mamba_d_head": 64,
+        "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "position_embedding_type":
+        "nope", "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "embedding_multiplier": 12.0,
+        "attention_multiplier": 0.0078125, "residual_multiplier": 0.22, "logits_scaling": 6.0, "tie_word_embeddings":
+        true, "router_aux_loss_coef": 0.0})"},
       {"olmoe-7b-a1b",
        R"({"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "vocab_size": 50304, "hidden_size": 2048,
         "intermediate_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16,

@@ -14,7 +14,7 @@ BenchSizes bench_sizes(const DecoderConfig& config, int64_t tokens, int64_t seq,
   sizes.kv_heads = config.num_key_value_heads;
   sizes.head_dim = config.head_dim;
   sizes.v_head_dim = config.v_head_dim;
-  sizes.rotary_dim = config.rope.rotary_dim;
+  sizes.rotary_dim = config.rotates ? config.rope.rotary_dim : 0;
   sizes.qk_norm = config.qk_norm;
   sizes.intermediate = config.layers.front().intermediate_size;
   if (config.layers.front().mixer == MixerKind::kLatentAttention) {
@@ -30,7 +30,13 @@ BenchSizes bench_sizes(const DecoderConfig& config, int64_t tokens, int64_t seq,
                  .value_heads = delta.num_value_heads,
                  .key_dim = delta.key_dim,
                  .value_dim = delta.value_dim};
+  const SsdHeads& ssd = config.mamba.heads;
+  sizes.ssd = {
+      .heads = ssd.num_heads, .head_dim = ssd.head_dim, .groups = ssd.num_groups, .state_size = ssd.state_size};
   if (delta.num_value_heads > 0) sizes.conv = {.channels = delta.width(), .taps = config.delta_net.conv_taps};
+  if (ssd.num_heads > 0) {
+    sizes.conv = {.channels = ssd.width(), .taps = config.mamba.conv_taps, .bias = config.mamba.conv_bias};
+  }
   if (config.num_moe_layers() > 0) {
     const MoeConfig& moe = config.moe;
     sizes.experts = {.count = moe.num_experts,

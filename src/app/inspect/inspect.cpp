@@ -48,9 +48,11 @@ class Page {
   bool color_;
 };
 
-std::string rope_text(const RopeParameters& rope) {
-  std::string text =
-      fmt::format("{} positions, theta {:g}", with_commas(rope.max_position_embeddings), rope.rope_theta);
+std::string context_text(const DecoderConfig& config) {
+  const RopeParameters& rope = config.rope;
+  std::string text = with_commas(rope.max_position_embeddings) + " positions";
+  if (!config.rotates) return text + ", without RoPE";
+  text += fmt::format(", theta {:g}", rope.rope_theta);
   if (rope.scaling.factor) text += fmt::format(", scaled by {:g}", *rope.scaling.factor);
   return text;
 }
@@ -65,7 +67,7 @@ void print_architecture(Page& page, LoadedModel& model, const DecoderConfig& con
   for (const ModuleSummary& module : model.decoder().summary()) page.fact(module.name, module.text);
   page.fact("vocabulary",
             with_commas(config.vocab_size) + (config.tie_word_embeddings ? ", the head is the embedding" : ""));
-  page.fact("context", rope_text(config.rope));
+  page.fact("context", context_text(config));
   int64_t window = 0;
   for (const LayerConfig& layer : config.layers) window = std::max(window, layer.sliding_window);
   if (window > 0) page.fact("sliding window", with_commas(window));

@@ -34,6 +34,7 @@ OpCase norm_and_turn(BenchData& data) {
 }  // namespace
 
 void qk_norm_rope_cases(OpCases& cases) {
+  if (cases.sizes.rotary_dim == 0) return;
   cases.add(OpGroup::kMemoryBound, {"qk_norm_rope", "qk_norm_rope grad"}, norm_and_turn);
 }
 

@@ -197,7 +197,7 @@ class Backward {
   SsdKeys keys_;
   SsdChunk chunk_;
   float *dstates_, *db_, *dc_, *to_keys_, *dout_, *dv_, *scaled_, *dp_;
-  float sums_[3][kSsdHeadBlock];  // of a_log, dt_bias and d
+  float sums_[3][kSsdHeadBlock];  // gradients of a_log, dt_bias and d
 };
 
 /// Adds the gradients of B and C over the blocks of a group, in order.

@@ -47,7 +47,7 @@ class Backward {
   struct Scalars {
     SsdTokens<kRows> tokens;
     float ddelta[kRows];   // gradients of Δ where it scales x
-    double dg_sum[kRows];  // of G: differences of larger sums if the decay is strong
+    double dg_sum[kRows];  // gradients of G: differences of larger sums if the decay is strong
     float kept[kSsdThreads];
     float skipped[kRows];  // x · dout
   };
@@ -204,7 +204,7 @@ class Backward {
     if (thread < n) {
       const int i = thread;
       float by_x = 0.0f;
-      double change = 0.0;  // of G_i: of the row of P, less that of the column
+      double change = 0.0;  // gradient of G_i: that of its row of P less that of its column
       for (int j = 0; j < i; ++j) change += static_cast<double>(e[i * kPitch + j] * p[i * kPitch + j] * t.delta[j]);
       for (int r = i; r < n; ++r) {
         const float product = e[r * kPitch + i] * p[r * kPitch + i];
