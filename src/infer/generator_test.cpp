@@ -50,6 +50,14 @@ DecoderConfig with_linear_attention(DecoderConfig config) {
   return config;
 }
 
+/// Mamba-2 in the first two layers, attention without RoPE in the third.
+DecoderConfig with_state_spaces(DecoderConfig config) {
+  config.layers[0].mixer = config.layers[1].mixer = MixerKind::kMamba2;
+  config.mamba.heads = {.num_heads = 6, .head_dim = 8, .num_groups = 2, .state_size = 12};
+  config.rotates = config.qk_norm = false;
+  return config;
+}
+
 constexpr int64_t kMaxLength = 120;
 
 /// A decoder with random weights.
@@ -194,10 +202,12 @@ TEST(Generator, GreedyEqualsFullForwardsWithASlidingWindow) {
   expect_same_as_full_forward(model);
 }
 
-TEST(Generator, GreedyEqualsFullForwardsWithLinearAttention) {
-  TestModel model(with_linear_attention(tiny_moe()));
-  model.fill();
-  expect_same_as_full_forward(model);
+TEST(Generator, GreedyEqualsFullForwardsWithRecurrentStates) {
+  for (const DecoderConfig& config : {with_linear_attention(tiny_moe()), with_state_spaces(tiny_moe())}) {
+    TestModel model(config);
+    model.fill();
+    expect_same_as_full_forward(model);
+  }
 }
 
 TEST(Generator, AdaptersWorkAsInTraining) {
@@ -240,6 +250,7 @@ TEST(Generator, NeighboursInTheBatchChangeNothing) {
   expect_independence(tiny_moe(), DType::kBF16, sampling);
   expect_independence(with_window(tiny_moe(), 5), DType::kF32, sampling);
   expect_independence(with_linear_attention(tiny_moe()), DType::kF32, sampling);
+  expect_independence(with_state_spaces(tiny_moe()), DType::kF32, sampling);
 }
 
 TEST(Generator, NeighboursInTheBatchChangeNothingWhenDrawing) {
@@ -349,6 +360,7 @@ TEST(Generator, TurnsReuseTheCacheOfEqualTokens) {
   expect_turns_as_if_alone(tiny_moe(), false);
   expect_turns_as_if_alone(with_window(tiny_moe(), 6), false);
   expect_turns_as_if_alone(with_linear_attention(tiny_moe()), true);
+  expect_turns_as_if_alone(with_state_spaces(tiny_moe()), true);
 }
 
 TEST(Generator, StopsWhenAsked) {

@@ -115,6 +115,8 @@ bool describes_no_computation(const std::string& key) {
       "experts_per_token", "initial_context_length", "max_window_layers", "qk_head_dim",
       // layers that predict several tokens, which are carried by their tensors (weights/promised_layers.h)
       "num_mtp_layers", "num_mtp_modules", "num_nextn_predict_layers", "use_mtp",
+      // initial values of a new model
+      "init_method",
       // how other programs divide the scan of Mamba-2
       "mamba_chunk_size",
       // RoPE of images and videos; tokens of text have one position
