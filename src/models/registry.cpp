@@ -59,7 +59,7 @@ const std::vector<Architecture>& architectures() {
        .model_type = "granitemoehybrid",
        .read = &read_granitemoehybrid,
        .released = "granite-4.0: h-tiny, h-small, h-micro, h-1b, h-350m",
-       .cases = {"granitemoehybrid", "granitemoehybrid_rope"}},
+       .cases = {"granitemoehybrid", "granitemoehybrid_rope", "granitemoehybrid_dense"}},
       {.name = "DeepseekV2ForCausalLM",
        .model_type = "deepseek_v2",
        .read = &read_deepseek_v2,
