@@ -31,8 +31,8 @@ std::string read_file(const std::string& path, const std::string& key) {
 /// The files of a model folder that affect tokenization and the training text.
 std::vector<std::string> tokenizer_files(const std::filesystem::path& directory) {
   std::vector<std::string> files;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "generation_config.json", "chat_template.jinja"}) {
+  for (const char* name : {"tokenizer.json", "tiktoken.model", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "generation_config.json", "chat_template.jinja"}) {
     if (std::filesystem::exists(directory / name)) files.push_back((directory / name).string());
   }
   return files;

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/text/json.h"
+#include "text/tiktoken.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -70,11 +71,13 @@ Tokenizer Tokenizer::load(const std::filesystem::path& directory_or_file) { retu
 Tokenizer Tokenizer::load(const std::filesystem::path& directory_or_file, const NewTokens& more) {
   const bool is_directory = std::filesystem::is_directory(directory_or_file);
   const std::filesystem::path file = is_directory ? directory_or_file / "tokenizer.json" : directory_or_file;
-  if (is_directory && !std::filesystem::exists(file))
+  if (is_directory && !has_tokenizer(directory_or_file))
     throw UserError("the directory has no tokenizer.json", directory_or_file.string(),
                     "only fast tokenizers are read; save one with transformers' AutoTokenizer.save_pretrained");
   Tokenizer tokenizer;
-  const IndexedJson json = read_json_file(file, kMaxTokenizerBytes);
+  const bool of_tiktoken = is_directory && !std::filesystem::exists(file);
+  const IndexedJson json = of_tiktoken ? parse_json(tokenizer_json_of_tiktoken(directory_or_file), file.string())
+                                       : read_json_file(file, kMaxTokenizerBytes);
   TokenizerConfig config = is_directory ? read_tokenizer_config(directory_or_file) : TokenizerConfig();
   config.beside.new_plain = more.plain;
   config.beside.new_special = more.special;

@@ -1,6 +1,9 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -46,7 +49,7 @@ bool is_byte_level(const std::string& name) { return name != "mixtral" && !name.
 
 class FixtureTokenizer : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, FixtureTokenizer,
-                         testing::Values("qwen3", "qwen3_5", "deepseek", "gpt_oss", "mixtral", "unigram",
+                         testing::Values("qwen3", "qwen3_5", "deepseek", "gpt_oss", "kimi_k2", "mixtral", "unigram",
                                          "unigram_bytes"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
@@ -63,6 +66,52 @@ TEST_P(FixtureTokenizer, AnswersFromItsCacheAsFromTheMerges) {
     const std::string text = expected["text"];
     EXPECT_EQ(tokenizer.encode(text, true), tokenizer.encode(text, true)) << text;
   }
+}
+
+/// A copy of the kimi_k2 fixture, to be changed.
+class Tiktoken : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("hone_tiktoken_" + std::to_string(getpid()));
+    std::filesystem::remove_all(folder_);
+    std::filesystem::copy(kFixtures / "kimi_k2", folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string refusal(const char* file, const std::string& text) {
+    std::ofstream(folder_ / file) << text;
+    try {
+      Tokenizer::load(folder_);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Tiktoken, HasTheTokensOfTheFileAndTheNamesOfTheConfiguration) {
+  const Tokenizer tokenizer = Tokenizer::load(folder_);
+  const std::optional<int32_t> first = tokenizer.token_to_id("[BOS]");
+  ASSERT_TRUE(first);
+  EXPECT_EQ(tokenizer.vocab_size(), *first + 256);
+  EXPECT_EQ(tokenizer.special_tokens().bos, first);
+  EXPECT_EQ(tokenizer.token_to_id("<|im_user|>"), *first + 3);
+  EXPECT_TRUE(tokenizer.is_special(*first + 3));
+  EXPECT_FALSE(tokenizer.is_special(*first + 17)) << "<|im_middle|>";
+  EXPECT_EQ(tokenizer.id_to_token(*first + 255), fmt::format("<|reserved_token_{}|>", *first + 255));
+}
+
+TEST_F(Tiktoken, AnUnknownSplitAndDamagedLinesAreRefused) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(refusal("tiktoken.model", "IQ== 0\nIg== 2\n"),
+              HasSubstr("line 2 is not a token in base64 and the rank 1"));
+  EXPECT_THAT(refusal("tiktoken.model", "IQ 0\n"), HasSubstr("line 1"));
+  EXPECT_THAT(refusal("tiktoken.model", "IQ==\n"), HasSubstr("line 1"));
+  EXPECT_THAT(refusal("tiktoken.model", "I_== 0\n"), HasSubstr("line 1"));
+  EXPECT_THAT(refusal("tiktoken.model", "IQ== 0\nIQ== 1\n"), HasSubstr("the rank 1 is there twice"));
+  EXPECT_THAT(refusal("config.json", R"({"model_type": "qwen"})"), HasSubstr("kimi_k25 and deepseek_v3, not \"qwen\""));
+  EXPECT_THAT(refusal("config.json", "{}"), HasSubstr("not null"));
 }
 
 /// Well-formed text of ASCII, Latin, CJK, emoji and added tokens, without characters that NFC changes.

@@ -17,6 +17,7 @@
 #include "data/formats/column_mapping.h"
 #include "models/registry.h"
 #include "session/model_path.h"
+#include "text/tiktoken.h"
 #include "train/plan/data_setup.h"
 #include "train/plan/described_run.h"
 #include "train/plan/run_vocabulary.h"
@@ -186,7 +187,7 @@ std::optional<bool> has_token(const std::string& folder, const std::string& toke
   if (is_hub_name(folder) && !is_cached_model(folder, ModelParts::kDescriptions)) return std::nullopt;
   try {
     const fs::path directory = resolve_model_path(folder, ModelParts::kDescriptions);
-    if (!fs::exists(directory / "tokenizer.json")) return std::nullopt;
+    if (!has_tokenizer(directory)) return std::nullopt;
     return Tokenizer::load(directory).token_to_id(token).has_value();
   } catch (const UserError&) {
     return std::nullopt;

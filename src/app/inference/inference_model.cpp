@@ -20,6 +20,7 @@
 #include "session/device_facts.h"
 #include "session/model_path.h"
 #include "text/named_templates.h"
+#include "text/tiktoken.h"
 #include "train/plan/adapter_tokenizer.h"
 #include "train/plan/experts_device.h"
 #include "train/plan/fitting_setting.h"
@@ -134,7 +135,7 @@ Json variables_of(const InferenceOptions& options) {
 /// `chat_template`: --chat-template.
 Tokenizer load_tokenizer(const fs::path& model, const fs::path& adapter, const TokenChoice& choice,
                          const std::string& chat_template) {
-  if (!fs::exists(model / "tokenizer.json")) {
+  if (!has_tokenizer(model)) {
     throw UserError("the model has no tokenizer", (model / "tokenizer.json").string(),
                     "copy the tokenizer's files into the model folder");
   }

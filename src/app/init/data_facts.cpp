@@ -15,6 +15,7 @@
 #include "data/formats/sample_encoder.h"
 #include "text/chat_mask.h"
 #include "text/thinking.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer.h"
 
 namespace hone {
@@ -22,7 +23,7 @@ namespace hone {
 namespace {
 
 std::optional<Tokenizer> tokenizer_in(const std::filesystem::path& directory) {
-  if (directory.empty() || !std::filesystem::exists(directory / "tokenizer.json")) return std::nullopt;
+  if (directory.empty() || !has_tokenizer(directory)) return std::nullopt;
   return Tokenizer::load(directory);
 }
 

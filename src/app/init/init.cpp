@@ -337,8 +337,8 @@ void require_memory(const ParameterStore& store, const HfConfig& config) {
 
 /// Copies the files of a tokenizer.
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "chat_template.jinja", "generation_config.json"}) {
+  for (const char* name : {"tokenizer.json", "tiktoken.model", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "chat_template.jinja", "generation_config.json"}) {
     if (fs::exists(from / name)) copy_durably(from / name, to / name);
   }
 }

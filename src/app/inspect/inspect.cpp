@@ -22,6 +22,7 @@
 #include "report/terminal.h"
 #include "report/text_mask.h"
 #include "session/loaded_model.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer.h"
 #include "weights/adapter_folder.h"
 #include "weights/adapter_keys.h"
@@ -172,7 +173,7 @@ void print_chat(Page& page, const Tokenizer& tokenizer) {
 
 void print_tokenizer(Page& page, const LoadedModel& model, int64_t vocab_size) {
   page.title("tokenizer");
-  if (!fs::exists(model.directory() / "tokenizer.json")) {
+  if (!has_tokenizer(model.directory())) {
     page.fact("tokenizer.json", "none: only data of type tokenized can be read");
     return;
   }

@@ -20,6 +20,7 @@
 #include "params/without_adapters.h"
 #include "report/humanise.h"
 #include "session/model_path.h"
+#include "text/tiktoken.h"
 #include "train/plan/adapter_tokenizer.h"
 #include "train/save/saved_chat.h"
 #include "train/save/saved_tokenizer.h"
@@ -175,7 +176,7 @@ class LogitComparison {
     LoadedModel model(base, DType::kF32, dense_format(), vocab_rows_of_adapter(options.adapter));
     model.set_trainable(TrainableOptions::nothing(options.adapter));
     std::optional<Tokenizer> tokenizer;
-    if (fs::exists(base / "tokenizer.json")) tokenizer = Tokenizer::load(tokenizer_folder(base, options.adapter));
+    if (has_tokenizer(base)) tokenizer = Tokenizer::load(tokenizer_folder(base, options.adapter));
     config_ = model.decoder().config();
     probe_ = std::make_unique<Probe>(probe_prompts(tokenizer ? &*tokenizer : nullptr, config_.vocab_size), stream_);
     model.load(stream_.device(), pool_, 0, true);
