@@ -11,6 +11,8 @@ DecoderConfig read_dots1(const HfConfig& config) {
   decoder.qk_norm = true;
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size", defaults);
+  config.require("scoring_func", "sigmoid");
+  config.require("topk_method", "noaux_tc");
   moe.router.scores = RouterScores::kSigmoid;
   moe.router.normalise = config.boolean_or("norm_topk_prob", false);
   moe.router.scale = static_cast<float>(config.number_or("routed_scaling_factor", 1.0));

@@ -626,9 +626,13 @@ TEST(Released, DotsRoutesAsDeepseekV3DoesAndNormalisesHeads) {
   EXPECT_TRUE(config.qk_norm && config.moe.selection_bias && config.moe.router.normalise);
   EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
   EXPECT_EQ(config.moe.shared_expert_intermediate_size, 2816);
+  EXPECT_EQ(config.moe.router.groups, 1);
   EXPECT_EQ(config.num_moe_layers(), 61);
   EXPECT_EQ(windows(config), std::vector<int64_t>(62, 0));
   Json json = file.json();
+  json["scoring_func"] = "softmax";
+  EXPECT_THAT(refusal(json), HasSubstr("scoring_func"));
+  json = file.json();
   json["num_hidden_layers"] = 3;
   json["max_window_layers"] = 1;
   EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 0, 0})) << "without a window";
