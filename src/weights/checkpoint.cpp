@@ -147,6 +147,9 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kEmbedding) embedding = &parameter;
   }
+  // Products of FP8 weights in other programs round activations with these scales.
+  const bool rounds_activations =
+      checkpoint.quantization() && checkpoint.quantization()->method == QuantMethod::kBlockFp8;
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (used.contains(name)) continue;
@@ -154,7 +157,8 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
       check_tied_head(checkpoint, name, embedding->name());
     } else if (carried.contain(name)) {
       map.carried.push_back(name);
-    } else if (!name.ends_with("rotary_emb.inv_freq")) {  // a buffer saved by old versions of transformers
+    } else if (!name.ends_with("rotary_emb.inv_freq") &&  // a buffer saved by old versions of transformers
+               !(rounds_activations && name.ends_with("activation_scale"))) {
       unexpected.push_back(name);
     }
   }

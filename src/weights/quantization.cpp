@@ -26,6 +26,10 @@ void read_block_size(const Json& quantization, const std::string& file, Quantiza
   constexpr const char* kBlockSize = "weight_block_size";
   if (!quantization.contains(kBlockSize)) return;  // 128 x 128, as transformers takes it
   const Json& size = quantization[kBlockSize];
+  if (size.is_null()) {
+    result.block_rows = result.block_columns = kWholeMatrix;
+    return;
+  }
   const auto is_size = [](const Json& n) {
     return n.is_number_integer() && n.get<int64_t>() > 0 && n.get<int64_t>() <= kLargestQuantizedBlock;
   };
@@ -54,7 +58,7 @@ bool is_true(const Json& quantization, const char* key) {
 std::string Quantization::name() const {
   switch (method) {
     case QuantMethod::kBlockFp8:
-      return "block FP8";
+      return block_rows == kWholeMatrix ? "FP8" : "block FP8";
     case QuantMethod::kMxfp4:
       return "MXFP4";
     case QuantMethod::kBitsandbytes:

@@ -14,14 +14,18 @@ namespace hone {
 /// The formats that are read. Weights are dequantised while they load, or stay packed where base_weight_dtype says so;
 /// nothing is written in them.
 enum class QuantMethod {
-  kBlockFp8,      ///< "fp8": e4m3 weights, a scale for each block of weight_block_size rows and columns (128 x 128)
-  kMxfp4,         ///< "mxfp4": two e2m1 numbers a byte, an e8m0 scale for 32 along the input dimension
+  kBlockFp8,  ///< "fp8": e4m3 weights, a scale for each block of weight_block_size rows and columns (128 x 128; null: a
+              ///< whole matrix)
+  kMxfp4,     ///< "mxfp4": two e2m1 numbers a byte, an e8m0 scale for 32 along the input dimension
   kBitsandbytes,  ///< "bitsandbytes": weights/bitsandbytes_matrix.h
 };
 
+/// Both sizes of a block that is a whole matrix (weight_block_size null).
+inline constexpr int64_t kWholeMatrix = int64_t{1} << 40;
+
 struct Quantization {
   QuantMethod method = QuantMethod::kBlockFp8;
-  int64_t block_rows = 128, block_columns = 128;  ///< kBlockFp8: of output and input features
+  int64_t block_rows = 128, block_columns = 128;  ///< kBlockFp8: of output and input features; or kWholeMatrix
 
   bool eight_bits = false, nested = false;  ///< kBitsandbytes: load_in_8bit, bnb_4bit_use_double_quant
 

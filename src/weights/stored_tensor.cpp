@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "formats/packed_weights.h"
@@ -114,10 +116,15 @@ StoredTensor StoredTensor::block_fp8(const Checkpoint& checkpoint, const std::st
   }
   expected[rank - 2] = blocks(expected[rank - 2], stored.quantization_.block_rows);
   expected[rank - 1] = blocks(expected[rank - 1], stored.quantization_.block_columns);
-  expect_shape(
-      *scales, expected,
-      fmt::format("weight_block_size [{}, {}]", stored.quantization_.block_rows, stored.quantization_.block_columns),
-      kOtherConfig);
+  if (stored.quantization_.block_rows == kWholeMatrix) {  // a matrix's only scale may be a scalar
+    const int64_t matrices = std::accumulate(expected.begin(), expected.end(), int64_t{1}, std::multiplies<>());
+    if (scales->entry->numel() != matrices) expect_shape(*scales, expected, "weight_block_size null", kOtherConfig);
+  } else {
+    expect_shape(
+        *scales, expected,
+        fmt::format("weight_block_size [{}, {}]", stored.quantization_.block_rows, stored.quantization_.block_columns),
+        kOtherConfig);
+  }
   expect_dtype(*scales, is_float(scales->entry->dtype), "floating point");
   return stored;
 }

@@ -421,6 +421,46 @@ TEST_F(QuantizedCheckpoint, MissingAndMisshapenScalesAreNamed) {
               HasSubstr("config.json asks for [2, 64, 3]"));
 }
 
+/// As Mistral-Small-4 is published: a scalar for a matrix, a number for each expert, and scales of activations.
+TEST_F(QuantizedCheckpoint, AWholeMatrixMayHaveOneScale) {
+  std::ofstream(root_ / "config.json")
+      << R"({"quantization_config": {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": null}})";
+  SafetensorsWriter writer(root_ / "model.safetensors", {{"q.weight", DType::kU8, {2, 3}, true},
+                                                         {"q.weight_scale_inv", DType::kF32, {}},
+                                                         {"q.activation_scale", DType::kF32, {}},
+                                                         {"down_proj", DType::kU8, {2, 2, 2}, true},
+                                                         {"down_proj_scale_inv", DType::kF32, {2, 1, 1}},
+                                                         {"down_proj_activation_scale", DType::kF32, {2}}});
+  const uint8_t codes[] = {0x38, 0x40, 0xb8, 0x30, 0x00, 0x7e};  // 1, 2, -1, 0.5, 0, 448
+  const float scale = 0.25f, rounded = 3.0f, scales[] = {0.5f, 2.0f}, both[] = {3.0f, 3.0f};
+  const uint8_t stack[] = {0x38, 0x40, 0xb8, 0x30, 0x38, 0x40, 0xb8, 0x30};
+  writer.write(codes, sizeof(codes));
+  writer.write(&scale, sizeof(scale));
+  writer.write(&rounded, sizeof(rounded));
+  writer.write(stack, sizeof(stack));
+  writer.write(scales, sizeof(scales));
+  writer.write(both, sizeof(both));
+  writer.finish();
+  const Checkpoint checkpoint = Checkpoint::open(root_);
+  ParameterStore store;
+  Parameter& q = store.add({"q.weight", {2, 3}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  Parameter& down = store.add({"down_proj", {2, 2, 2}, ParameterKind::kExpertsDown, 0, {}}, DType::kF32);
+  store.allocate(Device{}, true);
+  const CheckpointMap map = map_checkpoint(checkpoint, store);
+  EXPECT_THAT(map.carried, ::testing::IsEmpty());
+  load_parameters(checkpoint, map, store, pool_);
+  EXPECT_THAT(std::vector<float>(q.value().as<float>(), q.value().as<float>() + 6),
+              ::testing::ElementsAre(0.25f, 0.5f, -0.25f, 0.125f, 0.0f, 112.0f));
+  EXPECT_THAT(std::vector<float>(down.value().as<float>(), down.value().as<float>() + 8),
+              ::testing::ElementsAre(0.5f, 1.0f, -0.5f, 0.25f, 2.0f, 4.0f, -2.0f, 1.0f));
+  const auto linear = [](ParameterStore& other) {
+    other.add({"q.weight", {130, 256}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  };
+  EXPECT_THAT(error_of({{"q.weight", DType::kU8, {130, 256}, true}, {"q.weight_scale_inv", DType::kF32, {2}}},
+                       R"("quantization_config": {"quant_method": "fp8", "weight_block_size": null})", linear),
+              HasSubstr("weight_block_size null asks for [1, 1]"));
+}
+
 TEST_F(QuantizedCheckpoint, ATruncatedFileIsRefused) {
   std::stringstream contents;
   contents << std::ifstream(kFixtures / "mxfp4/model.safetensors", std::ios::binary).rdbuf();
@@ -435,7 +475,7 @@ TEST_F(QuantizedCheckpoint, OtherMethodsAreRefusedByName) {
     return testing::user_error([&] { read_quantization(root_); });
   };
   EXPECT_THAT(error(R"({"quant_method": "gptq", "bits": 4})"), HasSubstr("GPTQ checkpoints are not read"));
-  EXPECT_THAT(error(R"({"quant_method": "fp8", "weight_block_size": null})"), HasSubstr("weight_block_size"));
+  EXPECT_EQ(error(R"({"quant_method": "fp8", "weight_block_size": null})"), "");
   EXPECT_THAT(error(R"({"quant_method": "fp8", "weight_block_size": [128, 0]})"), HasSubstr("weight_block_size"));
   EXPECT_THAT(error(R"({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [1, 1]})"), HasSubstr("fmt"));
   EXPECT_THAT(error(R"(7)"), HasSubstr("not an object"));
