@@ -1,6 +1,6 @@
 """What the tools of reference cases share: loading a model, a pass through it, half an ulp of its weights, measures of errors."""
 import torch
-from transformers import AutoModelForCausalLM
+import transformers
 
 IGNORED = -100
 
@@ -9,8 +9,13 @@ def plain(tensors):
     return {name: tensor.detach().float().contiguous().clone() for name, tensor in tensors.items()}
 
 
+def class_of(path):
+    """The class that config.json names: AutoModelForCausalLM does not know text models with a vision tower beside them."""
+    return getattr(transformers, transformers.AutoConfig.from_pretrained(path).architectures[0])
+
+
 def load(path, dtype=torch.float32):
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="eager")
+    model = class_of(path).from_pretrained(path, dtype=dtype, attn_implementation="eager")
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")
     return model.train()

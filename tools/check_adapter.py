@@ -12,7 +12,7 @@ try:
     import torch
     from peft import PeftModel
     from safetensors.torch import load_file
-    from transformers import AutoModelForCausalLM
+    from case_model import class_of
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -21,7 +21,7 @@ except ImportError as error:
 def main(case, adapter):
     batch = load_file(f"{case}/batches.safetensors")["input_ids"][0]
     expected = load_file(f"{case}/split_adapter/expected.safetensors")["logits"]
-    model = AutoModelForCausalLM.from_pretrained(f"{case}/model", dtype=torch.float32, attn_implementation="eager")
+    model = class_of(f"{case}/model").from_pretrained(f"{case}/model", dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
         base = model(batch).logits
         logits = PeftModel.from_pretrained(model, adapter)(batch).logits

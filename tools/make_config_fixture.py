@@ -37,6 +37,8 @@ CLASSES = {
     "MiniMaxM2ForCausalLM": "MiniMaxM2Config",
     "Ernie4_5_MoeForCausalLM": "Ernie4_5_MoeConfig",
     "Dots1ForCausalLM": "Dots1Config",
+    "Mistral3ForConditionalGeneration": "Mistral3Config",
+    "Mistral4ForCausalLM": "Mistral4Config",
     "GptOssForCausalLM": "GptOssConfig",
     "Qwen3ForCausalLM": "Qwen3Config",
     "Qwen2ForCausalLM": "Qwen2Config",
@@ -49,6 +51,7 @@ BASES = {
     "GraniteMoeHybridForCausalLM": {"mamba_d_state": 128},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
+    "Mistral3ForConditionalGeneration": {"text_config": {"model_type": "mistral4"}},
     "Dots1ForCausalLM": {"n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6},
 }
 
@@ -65,6 +68,7 @@ OTHERS = {
     "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 44,
     "moe_layer_end_index": 13,
     "clip_qkv": 8.0,
+    "projector_hidden_act": "relu",
     "problem_type": "regression",
     "id2label": {"0": "A"},
     "label2id": {"A": 0},

@@ -77,11 +77,15 @@ void read_corrected_router(const HfConfig& config, int64_t n_group, int64_t topk
   decoder.moe.router.scores = RouterScores::kSigmoid;
   decoder.moe.router.normalise = config.boolean_or("norm_topk_prob", true);
   decoder.moe.selection_bias = true;
+  read_groups_of_two_best(config, n_group, topk_group, decoder.moe);
+}
+
+void read_groups_of_two_best(const HfConfig& config, int64_t n_group, int64_t topk_group, MoeConfig& moe) {
   for (const char* key : {"n_group", "topk_group"}) {
     if (config.is_null(key)) config.refuse(fmt::format("{}: null is not supported", key));
   }
   config.read_expert_groups(GroupScore::kTopTwo, config.integer_or("n_group", n_group),
-                            config.integer_or("topk_group", topk_group), decoder.moe);
+                            config.integer_or("topk_group", topk_group), moe);
 }
 
 }  // namespace hone

@@ -89,8 +89,22 @@ std::string HfConfig::string_or(const std::string& key, const std::string& fallb
 HfConfig HfConfig::nested(const std::string& key) const {
   if (!has(key) || !json_.at(key).is_object()) refuse(fmt::format("{} is missing from the model's config", key));
   HfConfig object(json_.at(key), fmt::format("{} ({})", file_, key));
-  reads_->objects[key] = object.reads_;
+  std::shared_ptr<Reads>& reads = reads_->objects[key];
+  if (reads) {
+    object.reads_ = reads;
+  } else {
+    reads = object.reads_;
+  }
   return object;
+}
+
+HfConfig HfConfig::text_config() const {
+  HfConfig text = nested("text_config");
+  for (const auto& [key, value] : text.json().items()) {
+    if (json_.contains(key) && json_.at(key) == value) has(key);
+  }
+  if (has("quantization_config")) read_quantization(json_, file_);  // refuses unsupported quantisation
+  return text;
 }
 
 bool describes_no_computation(const std::string& key) {
@@ -121,6 +135,8 @@ bool describes_no_computation(const std::string& key) {
       "mamba_chunk_size",
       // RoPE of images and videos; tokens of text have one position
       "mrope_interleaved", "mrope_section",
+      // how images reach the text model, in parts that are copied
+      "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
       // size of dense layers, in models without them
       "intermediate_size"};
   for (const char* prefix : {"_", "audio_", "image_", "mtp_", "video_", "vision_"}) {

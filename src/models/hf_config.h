@@ -59,6 +59,9 @@ class HfConfig {
 
   /// A field that is an object. Throws UserError if it is missing or not an object.
   HfConfig nested(const std::string& key) const;
+  /// The text model's part of a config.json that has other parts. Copies of its fields beside it say nothing new; those
+  /// that differ are unread().
+  HfConfig text_config() const;
 
   /// Throws UserError "KEY: VALUE is not supported" unless the field is absent, null, or equal to `allowed`.
   void require(const std::string& key, const Json& allowed) const;

@@ -1,6 +1,5 @@
 // Qwen3.5-MoE: a text model, alone or inside a multimodal checkpoint, whose vision tower and multi-token prediction
 // heads are kept unchanged.
-#include "core/text/json.h"
 #include "models/qwen3_next.h"
 #include "models/registry.h"
 
@@ -14,12 +13,7 @@ DecoderConfig read_qwen3_5_moe_text(const HfConfig& config) {
 }
 
 DecoderConfig read_qwen3_5_moe(const HfConfig& config) {
-  const HfConfig text = config.nested("text_config");
-  DecoderConfig decoder = read_qwen3_5_moe_text(text);
-  // Copies of the text model's fields say nothing new; others that differ are named as unread.
-  for (const auto& [key, value] : text.json().items()) {
-    if (config.json().contains(key) && config.json().at(key) == value) config.has(key);
-  }
+  DecoderConfig decoder = read_qwen3_5_moe_text(config.text_config());
   // The outer config has the head, so its field counts.
   decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", false);
   decoder.names.prefix = "model.language_model.";

@@ -95,6 +95,16 @@ const std::vector<Architecture>& architectures() {
        .read = &read_dots1,
        .released = "dots.llm1.base, dots.llm1.inst",
        .cases = {"dots1", "dots1_window"}},
+      {.name = "Mistral3ForConditionalGeneration",
+       .model_type = "mistral3",
+       .read = &read_mistral3,
+       .released = "Mistral-Small-4-119B (the text model)",
+       .cases = {"mistral4_vl"}},
+      {.name = "Mistral4ForCausalLM",
+       .model_type = "mistral4",
+       .read = &read_mistral4,
+       .released = "the text model of Mistral-Small-4 alone",
+       .cases = {"mistral4"}},
       {.name = "GptOssForCausalLM",
        .model_type = "gpt_oss",
        .read = &read_gpt_oss,
@@ -151,7 +161,8 @@ DecoderConfig read_decoder_config(const HfConfig& config) {
   // Layers that predict further tokens have this name in several models' files, or follow the decoder's.
   constexpr const char* kFurtherTokens = "mtp.";
   if (!decoder.carried.contain(kFurtherTokens)) decoder.carried.prefixes.emplace_back(kFurtherTokens);
-  decoder.carried.layers = decoder.names.prefix + "layers.";
+  const auto& renamed = decoder.names.file_prefixes;
+  decoder.carried.layers = (renamed.empty() ? decoder.names.prefix : renamed.front().second) + "layers.";
   decoder.carried.num_layers = static_cast<int64_t>(decoder.layers.size());
   return decoder;
 }

@@ -52,5 +52,7 @@ DecoderConfig read_ernie4_5_moe(const HfConfig& config);
 DecoderConfig read_minimax_m2(const HfConfig& config);
 DecoderConfig read_glm4_moe_lite(const HfConfig& config);
 DecoderConfig read_dots1(const HfConfig& config);
+DecoderConfig read_mistral4(const HfConfig& config);
+DecoderConfig read_mistral3(const HfConfig& config);
 
 }  // namespace hone

@@ -422,8 +422,10 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
     if (architecture.name == "MiniMaxM2ForCausalLM")
       json.erase("shared_intermediate_size");  // there is no shared expert
+    if (architecture.name.starts_with("Mistral")) json["head_dim"] = 16;
     json.erase("architectures");
     json["text_config"] = json;
+    if (architecture.name.starts_with("Mistral3")) json["text_config"]["model_type"] = "mistral4";
     json["model_type"] = architecture.model_type;
     EXPECT_EQ(HfConfig(json, "").architecture(), architecture.name);
     EXPECT_NO_THROW(read(json));
@@ -716,6 +718,54 @@ TEST(GraniteMoeHybrid, RefusesSizesThatDoNotFit) {
                                    {"mamba_n_heads", 0}}) {
     EXPECT_THAT(refusal(granite_four({{key, value}})), HasSubstr(key));
   }
+}
+
+TEST(Released, MistralSmall4ScalesQueriesByPositionAndKeepsItsVisionTower) {
+  const HfConfig file = released("mistral-small-4");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.rope.rotary_dim, 64);
+  EXPECT_EQ(config.rope.scaling.type, RopeType::kYarn);
+  EXPECT_EQ(config.latent.query_scaling, (QueryScaling{.beta = 0.1, .length = 8192}));
+  EXPECT_NEAR(config.attention_scale, 0.194969494733, 1e-11);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSoftmax);
+  EXPECT_TRUE(config.moe.router.normalise && !config.tie_word_embeddings && !config.moe.selection_bias);
+  EXPECT_EQ(config.num_moe_layers(), 36);
+  EXPECT_EQ(config.carried.layers, "language_model.model.layers.");
+  for (const char* kept : {"vision_tower.ln_pre.weight", "multi_modal_projector.linear_1.weight"}) {
+    EXPECT_TRUE(config.carried.contain(kept)) << kept;
+  }
+  EXPECT_FALSE(config.carried.contain("language_model.model.norm.weight"));
+}
+
+TEST(Mistral4, WhatTheClassDoesNotComputeIsRefusedByName) {
+  const Json text = released("mistral-small-4").json().at("text_config");
+  const auto changed = [&](const Json& fields) {
+    Json json = text;
+    json.update(fields);
+    return json;
+  };
+  EXPECT_EQ(read(changed({{"rope_parameters", nullptr}})).attention_scale, read(text).attention_scale);
+  EXPECT_EQ(read(changed({{"rope_parameters", nullptr}})).latent.query_scaling.length, 8192);
+  EXPECT_THAT(refusal(changed({{"rope_parameters", nullptr}, {"rope_theta", 1e6}})), HasSubstr("rope_theta"));
+  EXPECT_THAT(refusal(changed({{"rope_scaling", {{"type", "yarn"}, {"factor", 128.0}}}})), HasSubstr("rope_scaling"));
+  EXPECT_THAT(refusal(changed({{"rope_interleave", false}})), HasSubstr("rope_interleave"));
+  EXPECT_THAT(refusal(changed({{"n_group", nullptr}})), HasSubstr("n_group: null"));
+  Json rope = text["rope_parameters"];
+  const auto with_rope = [&](const char* key, const Json& value) {
+    Json all = rope;
+    value.is_null() ? (void)all.erase(key) : (void)(all[key] = value);
+    return changed({{"rope_parameters", all}});
+  };
+  EXPECT_THAT(refusal(with_rope("llama_4_scaling_beta", nullptr)), HasSubstr("llama_4_scaling_beta is missing"));
+  EXPECT_THAT(refusal(with_rope("partial_rotary_factor", 0.25)), HasSubstr("partial_rotary_factor contradicts"));
+  EXPECT_EQ(read(with_rope("llama_4_scaling_beta", 0.0)).latent.query_scaling.beta, 0.0);
+  rope["attention_factor"] = 1.0;
+  EXPECT_NEAR(read(with_rope("mscale_all_dim", 0.0)).attention_scale, 0.0883883476483, 1e-11);
+  Json dense = released("mistral-small-4").json();
+  dense["text_config"]["model_type"] = "mistral";
+  EXPECT_THAT(refusal(dense), HasSubstr("text_config.model_type: \"mistral\" is not supported"));
 }
 
 TEST(DeepseekV3, HalvesMayBePairedInstead) {

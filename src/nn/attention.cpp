@@ -58,7 +58,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
   }
 }
 
-Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const {
+Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const {
   const DeviceBatch& batch = *forward.batch;
   Var q = q_proj_(tape, x, forward);  // [T, Hq * D]; with gates [T, Hq * 2D], each head's query and gate
   Var gate;
@@ -78,8 +78,8 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
     for (Var* projected : {&q, &k, &v}) *projected = clamp(tape, *projected, clip_);
   }
   const auto norm_and_turn = [&](Var heads, Parameter* norm) {
-    return qk_norm_rope(tape, heads, whole_norm_ ? nullptr : norm, rms_norm_eps_, rope, batch.positions, head_dim_,
-                        {.interleaved = rope_interleave_}, norm_weighting_);
+    return qk_norm_rope(tape, heads, whole_norm_ ? nullptr : norm, rms_norm_eps_, rope.turned, batch.positions,
+                        head_dim_, {.interleaved = rope_interleave_}, norm_weighting_);
   };
   if (rotates_) {
     q = norm_and_turn(q, q_norm_);

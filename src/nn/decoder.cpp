@@ -16,6 +16,7 @@ namespace hone {
 
 Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placement, DType dtype)
     : config_(std::move(config)), store_(store), placement_(placement), dtype_(dtype) {
+  store.name_in_files(config_.names.file_prefixes);
   const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
   const auto norm = [&](const std::string& module, int layer) {
     return &store.add(
@@ -49,13 +50,21 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
 }
 
 void Decoder::prepare(Stream& stream, int64_t max_length) {
-  RopeTableValues values = rope_table_values(rope_frequencies(config_.rope, max_length), max_length);
-  const Shape shape{max_length, config_.rope.rotary_dim / 2};
-  const size_t bytes = values.cos.size() * sizeof(float);
-  rope_memory_ = Buffer(stream.device(), 2 * bytes);
-  rope_ = {.cos = rope_memory_.tensor(shape, DType::kF32), .sin = rope_memory_.tensor(shape, DType::kF32, bytes)};
-  stream.upload(rope_.cos, std::move(values.cos));
-  stream.upload(rope_.sin, std::move(values.sin));
+  RopeTableValues turned = rope_table_values(rope_frequencies(config_.rope, max_length), max_length), scaled;
+  if (const LatentConfig& latent = config_.latent; latent.query_scaling.beta != 0) {
+    scaled = scaled_query_table(turned, max_length, latent.qk_nope_head_dim / 2, latent.query_scaling);
+  }
+  rope_memory_ = Buffer(stream.device(), 2 * sizeof(float) * (turned.cos.size() + scaled.cos.size()));
+  size_t offset = 0;
+  const auto upload = [&](std::vector<float>& values) {
+    const Shape shape{max_length, static_cast<int64_t>(values.size()) / max_length};
+    const Tensor table = rope_memory_.tensor(shape, DType::kF32, offset);
+    offset += values.size() * sizeof(float);
+    stream.upload(table, std::move(values));
+    return table;
+  };
+  rope_.turned = {.cos = upload(turned.cos), .sin = upload(turned.sin)};
+  if (!scaled.cos.empty()) rope_.scaled_queries = {.cos = upload(scaled.cos), .sin = upload(scaled.sin)};
   stream.synchronize();  // the host tables must outlive the copy
 }
 

@@ -68,7 +68,7 @@ class Decoder {
   std::vector<Layer> layers_;
   ParameterGroup *embedding_group_, *final_norm_group_, *head_group_;
   Buffer rope_memory_;
-  RopeTable rope_;
+  RopeTables rope_;
 };
 
 }  // namespace hone

@@ -86,6 +86,7 @@ struct LatentConfig {
   int64_t kv_lora_rank = 0;
   int64_t qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
   bool rope_interleave = true;  ///< RoPE rotates neighbouring dimensions as pairs
+  QueryScaling query_scaling;   ///< scales whole queries; needs rope_interleave and an even qk_nope_head_dim
 
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   bool operator==(const LatentConfig&) const = default;
@@ -95,6 +96,8 @@ struct LatentConfig {
 struct DecoderNames {
   std::string prefix =
       "model.";  ///< begins the names of all tensors but the head; longer for a text model inside a larger model
+  /// Files name tensors with the second text of a pair where the name in memory begins with the first.
+  std::vector<std::pair<std::string, std::string>> file_prefixes = {};
   std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
   std::string file_moe = "mlp";  ///< the same in files
   std::string router = "gate";   ///< below moe

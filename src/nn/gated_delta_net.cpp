@@ -56,7 +56,7 @@ GatedDeltaNet::Projected GatedDeltaNet::project(Tape& tape, Var x, const Forward
   return {wide[0], wide[1], gates[1], gates[0]};
 }
 
-Var GatedDeltaNet::operator()(Tape& tape, Var x, const Forward& forward, const RopeTable&) const {
+Var GatedDeltaNet::operator()(Tape& tape, Var x, const Forward& forward, const RopeTables&) const {
   const Projected in = project(tape, x, forward);
   const PackedSequences sequences = forward.batch->sequences();
   ConvState inputs;

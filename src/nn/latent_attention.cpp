@@ -50,16 +50,18 @@ Var LatentAttention::queries(Tape& tape, Var x, const Forward& forward) const {
   return q_b_proj_(tape, rms_norm(tape, q_a_proj_(tape, x, forward), *q_a_norm_, kLatentNormEps), forward);
 }
 
-Var LatentAttention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const {
+Var LatentAttention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const {
   const int64_t nope = latent_.qk_nope_head_dim, turned = latent_.qk_rope_head_dim;
   const Tensor& positions = forward.batch->positions;
-  const Var q = qk_norm_rope(tape, queries(tape, x, forward), nullptr, 0.0f, rope, positions, nope + turned,
-                             {.offset = nope, .interleaved = latent_.rope_interleave});
+  const bool scaled = latent_.query_scaling.beta != 0;
+  const Var q =
+      qk_norm_rope(tape, queries(tape, x, forward), nullptr, 0.0f, scaled ? rope.scaled_queries : rope.turned,
+                   positions, nope + turned, {.offset = scaled ? 0 : nope, .interleaved = latent_.rope_interleave});
   const std::vector<Var> compressed =
       split_heads(tape, kv_a_proj_(tape, x, forward),
                   {.heads = 1, .list = {{.width = latent_.kv_lora_rank, .output = 0}, {.width = turned, .output = 1}}});
   const Var kv = kv_b_proj_(tape, rms_norm(tape, compressed[0], *kv_a_norm_, kLatentNormEps), forward);
-  const Var shared = qk_norm_rope(tape, compressed[1], nullptr, 0.0f, rope, positions, turned,
+  const Var shared = qk_norm_rope(tape, compressed[1], nullptr, 0.0f, rope.turned, positions, turned,
                                   {.interleaved = latent_.rope_interleave});
   const auto [k, v] = latent_heads(
       tape, kv, shared, {.heads = num_heads_, .nope_dim = nope, .rope_dim = turned, .v_dim = latent_.v_head_dim});

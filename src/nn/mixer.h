@@ -15,11 +15,17 @@ struct CacheTensor {
   DType dtype;
 };
 
+/// The RoPE tables of a model.
+struct RopeTables {
+  RopeTable turned;          ///< for the rotated dimensions
+  RopeTable scaled_queries;  ///< scaled_query_table(); undefined without QueryScaling
+};
+
 /// Maps normalised x [T, H] to [T, H]. A token's output depends on its document's tokens up to itself only.
 class Mixer {
  public:
   virtual ~Mixer() = default;
-  virtual Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const = 0;
+  virtual Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const = 0;
   virtual void collect(std::vector<Parameter*>& group) const = 0;
   /// This layer's tensors of forward.cache->layers, for `sequences` sequences of at most `capacity` tokens.
   virtual std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const = 0;

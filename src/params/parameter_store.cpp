@@ -12,6 +12,15 @@ namespace hone {
 
 Parameter& ParameterStore::add(ParameterSpec spec, DType dtype) {
   HONE_ASSERT(!by_name_.contains(spec.name), spec.name);
+  for (const auto& [own, in_files] : file_prefixes_) {
+    if (spec.kind == ParameterKind::kLora || !spec.name.starts_with(own)) continue;
+    std::vector<FileLayout> renamed = spec.layouts;
+    renamed.push_back({{spec.name, spec.shape, 0, spec.order}});
+    for (FileLayout& layout : renamed) {
+      for (FileTensor& tensor : layout) tensor.name.replace(0, own.size(), in_files);
+    }
+    spec.layouts.insert(spec.layouts.begin(), renamed.begin(), renamed.end());
+  }
   Parameter& parameter = parameters_.emplace_back(std::move(spec), dtype);
   parameter.index_ = static_cast<uint32_t>(parameters_.size());
   by_name_[parameter.name()] = &parameter;

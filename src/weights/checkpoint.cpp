@@ -153,8 +153,8 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (used.contains(name)) continue;
-    if (name == "lm_head.weight" && embedding != nullptr) {
-      check_tied_head(checkpoint, name, embedding->name());
+    if (name.ends_with("lm_head.weight") && !carried.contain(name) && embedding != nullptr) {
+      check_tied_head(checkpoint, name, map.layouts.at(embedding).front().name);
     } else if (carried.contain(name)) {
       map.carried.push_back(name);
     } else if (!name.ends_with("rotary_emb.inv_freq") &&  // a buffer saved by old versions of transformers

@@ -186,6 +186,16 @@ const std::vector<std::pair<std::string, const char*>>& bench_shapes() {
         "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob":
         true, "routed_scaling_factor": 2.5, "sliding_window": null, "max_position_embeddings": 32768, "rms_norm_eps":
         1e-05, "rope_theta": 10000000, "tie_word_embeddings": false})"},
+      {"mistral-small-4",
+       R"({"architectures": ["Mistral4ForCausalLM"], "model_type": "mistral4", "vocab_size": 131072,
+        "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 32, "q_lora_rank": 1024, "kv_lora_rank": 256, "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 0, "moe_intermediate_size": 2048,
+        "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4, "n_group": 1, "topk_group": 1,
+        "norm_topk_prob": true, "routed_scaling_factor": 1.0, "rms_norm_eps": 1e-06, "max_position_embeddings":
+        1048576, "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0,
+        "original_max_position_embeddings": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}, "tie_word_embeddings": false})"},
       {"cpu-moe", R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 32000,
         "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 16,
         "num_key_value_heads": 4, "head_dim": 64, "moe_intermediate_size": 512, "num_experts": 32,

@@ -142,6 +142,7 @@ TEST(ModelFamilies, NamesOfReleasedModels) {
   EXPECT_EQ(title("zai-org/GLM-4.7-Flash"), "GLM-4.7-Flash");
   EXPECT_EQ(title("MiniMaxAI/MiniMax-M2.5"), "MiniMax-M2");
   EXPECT_EQ(title("rednote-hilab/dots.llm1.inst"), "dots.llm1");
+  EXPECT_EQ(title("mistralai/Mistral-Small-4-119B-2603"), "Mistral Small 4");
   EXPECT_EQ(title("baidu/ERNIE-4.5-21B-A3B-PT"), "ERNIE 4.5 MoE");
   EXPECT_EQ(title("ibm-granite/granite-4.0-h-tiny"), "Granite 4");
   EXPECT_EQ(title("baidu/ERNIE-4.5-VL-28B-A3B-PT"), "ERNIE 4.5 VL");

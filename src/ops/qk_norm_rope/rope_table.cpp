@@ -170,4 +170,25 @@ RopeTableValues rope_table_values(const RopeFrequencies& frequencies, int64_t po
   return table;
 }
 
+RopeTableValues scaled_query_table(const RopeTableValues& rope, int64_t positions, int64_t unturned,
+                                   const QueryScaling& scaling) {
+  const size_t turned = rope.cos.size() / static_cast<size_t>(positions);
+  RopeTableValues table;
+  const size_t size = static_cast<size_t>(positions) * (static_cast<size_t>(unturned) + turned);
+  table.cos.reserve(size);
+  table.sin.reserve(size);
+  for (int64_t position = 0; position < positions; ++position) {
+    const auto spans = static_cast<float>(position / scaling.length);
+    const float scale = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + spans);
+    table.cos.insert(table.cos.end(), static_cast<size_t>(unturned), scale);
+    table.sin.insert(table.sin.end(), static_cast<size_t>(unturned), 0.0f);
+    const size_t row = static_cast<size_t>(position) * turned;
+    for (size_t i = row; i < row + turned; ++i) {
+      table.cos.push_back(scale * rope.cos[i]);
+      table.sin.push_back(scale * rope.sin[i]);
+    }
+  }
+  return table;
+}
+
 }  // namespace hone

@@ -72,4 +72,18 @@ struct RopeTableValues {
 /// The table of positions [0, positions).
 RopeTableValues rope_table_values(const RopeFrequencies& frequencies, int64_t positions);
 
+/// A scale of queries that grows with the position: 1 + beta · log(1 + floor(position / length)), as of Llama 4 and
+/// Mistral-Small-4. beta 0: no scale.
+struct QueryScaling {
+  double beta = 0;
+  int64_t length = 0;
+
+  bool operator==(const QueryScaling&) const = default;
+};
+
+/// The table that rotates and scales whole heads of queries, whose first `unturned` pairs `rope` leaves as they are: a
+/// scale is a rotation by 0 times that scale. Both tables have the pairs of a head in the order of its dimensions.
+RopeTableValues scaled_query_table(const RopeTableValues& rope, int64_t positions, int64_t unturned,
+                                   const QueryScaling& scaling);
+
 }  // namespace hone

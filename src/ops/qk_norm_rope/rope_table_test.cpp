@@ -114,6 +114,24 @@ TEST(RopeTable, HoldsScaledCosinesAndSines) {
   }
 }
 
+TEST(RopeTable, ScalesQueriesByTheirPosition) {
+  const RopeFrequencies frequencies{.inverse = {1.0f, 0.01f}, .attention_scaling = 1.5f};
+  const RopeTableValues rope = rope_table_values(frequencies, 40);
+  const RopeTableValues scaled = scaled_query_table(rope, 40, 3, {.beta = 0.1, .length = 16});
+  ASSERT_EQ(scaled.cos.size(), 40u * 5);
+  ASSERT_EQ(scaled.sin.size(), 40u * 5);
+  for (const size_t position : {0u, 15u, 16u, 31u, 32u, 39u}) {
+    const double scale = 1 + 0.1 * std::log(1.0 + static_cast<double>(position / 16));
+    for (size_t i = 0; i < 5; ++i) {
+      const size_t at = position * 5 + i, from = position * 2 + i - 3;
+      EXPECT_NEAR(scaled.cos[at], scale * (i < 3 ? 1.0 : static_cast<double>(rope.cos[from])), 3e-7) << position;
+      EXPECT_NEAR(scaled.sin[at], scale * (i < 3 ? 0.0 : static_cast<double>(rope.sin[from])), 3e-7) << position;
+    }
+  }
+  EXPECT_EQ(scaled.cos[15 * 5], 1.0f);
+  EXPECT_GT(scaled.cos[16 * 5], 1.0f);
+}
+
 TEST(RopeTable, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(rope_type_of("llama3"), RopeType::kLlama3);
   EXPECT_THROW(rope_type_of("longrope"), UserError);
