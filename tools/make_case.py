@@ -147,7 +147,7 @@ def main():
     fused = any(name.endswith("experts.gate_up_proj") for name, _ in model.named_parameters())
     # Where a bias corrects the choice, the auxiliary loss of transformers counts other experts than are chosen.
     corrected = any(name.endswith("e_score_correction_bias") for name in model.state_dict())
-    aux = fused and hasattr(model.config, "router_aux_loss_coef") and not corrected and not args.no_aux
+    aux = fused and hasattr(model.config.get_text_config(), "router_aux_loss_coef") and not corrected and not args.no_aux
     expected = {"arch": model.config.architectures, "aux": aux}
     del model
     inputs, rows, noise, certain = make_rows(path, Tokens(generator, vocab, args.model, args.text), generator, aux, args)

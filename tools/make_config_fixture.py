@@ -38,6 +38,7 @@ CLASSES = {
     "Ernie4_5_MoeForCausalLM": "Ernie4_5_MoeConfig",
     "Dots1ForCausalLM": "Dots1Config",
     "Mistral3ForConditionalGeneration": "Mistral3Config",
+    "Qwen3VLMoeForConditionalGeneration": "Qwen3VLMoeConfig",
     "Mistral4ForCausalLM": "Mistral4Config",
     "GptOssForCausalLM": "GptOssConfig",
     "Qwen3ForCausalLM": "Qwen3Config",

@@ -54,5 +54,6 @@ DecoderConfig read_glm4_moe_lite(const HfConfig& config);
 DecoderConfig read_dots1(const HfConfig& config);
 DecoderConfig read_mistral4(const HfConfig& config);
 DecoderConfig read_mistral3(const HfConfig& config);
+DecoderConfig read_qwen3_vl_moe(const HfConfig& config);
 
 }  // namespace hone

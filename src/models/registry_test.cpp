@@ -720,6 +720,30 @@ TEST(GraniteMoeHybrid, RefusesSizesThatDoNotFit) {
   }
 }
 
+TEST(Released, Qwen3VlIsQwen3MoeBesideAVisionTower) {
+  const HfConfig file = released("qwen3-vl-30b-a3b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_TRUE(config.qk_norm && config.moe.router.normalise && !config.tie_word_embeddings);
+  EXPECT_EQ(config.rope.rope_theta, 5e6);
+  EXPECT_EQ(config.rope.scaling.type, RopeType::kDefault);
+  EXPECT_EQ(config.num_moe_layers(), 48);
+  EXPECT_EQ(config.layer_module(3), "model.language_model.layers.3.");
+  EXPECT_TRUE(config.carried.contain("model.visual.patch_embed.proj.weight"));
+  Json json = file.json();
+  json["text_config"]["norm_topk_prob"] = false;
+  EXPECT_THAT(refusal(json), HasSubstr("norm_topk_prob"));
+  json = file.json();
+  json["text_config"]["moe_intermediate_size"] = 1024;
+  EXPECT_THAT(refusal(json), HasSubstr("moe_intermediate_size: half of hidden_size"));
+  json["text_config"]["head_dim"] = 64;
+  json["head_dim"] = 128;
+  json["text_config"]["moe_intermediate_size"] = 768;
+  const HfConfig two(json, "config.json");
+  EXPECT_EQ(read_decoder_config(two).head_dim, 64);
+  EXPECT_THAT(two.unread(), ::testing::ElementsAre("head_dim")) << "differs from the text model's";
+}
+
 TEST(Released, MistralSmall4ScalesQueriesByPositionAndKeepsItsVisionTower) {
   const HfConfig file = released("mistral-small-4");
   const DecoderConfig config = read_decoder_config(file);

@@ -78,6 +78,7 @@ enum class ExpertFiles {
   kSeparate,         ///< a tensor for each expert and projection, or as kFused
   kFused,            ///< all experts in one tensor
   kFusedTransposed,  ///< as kFused, [E, H, 2I] with interleaved columns of gate and up, and [E, I, H] (gpt-oss)
+  kFusedEitherWay,   ///< [E, H, 2I] and [E, I, H] with the columns of gate first, or as kFused: their shapes say which
 };
 
 /// The latents of latent attention, and the parts of a head.

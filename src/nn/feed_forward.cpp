@@ -129,6 +129,10 @@ ExpertLayouts expert_layouts(const DecoderConfig& config, int layer) {
   ExpertLayouts layouts;
   if (names.experts == ExpertFiles::kSeparate) add_separate_layout(config, module, layouts);
   const std::string own = config.layer_module(layer) + names.moe + ".experts.";
+  if (names.experts == ExpertFiles::kFusedEitherWay) {
+    layouts.gate_up.push_back({{own + "gate_up_proj", {experts, 2 * inner, hidden}, 0, FileOrder::kTransposed}});
+    layouts.down.push_back({{own + "down_proj", {experts, hidden, inner}, 0, FileOrder::kTransposed}});
+  }
   add_whole_layout(module + names.fused_gate_up, own + "gate_up_proj", {experts, 2 * inner, hidden}, layouts.gate_up);
   add_whole_layout(module + names.fused_down, own + "down_proj", {experts, hidden, inner}, layouts.down);
   return layouts;

@@ -11,6 +11,7 @@
 #include "weights/grown_rows.h"
 #include "weights/model_folder.h"
 #include "weights/stored_tensor.h"
+#include "weights/tensor_dims.h"
 #include "weights/weight_files.h"
 
 namespace hone {
@@ -84,10 +85,24 @@ struct UsedLayout {
   std::vector<StoredTensor> tensors;
 };
 
+/// Whether the checkpoint has a tensor of `layout` in the shape that another of the layouts gives it.
+bool has_another_shape(const Checkpoint& checkpoint, const FileLayout& layout, const std::vector<FileLayout>& layouts) {
+  return std::any_of(layout.begin(), layout.end(), [&](const FileTensor& tensor) {
+    const Checkpoint::Tensor* const found = checkpoint.find(tensor.name);
+    const auto fits = [&](const FileTensor& one) {
+      return one.name == tensor.name && found->entry->shape == dims_of(file_shape(one.order, one.shape));
+    };
+    if (!found || fits(tensor)) return false;
+    return std::any_of(layouts.begin(), layouts.end(),
+                       [&](const FileLayout& other) { return std::any_of(other.begin(), other.end(), fits); });
+  });
+}
+
 UsedLayout used_layout(const Checkpoint& checkpoint, const std::vector<FileLayout>& layouts,
                        std::vector<std::string>& missing) {
   UsedLayout used;
   for (const FileLayout& layout : layouts) {
+    if (has_another_shape(checkpoint, layout, layouts)) continue;
     std::vector<std::string> absent;
     for (const FileTensor& tensor : layout) {
       if (auto stored = StoredTensor::find(checkpoint, tensor, absent)) {

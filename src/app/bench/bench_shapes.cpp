@@ -186,6 +186,12 @@ const std::vector<std::pair<std::string, const char*>>& bench_shapes() {
         "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob":
         true, "routed_scaling_factor": 2.5, "sliding_window": null, "max_position_embeddings": 32768, "rms_norm_eps":
         1e-05, "rope_theta": 10000000, "tie_word_embeddings": false})"},
+      {"qwen3-vl-30b-a3b",
+       R"({"architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
+        "tie_word_embeddings": false, "text_config": {"vocab_size": 151936, "hidden_size": 2048,
+        "intermediate_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+        "head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+        "rms_norm_eps": 1e-06, "max_position_embeddings": 262144, "rope_theta": 5000000}})"},
       {"mistral-small-4",
        R"({"architectures": ["Mistral4ForCausalLM"], "model_type": "mistral4", "vocab_size": 131072,
         "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,

@@ -15,6 +15,7 @@ constexpr bool kMedia = true;
 
 /// The first that matches counts, so a special name stands above a general one.
 constexpr ModelFamily kFamilies[] = {
+    {"qwen3-vl-*b-a*b*", "Qwen3-VL-MoE", "qwen3_vl_moe"},
     {"qwen*-vl*", "Qwen-VL", "qwen3_vl", kMedia},
     {"qwen*-omni*", "Qwen-Omni", "qwen3_omni_moe", kMedia},
     {"qwen*-audio*", "Qwen-Audio", "qwen2_audio", kMedia},
