@@ -39,6 +39,7 @@ CLASSES = {
     "Dots1ForCausalLM": "Dots1Config",
     "Mistral3ForConditionalGeneration": "Mistral3Config",
     "Qwen3VLMoeForConditionalGeneration": "Qwen3VLMoeConfig",
+    "HunYuanMoEV1ForCausalLM": "HunYuanMoEV1Config",
     "Mistral4ForCausalLM": "Mistral4Config",
     "GptOssForCausalLM": "GptOssConfig",
     "Qwen3ForCausalLM": "Qwen3Config",
@@ -53,6 +54,7 @@ BASES = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
     "Mistral3ForConditionalGeneration": {"text_config": {"model_type": "mistral4"}},
+    "HunYuanMoEV1ForCausalLM": {"head_dim": 128, "num_experts": 64, "moe_topk": 8},
     "Dots1ForCausalLM": {"n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6},
 }
 
@@ -126,7 +128,7 @@ def other(field, value, config):
         return {**value, "hidden_size": 2 * value["hidden_size"]}
     if field == "sliding_window":
         return 77
-    if field in ("num_experts_per_tok", "num_key_value_heads", "topk_group"):
+    if field in ("num_experts_per_tok", "moe_topk", "num_key_value_heads", "topk_group"):
         return value // 2
     if field == "num_hidden_layers":
         return value + 1

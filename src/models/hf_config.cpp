@@ -74,6 +74,17 @@ int64_t HfConfig::integer(const std::string& key) const {
   return value;
 }
 
+int64_t HfConfig::of_all_layers(const std::string& key) const {
+  if (!has(key) || !json_.at(key).is_array()) return integer(key);
+  const Json& list = json_.at(key);
+  const auto differs = [&](const Json& value) { return !value.is_number_integer() || value != list[0]; };
+  if (list.size() < static_cast<size_t>(integer("num_hidden_layers")) ||
+      std::any_of(list.begin(), list.end(), differs)) {
+    refuse(fmt::format("{}: {} is not supported (only one value for all layers)", key, list.dump()));
+  }
+  return HfConfig({{key, list[0]}}, file_).integer(key);
+}
+
 double HfConfig::number_or(const std::string& key, double fallback) const {
   return has(key) ? get<double>(key, "a number") : fallback;
 }
@@ -138,7 +149,10 @@ bool describes_no_computation(const std::string& key) {
       // how images reach the text model, in parts that are copied
       "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
       // size of dense layers, in models without them
-      "intermediate_size"};
+      "intermediate_size",
+      // tokens, a head of classification and shared caches, which Hunyuan's files mention and do not use
+      "cla_share_factor", "class_num", "dense_list", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id",
+      "org_vocab_size", "pad_id", "pool_type", "text_end_id", "text_start_id"};
   for (const char* prefix : {"_", "audio_", "image_", "mtp_", "video_", "vision_"}) {
     if (key.starts_with(prefix)) return true;  // private to transformers; parts that are copied and not trained
   }
@@ -328,10 +342,10 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key, const ClassDef
   MoeConfig moe;
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
     if (!has(key)) continue;
-    if (moe.num_experts > 0 && integer(key) != moe.num_experts) {
+    if (moe.num_experts > 0 && of_all_layers(key) != moe.num_experts) {
       refuse(fmt::format("{} and another name of this field have different values", key));
     }
-    moe.num_experts = integer(key);
+    moe.num_experts = of_all_layers(key);
   }
   if (moe.num_experts == 0)
     refuse("num_experts is missing from the model's config",
@@ -342,15 +356,16 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key, const ClassDef
   if (moe.num_experts > kMostExperts / std::max<int64_t>(layers, 1)) {
     refuse(fmt::format("num_experts: {} in {} layers exceed {} in total", moe.num_experts, layers, kMostExperts));
   }
-  constexpr const char *kPerToken = "num_experts_per_tok", *kPerTokenToo = "moe_k";
-  if (has(kPerToken) && has(kPerTokenToo) && integer(kPerToken) != integer(kPerTokenToo)) {
-    refuse(fmt::format("{} and {}, another name of this field, have different values", kPerToken, kPerTokenToo));
+  for (const char* key : {"num_experts_per_tok", "moe_k", "moe_topk"}) {
+    if (!has(key)) continue;
+    if (moe.num_experts_per_tok > 0 && of_all_layers(key) != moe.num_experts_per_tok) {
+      refuse(fmt::format("num_experts_per_tok and {}, another name of this field, have different values", key));
+    }
+    moe.num_experts_per_tok = of_all_layers(key);
   }
-  if (!has(kPerToken) && !has(kPerTokenToo)) {
-    refuse(fmt::format("{} is missing from the model's config", kPerToken),
-           fmt::format("its other name is {}", kPerTokenToo));
+  if (!has("num_experts_per_tok") && !has("moe_k") && !has("moe_topk")) {
+    refuse("num_experts_per_tok is missing from the model's config", "its other names are moe_k, moe_topk");
   }
-  moe.num_experts_per_tok = integer(has(kPerToken) ? kPerToken : kPerTokenToo);
   moe.moe_intermediate_size = integer(intermediate_key);
   if (moe.num_experts_per_tok < 1 || moe.num_experts_per_tok > moe.num_experts) {
     refuse(

@@ -53,6 +53,8 @@ class HfConfig {
   /// The value of a required field. Throws UserError with the field's name if it is missing or has another type.
   int64_t integer(const std::string& key) const;
   int64_t integer_or(const std::string& key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
+  /// The same of a field that is an integer, or a list of as many equal ones as there are layers, or more.
+  int64_t of_all_layers(const std::string& key) const;
   double number_or(const std::string& key, double fallback) const;
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string string_or(const std::string& key, const std::string& fallback) const;

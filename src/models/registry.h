@@ -55,5 +55,6 @@ DecoderConfig read_dots1(const HfConfig& config);
 DecoderConfig read_mistral4(const HfConfig& config);
 DecoderConfig read_mistral3(const HfConfig& config);
 DecoderConfig read_qwen3_vl_moe(const HfConfig& config);
+DecoderConfig read_hunyuan_v1_moe(const HfConfig& config);
 
 }  // namespace hone

@@ -422,6 +422,8 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
     if (architecture.name == "MiniMaxM2ForCausalLM")
       json.erase("shared_intermediate_size");  // there is no shared expert
+    if (architecture.name == "HunYuanMoEV1ForCausalLM")
+      json.erase("moe_intermediate_size");  // experts have intermediate_size
     if (architecture.name.starts_with("Mistral")) json["head_dim"] = 16;
     json.erase("architectures");
     json["text_config"] = json;
@@ -742,6 +744,33 @@ TEST(Released, Qwen3VlIsQwen3MoeBesideAVisionTower) {
   const HfConfig two(json, "config.json");
   EXPECT_EQ(read_decoder_config(two).head_dim, 64);
   EXPECT_THAT(two.unread(), ::testing::ElementsAre("head_dim")) << "differs from the text model's";
+}
+
+TEST(Released, HunyuanNormalisesHeadsAfterRopeAndStretchesThetaOnce) {
+  const HfConfig file = released("hunyuan-a13b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_TRUE(config.qk_norm && config.qk_norm_last && config.moe.router.normalise && config.tie_word_embeddings);
+  EXPECT_EQ(config.rope.scaling.alpha, 1000.0);
+  EXPECT_EQ(config.moe.num_experts_per_tok, 8);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 3072);
+  EXPECT_EQ(config.num_moe_layers(), 32);
+  const auto refused = [&](const char* key, const Json& value) {
+    Json json = file.json();
+    json[key] = value;
+    return refusal(json);
+  };
+  EXPECT_THAT(refused("moe_topk", {8, 4}), HasSubstr("moe_topk: [8,4] is not supported"));
+  EXPECT_THAT(refused("moe_topk", Json(std::vector<int>(31, 8))), HasSubstr("moe_topk"));
+  EXPECT_THAT(refused("num_shared_expert", 2), HasSubstr("num_shared_expert: only 1"));
+  EXPECT_THAT(refused("moe_intermediate_size", 1024), HasSubstr("moe_intermediate_size: only 3072"));
+  for (const char* key : {"use_cla", "use_mla", "moe_drop_tokens"}) EXPECT_THAT(refused(key, true), HasSubstr(key));
+  EXPECT_THAT(refused("use_qk_norm", false), HasSubstr("use_qk_norm"));
+  Json linear = file.json();
+  linear["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"alpha", 1000.0}};
+  const HfConfig other(linear, "config.json");
+  EXPECT_FALSE(read_decoder_config(other).rope.scaling.alpha);
+  EXPECT_THAT(other.unread(), ::testing::ElementsAre("rope_scaling.alpha"));
 }
 
 TEST(Released, MistralSmall4ScalesQueriesByPositionAndKeepsItsVisionTower) {

@@ -28,6 +28,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
       rms_norm_eps_(static_cast<float>(config.rms_norm_eps)),
       clip_(static_cast<float>(config.clip_qkv)),
       whole_norm_(config.qk_norm_whole),
+      norm_last_(config.qk_norm_last),
       output_gate_(config.attention_output_gate),
       rotates_(config.rotates),
       rope_interleave_(config.rope_interleave),
@@ -45,13 +46,14 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
   v_proj_ = make("v_proj", kv_size, hidden, config.qkv_bias);
   o_proj_ = make("o_proj", hidden, q_size, config.o_bias);
   if (config.qk_norm || whole_norm_) {
-    const auto norm = [&](const char* name, int64_t size) {
+    const auto norm = [&](const std::string& name, int64_t size) {
       const Shape shape{whole_norm_ ? size : head_dim_};
-      return &store.add(
-          {module + name, shape, ParameterKind::kNorm, layer, {}, FileOrder::kSame, config.initial_norm()}, dtype);
+      const InitialValues initial = config.initial_norm();
+      return &store.add({module + name + ".weight", shape, ParameterKind::kNorm, layer, {}, FileOrder::kSame, initial},
+                        dtype);
     };
-    q_norm_ = norm("q_norm.weight", q_size);
-    k_norm_ = norm("k_norm.weight", kv_size);
+    q_norm_ = norm(config.names.q_norm, q_size);
+    k_norm_ = norm(config.names.k_norm, kv_size);
   }
   if (config.attention_sinks) {
     sinks_ = &store.add({module + "sinks", {num_heads_}, ParameterKind::kBias, layer, {}}, dtype);
@@ -77,9 +79,13 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
   if (clip_ > 0) {
     for (Var* projected : {&q, &k, &v}) *projected = clamp(tape, *projected, clip_);
   }
+  const auto step = [&](Var heads, Parameter* norm, const RopeTable& table) {
+    return qk_norm_rope(tape, heads, norm, rms_norm_eps_, table, batch.positions, head_dim_,
+                        {.interleaved = rope_interleave_}, norm_weighting_);
+  };
   const auto norm_and_turn = [&](Var heads, Parameter* norm) {
-    return qk_norm_rope(tape, heads, whole_norm_ ? nullptr : norm, rms_norm_eps_, rope.turned, batch.positions,
-                        head_dim_, {.interleaved = rope_interleave_}, norm_weighting_);
+    if (norm_last_) return step(step(heads, nullptr, rope.turned), norm, rope.unturned);
+    return step(heads, whole_norm_ ? nullptr : norm, rope.turned);
   };
   if (rotates_) {
     q = norm_and_turn(q, q_norm_);

@@ -25,7 +25,7 @@ class Attention : public Mixer {
  private:
   int64_t num_heads_, num_kv_heads_, head_dim_, sliding_window_;
   float scale_, rms_norm_eps_, clip_;
-  bool whole_norm_, output_gate_, rotates_, rope_interleave_;
+  bool whole_norm_, norm_last_, output_gate_, rotates_, rope_interleave_;
   NormWeighting norm_weighting_;
   DType dtype_;
   int layer_;

@@ -54,7 +54,11 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
   if (const LatentConfig& latent = config_.latent; latent.query_scaling.beta != 0) {
     scaled = scaled_query_table(turned, max_length, latent.qk_nope_head_dim / 2, latent.query_scaling);
   }
-  rope_memory_ = Buffer(stream.device(), 2 * sizeof(float) * (turned.cos.size() + scaled.cos.size()));
+  const int64_t still = config_.qk_norm_last ? max_length * config_.head_dim / 2 : 0;
+  RopeTableValues unturned{.cos = std::vector<float>(static_cast<size_t>(still), 1.0f),
+                           .sin = std::vector<float>(static_cast<size_t>(still), 0.0f)};
+  rope_memory_ =
+      Buffer(stream.device(), 2 * sizeof(float) * (turned.cos.size() + scaled.cos.size() + unturned.cos.size()));
   size_t offset = 0;
   const auto upload = [&](std::vector<float>& values) {
     const Shape shape{max_length, static_cast<int64_t>(values.size()) / max_length};
@@ -65,6 +69,7 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
   };
   rope_.turned = {.cos = upload(turned.cos), .sin = upload(turned.sin)};
   if (!scaled.cos.empty()) rope_.scaled_queries = {.cos = upload(scaled.cos), .sin = upload(scaled.sin)};
+  if (still > 0) rope_.unturned = {.cos = upload(unturned.cos), .sin = upload(unturned.sin)};
   stream.synchronize();  // the host tables must outlive the copy
 }
 

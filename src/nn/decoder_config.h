@@ -101,7 +101,8 @@ struct DecoderNames {
   std::vector<std::pair<std::string, std::string>> file_prefixes = {};
   std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
   std::string file_moe = "mlp";  ///< the same in files
-  std::string router = "gate";   ///< below moe
+  std::string q_norm = "q_norm", k_norm = "k_norm";  ///< below self_attn
+  std::string router = "gate";                       ///< below moe
   std::string file_router = "gate";
   std::string selection_bias = "gate.e_score_correction_bias", file_selection_bias = selection_bias;
   bool selection_bias_row = false;  ///< files have it as [1, E]
@@ -128,6 +129,7 @@ struct DecoderConfig {
   bool attention_sinks = false;        ///< a learned logit for each head in the denominator of attention's softmax
   bool qk_norm = false;                ///< RMSNorm over head_dim on queries and keys
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
+  bool qk_norm_last = false;           ///< qk_norm follows RoPE instead of preceding it (Hunyuan)
   bool attention_output_gate = false;  ///< q_proj also computes a gate of attention's output for each head
   bool rotates = true;                 ///< attention has RoPE
   bool rope_interleave = false;        ///< RoPE rotates neighbouring dimensions as pairs (LatentConfig has its own)

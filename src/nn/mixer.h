@@ -19,6 +19,7 @@ struct CacheTensor {
 struct RopeTables {
   RopeTable turned;          ///< for the rotated dimensions
   RopeTable scaled_queries;  ///< scaled_query_table(); undefined without QueryScaling
+  RopeTable unturned;        ///< rotates whole heads by 0; undefined unless a norm follows RoPE
 };
 
 /// Maps normalised x [T, H] to [T, H]. A token's output depends on its document's tokens up to itself only.

@@ -133,6 +133,7 @@ constexpr ModelFamily kFamilies[] = {
     {"replit-code*", "Replit Code", "mpt"},
     {"seed-oss*", "Seed-OSS", "seed_oss"},
     {"apertus*", "Apertus", "apertus"},
+    {"hunyuan-a*b*", "Hunyuan-A13B", "hunyuan_v1_moe"},
     {"hunyuan-*", "Hunyuan", "hunyuan_v1_dense"},
     {"mimo-7b*", "MiMo", "mimo"},
     {"afm-*", "Arcee", "arcee"},

@@ -60,7 +60,11 @@ std::vector<float> linear(const RopeParameters& p) {
 std::vector<float> dynamic(const RopeParameters& p, int64_t run_length) {
   require(p.max_position_embeddings > 0, "max_position_embeddings", "positive");
   require(p.rotary_dim > 2, "head_dim", "larger than 2 for rope_type dynamic");
-  const double factor = required_factor(p.scaling), dim = static_cast<double>(p.rotary_dim);
+  const auto dim = static_cast<double>(p.rotary_dim);
+  if (p.scaling.alpha) {
+    return reciprocals(base_powers(p.rope_theta * std::pow(*p.scaling.alpha, dim / (dim - 2)), p.rotary_dim));
+  }
+  const double factor = required_factor(p.scaling);
   const auto longest = static_cast<double>(std::max(run_length, p.max_position_embeddings));
   const double stretch = factor * longest / static_cast<double>(p.max_position_embeddings) - (factor - 1);
   return reciprocals(base_powers(p.rope_theta * std::pow(stretch, dim / (dim - 2)), p.rotary_dim));

@@ -34,6 +34,8 @@ struct RopeScaling {
   double beta_slow = 1.0;   ///< dimensions with at most this many rotations use f / factor
   std::optional<double> mscale = {}, mscale_all_dim = {}, attention_factor = {};
   bool truncate = true;  ///< round the ramp's borders to whole dimensions
+  // kDynamic
+  std::optional<double> alpha = {};  ///< theta is multiplied by alpha^(d / (d - 2)) at any length; no factor then
   // kLlama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;

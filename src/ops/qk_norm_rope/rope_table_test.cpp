@@ -114,6 +114,15 @@ TEST(RopeTable, HoldsScaledCosinesAndSines) {
   }
 }
 
+TEST(RopeTable, AlphaStretchesThetaAtAnyLength) {
+  RopeParameters dynamic{.rotary_dim = 8, .max_position_embeddings = 512, .scaling = {.type = RopeType::kDynamic}};
+  dynamic.scaling.alpha = 1000.0;
+  RopeParameters stretched{.rope_theta = 10000.0 * std::pow(1000.0, 8.0 / 6.0), .rotary_dim = 8};
+  for (const int64_t length : {10, 4096}) {
+    EXPECT_EQ(rope_frequencies(dynamic, length).inverse, rope_frequencies(stretched, length).inverse) << length;
+  }
+}
+
 TEST(RopeTable, ScalesQueriesByTheirPosition) {
   const RopeFrequencies frequencies{.inverse = {1.0f, 0.01f}, .attention_scaling = 1.5f};
   const RopeTableValues rope = rope_table_values(frequencies, 40);
