@@ -37,12 +37,13 @@ HfConfig bench_model(const std::string& name_or_folder, int64_t layers) {
   const HfConfig config = named_or_read(name_or_folder);
   if (layers == 0) return config;
   Json json = config.json();
-  const int64_t all = config.integer("num_hidden_layers");
+  const bool nested = json.contains("text_config");
+  const int64_t all = (nested ? config.nested("text_config") : config).integer("num_hidden_layers");
   if (layers < 0 || layers > all) {
     throw UserError(fmt::format("{} of {} layers cannot be run", layers, all), "--layers",
                     fmt::format("use 1 to {}, or 0 for all", all));
   }
-  json["num_hidden_layers"] = layers;
+  (nested ? json["text_config"] : json)["num_hidden_layers"] = layers;
   return HfConfig(std::move(json), config.file());
 }
 
