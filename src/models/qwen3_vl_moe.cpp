@@ -1,5 +1,6 @@
 // Qwen3-VL-MoE (Qwen3-VL-30B-A3B, Qwen3-VL-235B-A22B): Qwen3-MoE's text model inside a checkpoint with images, whose
 // vision tower is kept unchanged. A token of text has one position, so its M-RoPE is RoPE.
+#include "core/text/json.h"
 #include "models/registry.h"
 
 namespace hone {

@@ -34,7 +34,7 @@ Mamba2::Mamba2(const DecoderConfig& config, int layer, ParameterStore& store, DT
                      dtype);
 }
 
-Var Mamba2::operator()(Tape& tape, Var x, const Forward& forward, const RopeTable&) const {
+Var Mamba2::operator()(Tape& tape, Var x, const Forward& forward, const RopeTables&) const {
   const std::vector<Var> in =
       split_heads(tape, in_proj_(tape, x, forward),
                   {.heads = 1, .list = {{heads_.inner(), 0}, {heads_.width(), 1}, {heads_.num_heads, 2}}});

@@ -13,7 +13,7 @@ class Mamba2 : public Mixer {
  public:
   Mamba2(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
 
-  Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
+  Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const override;
   void collect(std::vector<Parameter*>& group) const override;
   std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
   double flops(const ForwardWork& work) const override;
