@@ -107,7 +107,7 @@ class Quickstart {
     story_.say(fmt::format("{} init --new-model {} {} --tokenizer {} --seed {} --force\n\nThe model with its weights:",
                            program_name(), blank, model, blank, options_.seed));
     const NewModelOptions options{
-        .config = blank, .output = model, .tokenizer = blank, .seed = options_.seed, .force = true};
+        .config = blank, .output = model, .tokenizer = blank, .dtype = "", .seed = options_.seed, .force = true};
     made_.make("model", [&] { run_new_model(options); });
   }
 
