@@ -1,6 +1,6 @@
-// The gradients of the state-space scan in float32 for any GPU and dtype: states and their gradients as in forward,
-// then all chunks at once, a CTA for each chunk and block of heads. Gradients of B and C are summed over the blocks of
-// a group afterwards; every sum has one owner and one order.
+// The gradients of the state-space scan for any GPU and dtype, in products as exact as float32's: states and their
+// gradients as in forward, then all chunks at once, a CTA for each chunk and block of heads. Gradients of B and C are
+// summed over the blocks of a group afterwards; every sum has one owner and one order.
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/ssd_scan/ssd_scan_cuda.h"
 
