@@ -101,8 +101,12 @@ std::map<std::string, DecoderConfig> architectures() {
   for (const int64_t q_rank : {0, 12}) {
     DecoderConfig& latent = all["latent, " + std::to_string(q_rank)] = with_mixer(MixerKind::kLatentAttention);
     latent.num_key_value_heads = 4;
-    latent.latent = {
-        .q_lora_rank = q_rank, .kv_lora_rank = 20, .qk_nope_head_dim = 8, .qk_rope_head_dim = 4, .v_head_dim = 10};
+    latent.latent = {.q_lora_rank = q_rank,
+                     .kv_lora_rank = 20,
+                     .qk_nope_head_dim = 8,
+                     .qk_rope_head_dim = 4,
+                     .v_head_dim = 10,
+                     .query_scaling = {}};
     latent.head_dim = 12;
     latent.v_head_dim = 10;
     latent.rope.rotary_dim = 4;
