@@ -58,13 +58,14 @@ struct Batch {
     batch.positions = placed(memory[0], device, positions, {kTokens});
     batch.cu_seqlens = placed<int32_t>(memory[1], device, {0, 20, kTokens}, {3});
     const RopeTableValues values = rope_table_values(rope_frequencies(small_config().rope, kTokens), kTokens);
-    rope = {placed(memory[2], device, values.cos, {kTokens, 8}), placed(memory[3], device, values.sin, {kTokens, 8})};
+    rope.turned = {placed(memory[2], device, values.cos, {kTokens, 8}),
+                   placed(memory[3], device, values.sin, {kTokens, 8})};
     forward.batch = &batch;
   }
 
   Buffer memory[4];
   DeviceBatch batch;
-  RopeTable rope;
+  RopeTables rope;
   Forward forward;
 };
 
