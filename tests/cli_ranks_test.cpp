@@ -239,7 +239,7 @@ TEST(AnswersOfInt8Experts, AreTheSameBesideTheDevice) {
   }
   const Outcome streamed = generate({"--cpu-offload", "params"});
   EXPECT_EQ(streamed.code, 2);
-  EXPECT_THAT(streamed.err, HasSubstr("choose experts_device=cpu"));
+  EXPECT_THAT(streamed.err, HasSubstr("experts_device: cpu takes both"));
 }
 
 /// Evaluations of a tiny model, an adapter of it and a whole model, both trained for two steps.
