@@ -1,6 +1,10 @@
 // The state-space scan for any GPU and dtype: what chunks add to their document's state, all at once; the states, chunk
 // after chunk; then the outputs of all chunks at once. Products are as exact as float32's: by tensor cores in bfloat16.
 // Generation continues token by token.
+//
+// One H200, 4 x 4096 tokens, 48 heads of 64, state 128: 4.25 ms forward, 12.7 ms backward, some 10 TFLOP/s. mamba-ssm's
+// Triton kernels take 1.0 and 2.4 ms (deterministic 2.7), with products in bfloat16 and chunks of 256. What is left:
+// operands are read element by element from shared memory and, of states, from global memory.
 #include "ops/ssd_scan/ssd_scan_cuda.h"
 
 namespace hone::cuda {
