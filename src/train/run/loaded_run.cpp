@@ -268,13 +268,20 @@ void load_weights(const DescribedModel& described, RunContext& context, bool inf
   const int64_t host = context.device().kind == DeviceKind::kCuda ? needed.host - needed.on_host : 0;
   if (host > 0) logger.info("pinning {:.2f} GB of host memory", static_cast<double>(host) / 1e9);
   bool pinned = false;
+  int64_t read = 0;
   model.load(context.device(), context.pool, seed, inference, [&](int64_t bytes) {
+    read = bytes;
     if (host > 0 && !std::exchange(pinned, true)) log_pinned(host, seconds_since(begin), logger);
     logger.console().set_progress({.label = "load weights", .done = bytes, .total = total});
   });
   logger.console().clear_progress();
   if (model.lora()) order_frozen_weights(model.store(), context.pool);
-  logger.info("weights loaded: {:.2f} GB in {:.1f} s", static_cast<double>(total) / 1e9, seconds_since(begin));
+  const bool in_files = model.store().keeps_values_in_files();
+  logger.info("weights loaded: {:.2f} GB in {:.1f} s", static_cast<double>(in_files ? read : total) / 1e9,
+              seconds_since(begin));
+  if (in_files) {
+    logger.info("frozen weights in files: {:.2f} GB, read for each use", static_cast<double>(total - read) / 1e9);
+  }
   if (model.store().experts_on_host()) logger.info("{}", experts_line(context.pool));
 }
 
