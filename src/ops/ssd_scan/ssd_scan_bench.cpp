@@ -18,8 +18,8 @@ OpCase scan_over_documents(BenchData& data) {
   const auto weight = [&]() -> Weight& { return data.weight({heads.num_heads}, sizes.dtype, true); };
   Weight &a_log = weight(), &dt_bias = weight(), &d = weight();
   const PackedSequences sequences = packed_documents(data);
-  // Per token and head, products with a chunk's other tokens: C·B and P V; and with the state: C S and B V. Backward has
-  // three like C·B, two like P V, and five with states.
+  // Per token and head, products with a chunk's other tokens: C·B and P V; and with the state: C S and B V. Backward
+  // has three like C·B, two like P V, and five with states.
   const auto state = static_cast<double>(heads.state_size * heads.head_dim);
   const double chunk_keys = static_cast<double>(kSsdChunk) * static_cast<double>(heads.state_size);
   const double chunk_values = static_cast<double>(kSsdChunk) * static_cast<double>(heads.head_dim);
