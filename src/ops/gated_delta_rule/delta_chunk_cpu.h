@@ -2,6 +2,7 @@
 // along a document.
 #pragma once
 
+#include "kernels/cpu/float_stack.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
@@ -14,30 +15,6 @@ struct DeltaGate {
   float dg_da;  ///< −exp(A_log) sigmoid(a + dt_bias)
 };
 DeltaGate delta_gate(const DeltaRuleArgs& args, int64_t token, int64_t head);
-
-/// Allocates from a thread's float32 scratch; without memory (null) it only counts.
-class FloatStack {
- public:
-  explicit FloatStack(float* begin) : begin_(begin) {}
-  float* take(int64_t count) {
-    float* taken = begin_ == nullptr ? nullptr : begin_ + used_;
-    used_ += (count + 15) / 16 * 16;
-    return taken;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  float* begin_;
-  int64_t used_ = 0;
-};
-
-/// Floats that Workspace(args, stack) needs.
-template <class Workspace, class Args>
-int64_t workspace_floats(const Args& args) {
-  FloatStack stack(nullptr);
-  Workspace workspace(args, stack);
-  return stack.used();
-}
 
 /// Queries and keys of a key head in one chunk, normalised, in float32.
 struct DeltaKeys {

@@ -32,7 +32,7 @@ SsdHeadBlock ssd_head_block(const SsdHeads& heads, int64_t i) {
           .index = index};
 }
 
-SsdKeys::SsdKeys(const SsdHeads& heads, SsdStack& memory)
+SsdKeys::SsdKeys(const SsdHeads& heads, FloatStack& memory)
     : b(memory.take(kSsdChunk * heads.state_size)),
       c(memory.take(kSsdChunk * heads.state_size)),
       products(memory.take(kSsdChunk * kSsdChunk)) {}
@@ -53,7 +53,7 @@ void SsdKeys::load(const SsdScanArgs& args, int64_t group, int64_t row, int64_t 
                .ldc = kSsdChunk});
 }
 
-SsdChunk::SsdChunk(const SsdHeads& heads, SsdStack& memory)
+SsdChunk::SsdChunk(const SsdHeads& heads, FloatStack& memory)
     : x(memory.take(kSsdChunk * heads.head_dim)),
       v(memory.take(kSsdChunk * heads.head_dim)),
       decay(memory.take(kSsdChunk * kSsdChunk)),

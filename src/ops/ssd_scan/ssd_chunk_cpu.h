@@ -2,6 +2,7 @@
 // along a document.
 #pragma once
 
+#include "kernels/cpu/float_stack.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "ops/ssd_scan/ssd_scan.h"
@@ -27,30 +28,6 @@ struct SsdHeadBlock {
 /// Block i of num_groups · blocks().
 SsdHeadBlock ssd_head_block(const SsdHeads& heads, int64_t i);
 
-/// Allocates from a thread's float32 scratch; without memory (null) it only counts.
-class SsdStack {
- public:
-  explicit SsdStack(float* begin) : begin_(begin) {}
-  float* take(int64_t count) {
-    float* taken = begin_ == nullptr ? nullptr : begin_ + used_;
-    used_ += (count + 15) / 16 * 16;
-    return taken;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  float* begin_;
-  int64_t used_ = 0;
-};
-
-/// Floats that Workspace(heads, stack) needs.
-template <class Workspace>
-int64_t ssd_workspace_floats(const SsdHeads& heads) {
-  SsdStack stack(nullptr);
-  Workspace workspace(heads, stack);
-  return stack.used();
-}
-
 inline MatrixView ssd_rows(const float* values, int64_t width) { return {.data = values, .row_stride = width}; }
 
 /// B and C of a group in one chunk, in float32.
@@ -58,7 +35,7 @@ struct SsdKeys {
   float *b, *c;     ///< [n, N]
   float* products;  ///< C Bᵀ [n, n], rows kSsdChunk apart
 
-  SsdKeys(const SsdHeads& heads, SsdStack& memory);
+  SsdKeys(const SsdHeads& heads, FloatStack& memory);
   void load(const SsdScanArgs& args, int64_t group, int64_t row, int64_t n);
 };
 
@@ -73,7 +50,7 @@ struct SsdChunk {
   float* decay;             ///< exp(G_i − G_j), j <= i
   float* p;                 ///< P [n, n], 0 above the diagonal
 
-  SsdChunk(const SsdHeads& heads, SsdStack& memory);
+  SsdChunk(const SsdHeads& heads, FloatStack& memory);
   void load(const SsdScanArgs& args, const SsdKeys& keys, int64_t head, int64_t row, int64_t rows);
   /// state ← exp(G_last) state + Σ exp(G_last − G_i) B_i V_iᵀ; the old state is zero if `first`. `scaled` [n, P] is
   /// overwritten.

@@ -15,7 +15,7 @@ struct Forward {
   SsdChunk chunk;
   float *states, *scaled, *out;
 
-  Forward(const SsdHeads& heads, SsdStack& memory)
+  Forward(const SsdHeads& heads, FloatStack& memory)
       : keys(heads, memory),
         chunk(heads, memory),
         states(memory.take(kSsdHeadBlock * heads.state_size * heads.head_dim)),
@@ -70,7 +70,7 @@ struct Forward {
 struct Recurrence {
   float *b, *c, *x, *out;
 
-  Recurrence(const SsdHeads& heads, SsdStack& memory)
+  Recurrence(const SsdHeads& heads, FloatStack& memory)
       : b(memory.take(heads.state_size)),
         c(memory.take(heads.state_size)),
         x(memory.take(heads.head_dim)),
@@ -105,7 +105,7 @@ struct Recurrence {
 /// Runs body(workspace, document, block, begin, end) for every document that has rows and every block of heads.
 template <class Workspace, class Body>
 void for_blocks(const Context& context, const SsdScanArgs& args, const Body& body) {
-  const int64_t floats = ssd_workspace_floats<Workspace>(args.heads);
+  const int64_t floats = workspace_floats<Workspace>(args.heads);
   ArenaScope memory(context.scratch());
   const Tensor scratch = memory.take({context.threads(), floats}, DType::kF32);
   context.launch([args, scratch, floats, body](ThreadPool& pool) {
@@ -114,7 +114,7 @@ void for_blocks(const Context& context, const SsdScanArgs& args, const Body& bod
     pool.parallel_for(args.sequences.num_documents * blocks, [&](int64_t i, int thread) {
       const int64_t document = i / blocks;
       if (offsets[document] == offsets[document + 1]) return;
-      SsdStack stack(scratch.as<float>() + thread * floats);
+      FloatStack stack(scratch.as<float>() + thread * floats);
       Workspace workspace(args.heads, stack);
       body(workspace, document, ssd_head_block(args.heads, i % blocks), offsets[document], offsets[document + 1]);
     });

@@ -31,7 +31,7 @@ struct Shared {
 
 class Backward {
  public:
-  Backward(const SsdHeads& heads, SsdStack& memory)
+  Backward(const SsdHeads& heads, FloatStack& memory)
       : heads_(heads),
         keys_(heads, memory),
         chunk_(heads, memory),
@@ -236,7 +236,7 @@ void sum_documents(const Tensor& partial, int64_t part, const GradDest& dest) {
 void ssd_scan_grad(const Context& context, const SsdScanGradArgs& args) {
   const SsdHeads& heads = args.forward.heads;
   const int64_t tokens = args.dout.shape[0], documents = args.forward.sequences.num_documents;
-  const int64_t floats = ssd_workspace_floats<Backward>(heads);
+  const int64_t floats = workspace_floats<Backward>(heads);
   ArenaScope memory(context.scratch());
   const Tensor scratch = memory.take({context.threads(), floats}, DType::kF32);
   // Chunks of all documents except their first have different slots, from the document's first token / kSsdChunk on.
@@ -259,7 +259,7 @@ void ssd_scan_grad(const Context& context, const SsdScanGradArgs& args) {
     pool.parallel_for(documents * blocks, [&](int64_t i, int thread) {
       const int64_t document = i / blocks;
       if (offsets[document] == offsets[document + 1]) return;
-      SsdStack stack(scratch.as<float>() + thread * floats);
+      FloatStack stack(scratch.as<float>() + thread * floats);
       Backward(all, stack)
           .run(args, shared, ssd_head_block(all, i % blocks), document, offsets[document], offsets[document + 1]);
     });
