@@ -3,14 +3,16 @@
 
 #include <cmath>
 
-#include "core/base/error.h"
-#include "core/text/json.h"
-#include "models/registry.h"
+#include "models/models_testing.h"
 
 namespace hone {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::read;
+using testing::refusal;
+using testing::sparse;
+using testing::windows;
 
 Json base(const char* architecture) {
   return {{"architectures", {architecture}}, {"vocab_size", 32},         {"hidden_size", 16},
@@ -24,29 +26,6 @@ Json moe(const char* architecture, const char* experts_key) {
   json["num_experts_per_tok"] = 2;
   json["moe_intermediate_size"] = 12;
   return json;
-}
-
-DecoderConfig read(const Json& json) { return read_decoder_config(HfConfig(json, "config.json")); }
-
-std::string refusal(const Json& json) {
-  try {
-    read(json);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-std::vector<int64_t> windows(const DecoderConfig& config) {
-  std::vector<int64_t> result;
-  for (const LayerConfig& layer : config.layers) result.push_back(layer.sliding_window);
-  return result;
-}
-
-std::vector<bool> sparse(const DecoderConfig& config) {
-  std::vector<bool> result;
-  for (const LayerConfig& layer : config.layers) result.push_back(layer.moe);
-  return result;
 }
 
 TEST(Registry, LlamaIsDenseWithFullAttention) {
@@ -471,8 +450,6 @@ TEST(Registry, WhatRopeParametersHaveBesidesIsNamed) {
   EXPECT_THAT(config.unread(), ::testing::ElementsAre("rope_parameters.warp"));
 }
 
-using ::testing::ElementsAre;
-
 /// The fields of DeepSeek-V2-Lite's released config.json that describe the model.
 Json v2_lite() {
   return Json::parse(R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
@@ -570,255 +547,6 @@ TEST(DeepseekV3, YarnSharpensTheScores) {
   Json plain = v3();
   plain.erase("rope_scaling");
   EXPECT_DOUBLE_EQ(read(plain).attention_scale, scale(0));
-}
-
-/// The config.json of a released model (tests/fixtures/config/released).
-HfConfig released(const std::string& name) {
-  return HfConfig::read_file(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/config/released/" + name + ".json");
-}
-
-TEST(Released, Glm47FlashHasLatentHeadsOf256) {
-  const HfConfig file = released("glm-4.7-flash");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_EQ(config.head_dim, 256);
-  EXPECT_EQ(config.v_head_dim, 256);
-  EXPECT_EQ(config.latent.q_lora_rank, 768);
-  EXPECT_EQ(config.rope.rotary_dim, 64);
-  EXPECT_TRUE(config.latent.rope_interleave && config.moe.selection_bias);
-  EXPECT_EQ(config.moe.router.scale, 1.8f);
-  EXPECT_EQ(config.num_moe_layers(), 46);
-}
-
-TEST(Released, MiniMaxM25IsSparseInEveryLayer) {
-  const HfConfig file = released("minimax-m2.5");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_EQ(config.rope.rotary_dim, 64);
-  EXPECT_EQ(config.moe.num_experts, 256);
-  EXPECT_EQ(config.num_moe_layers(), 62);
-}
-
-TEST(Released, GraniteFourMixesMambaAndAttentionWithoutRope) {
-  const HfConfig file = released("granite-4.0-h-tiny");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  const SsdHeads heads{.num_heads = 48, .head_dim = 64, .num_groups = 1, .state_size = 128};
-  EXPECT_TRUE(config.mamba.heads == heads && config.mamba.conv_bias && !config.mamba.proj_bias);
-  EXPECT_FALSE(config.rotates);
-  EXPECT_EQ(config.layers[4].mixer, MixerKind::kMamba2);
-  EXPECT_EQ(config.layers[5].mixer, MixerKind::kAttention);
-  EXPECT_EQ(config.head_dim, 128);
-  EXPECT_EQ(config.attention_scale, 0.0078125);
-  EXPECT_EQ(config.num_moe_layers(), 40);
-  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 1024);
-}
-
-TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {
-  const HfConfig file = released("ernie-4.5-21b-a3b");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::ElementsAre("moe_capacity"));
-  EXPECT_EQ(config.moe.num_experts_per_tok, 6);
-  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 3072);
-  EXPECT_EQ(config.num_moe_layers(), 27);
-}
-
-TEST(Released, DotsRoutesAsDeepseekV3DoesAndNormalisesHeads) {
-  const HfConfig file = released("dots.llm1");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_TRUE(config.qk_norm && config.moe.selection_bias && config.moe.router.normalise);
-  EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
-  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 2816);
-  EXPECT_EQ(config.moe.router.groups, 1);
-  EXPECT_EQ(config.num_moe_layers(), 61);
-  EXPECT_EQ(windows(config), std::vector<int64_t>(62, 0));
-  Json json = file.json();
-  json["scoring_func"] = "softmax";
-  EXPECT_THAT(refusal(json), HasSubstr("scoring_func"));
-  json = file.json();
-  json["num_hidden_layers"] = 3;
-  json["max_window_layers"] = 1;
-  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 0, 0})) << "without a window";
-  json["sliding_window"] = 512;
-  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 512, 512}));
-  json["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
-  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{512, 0, 0}));
-  json["sliding_window"] = nullptr;
-  EXPECT_THAT(refusal(json), HasSubstr("sliding_window is not set"));
-}
-
-TEST(Glm4MoeLite, TheClassReadsKindsOfLayersAndNotTheNumberOfDenseOnes) {
-  const auto lite = [](const Json& fields) {
-    Json json = released("glm-4.7-flash").json();
-    json["num_hidden_layers"] = 4;
-    json.update(fields);
-    return json;
-  };
-  EXPECT_EQ(sparse(read(lite(Json::object()))), (std::vector<bool>{false, true, true, true}));
-  Json kinds = lite({{"mlp_layer_types", {"sparse", "dense", "sparse", "dense"}}});
-  EXPECT_THAT(refusal(kinds), HasSubstr("first_k_dense_replace contradicts mlp_layer_types"));
-  kinds.erase("first_k_dense_replace");
-  EXPECT_EQ(sparse(read(kinds)), (std::vector<bool>{true, false, true, false}));
-  EXPECT_EQ(read(kinds).layers[1].intermediate_size, 10240);
-  EXPECT_EQ(read(kinds).layers[0].intermediate_size, 0);
-  EXPECT_THAT(refusal(lite({{"first_k_dense_replace", 3}})), HasSubstr("first_k_dense_replace"));
-  kinds["mlp_layer_types"] = {"sparse", "wide", "sparse", "dense"};
-  EXPECT_THAT(refusal(kinds), HasSubstr("mlp_layer_types: \"wide\""));
-  kinds["mlp_layer_types"] = {"sparse"};
-  EXPECT_THAT(refusal(kinds), HasSubstr("mlp_layer_types does not list every layer"));
-  EXPECT_THAT(refusal(lite({{"head_dim", 128}})), HasSubstr("head_dim"));
-}
-
-Json granite_four(const Json& fields) {
-  Json json = released("granite-4.0-h-tiny").json();
-  json["num_hidden_layers"] = 3;
-  json["layer_types"] = {"mamba", "full_attention", "linear_attention"};
-  json.update(fields);
-  return json;
-}
-
-TEST(GraniteMoeHybrid, WithoutExpertsTheSharedMlpIsTheOnlyOne) {
-  const DecoderConfig config = read(granite_four({{"num_local_experts", 0}, {"num_experts_per_tok", 0}}));
-  EXPECT_EQ(config.num_moe_layers(), 0);
-  EXPECT_EQ(config.layers[0].intermediate_size, 1024);
-  EXPECT_EQ(config.names.mlp, "shared_mlp");
-  EXPECT_TRUE(config.names.mlp_fused);
-}
-
-TEST(GraniteMoeHybrid, ReadsKindsOfLayersPositionsAndBoundsOfSteps) {
-  EXPECT_EQ(read(granite_four(Json::object())).layers[1].mixer, MixerKind::kAttention);
-  EXPECT_EQ(read(granite_four({{"layer_types", nullptr}})).layers[1].mixer, MixerKind::kMamba2);
-  EXPECT_TRUE(read(granite_four({{"position_embedding_type", "rope"}})).rotates);
-  EXPECT_FALSE(read(granite_four({{"position_embedding_type", nullptr}})).rotates);
-  EXPECT_THAT(refusal(granite_four({{"position_embedding_type", "alibi"}})), HasSubstr("position_embedding_type"));
-  EXPECT_THAT(refusal(granite_four({{"layer_types", {"mamba"}}})), HasSubstr("layer_types does not list every layer"));
-  EXPECT_THAT(refusal(granite_four({{"layers_block_type", {"mamba", "mamba", "mamba"}}})),
-              HasSubstr("layer_types and layers_block_type"));
-  EXPECT_THAT(refusal(granite_four({{"layer_types", {"mamba", "moe", "mamba"}}})), HasSubstr("layer_types: \"moe\""));
-  const SsdHeads heads = read(granite_four({{"time_step_limit", {0.25, {{"__float__", "Infinity"}}}}})).mamba.heads;
-  EXPECT_EQ(heads.min_step, 0.25f);
-  EXPECT_TRUE(std::isinf(heads.max_step));
-  for (const Json& limit : {Json{2.0, 1.0}, Json{-1.0, 1.0}, Json{1.0}, Json{"0", 1.0}}) {
-    EXPECT_THAT(refusal(granite_four({{"time_step_limit", limit}})), HasSubstr("time_step_limit")) << limit;
-  }
-}
-
-TEST(GraniteMoeHybrid, WithoutMambaItsSizesDoNotMatter) {
-  const HfConfig file(granite_four({{"layer_types", {"attention", "attention", "attention"}}, {"mamba_d_state", 256}}),
-                      "");
-  EXPECT_TRUE(read_decoder_config(file).mamba == Mamba2Config{});
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-}
-
-TEST(GraniteMoeHybrid, RefusesSizesThatDoNotFit) {
-  EXPECT_EQ(read(granite_four({{"mamba_d_head", "auto"}})).mamba.heads.head_dim, 64);
-  for (const auto& [key, value] : {std::pair{"mamba_n_groups", 5},
-                                   {"mamba_d_head", 32},
-                                   {"mamba_d_state", 256},
-                                   {"mamba_d_conv", 5},
-                                   {"mamba_n_heads", 0}}) {
-    EXPECT_THAT(refusal(granite_four({{key, value}})), HasSubstr(key));
-  }
-}
-
-TEST(Released, Qwen3VlIsQwen3MoeBesideAVisionTower) {
-  const HfConfig file = released("qwen3-vl-30b-a3b");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_TRUE(config.qk_norm && config.moe.router.normalise && !config.tie_word_embeddings);
-  EXPECT_EQ(config.rope.rope_theta, 5e6);
-  EXPECT_EQ(config.rope.scaling.type, RopeType::kDefault);
-  EXPECT_EQ(config.num_moe_layers(), 48);
-  EXPECT_EQ(config.layer_module(3), "model.language_model.layers.3.");
-  EXPECT_TRUE(config.carried.contain("model.visual.patch_embed.proj.weight"));
-  Json json = file.json();
-  json["text_config"]["norm_topk_prob"] = false;
-  EXPECT_THAT(refusal(json), HasSubstr("norm_topk_prob"));
-  json = file.json();
-  json["text_config"]["moe_intermediate_size"] = 1024;
-  EXPECT_THAT(refusal(json), HasSubstr("moe_intermediate_size: half of hidden_size"));
-  json["text_config"]["head_dim"] = 64;
-  json["head_dim"] = 128;
-  json["text_config"]["moe_intermediate_size"] = 768;
-  const HfConfig two(json, "config.json");
-  EXPECT_EQ(read_decoder_config(two).head_dim, 64);
-  EXPECT_THAT(two.unread(), ::testing::ElementsAre("head_dim")) << "differs from the text model's";
-}
-
-TEST(Released, HunyuanNormalisesHeadsAfterRopeAndStretchesThetaOnce) {
-  const HfConfig file = released("hunyuan-a13b");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_TRUE(config.qk_norm && config.qk_norm_last && config.moe.router.normalise && config.tie_word_embeddings);
-  EXPECT_EQ(config.rope.scaling.alpha, 1000.0);
-  EXPECT_EQ(config.moe.num_experts_per_tok, 8);
-  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 3072);
-  EXPECT_EQ(config.num_moe_layers(), 32);
-  const auto refused = [&](const char* key, const Json& value) {
-    Json json = file.json();
-    json[key] = value;
-    return refusal(json);
-  };
-  EXPECT_THAT(refused("moe_topk", {8, 4}), HasSubstr("moe_topk: [8,4] is not supported"));
-  EXPECT_THAT(refused("moe_topk", Json(std::vector<int>(31, 8))), HasSubstr("moe_topk"));
-  EXPECT_THAT(refused("num_shared_expert", 2), HasSubstr("num_shared_expert: only 1"));
-  EXPECT_THAT(refused("moe_intermediate_size", 1024), HasSubstr("moe_intermediate_size: only 3072"));
-  for (const char* key : {"use_cla", "use_mla", "moe_drop_tokens"}) EXPECT_THAT(refused(key, true), HasSubstr(key));
-  EXPECT_THAT(refused("use_qk_norm", false), HasSubstr("use_qk_norm"));
-  Json linear = file.json();
-  linear["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"alpha", 1000.0}};
-  const HfConfig other(linear, "config.json");
-  EXPECT_FALSE(read_decoder_config(other).rope.scaling.alpha);
-  EXPECT_THAT(other.unread(), ::testing::ElementsAre("rope_scaling.alpha"));
-}
-
-TEST(Released, MistralSmall4ScalesQueriesByPositionAndKeepsItsVisionTower) {
-  const HfConfig file = released("mistral-small-4");
-  const DecoderConfig config = read_decoder_config(file);
-  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_EQ(config.head_dim, 128);
-  EXPECT_EQ(config.rope.rotary_dim, 64);
-  EXPECT_EQ(config.rope.scaling.type, RopeType::kYarn);
-  EXPECT_EQ(config.latent.query_scaling, (QueryScaling{.beta = 0.1, .length = 8192}));
-  EXPECT_NEAR(config.attention_scale, 0.194969494733, 1e-11);
-  EXPECT_EQ(config.moe.router.scores, RouterScores::kSoftmax);
-  EXPECT_TRUE(config.moe.router.normalise && !config.tie_word_embeddings && !config.moe.selection_bias);
-  EXPECT_EQ(config.num_moe_layers(), 36);
-  EXPECT_EQ(config.carried.layers, "language_model.model.layers.");
-  for (const char* kept : {"vision_tower.ln_pre.weight", "multi_modal_projector.linear_1.weight"}) {
-    EXPECT_TRUE(config.carried.contain(kept)) << kept;
-  }
-  EXPECT_FALSE(config.carried.contain("language_model.model.norm.weight"));
-}
-
-TEST(Mistral4, WhatTheClassDoesNotComputeIsRefusedByName) {
-  const Json text = released("mistral-small-4").json().at("text_config");
-  const auto changed = [&](const Json& fields) {
-    Json json = text;
-    json.update(fields);
-    return json;
-  };
-  EXPECT_EQ(read(changed({{"rope_parameters", nullptr}})).attention_scale, read(text).attention_scale);
-  EXPECT_EQ(read(changed({{"rope_parameters", nullptr}})).latent.query_scaling.length, 8192);
-  EXPECT_THAT(refusal(changed({{"rope_parameters", nullptr}, {"rope_theta", 1e6}})), HasSubstr("rope_theta"));
-  EXPECT_THAT(refusal(changed({{"rope_scaling", {{"type", "yarn"}, {"factor", 128.0}}}})), HasSubstr("rope_scaling"));
-  EXPECT_THAT(refusal(changed({{"rope_interleave", false}})), HasSubstr("rope_interleave"));
-  EXPECT_THAT(refusal(changed({{"n_group", nullptr}})), HasSubstr("n_group: null"));
-  Json rope = text["rope_parameters"];
-  const auto with_rope = [&](const char* key, const Json& value) {
-    Json all = rope;
-    value.is_null() ? (void)all.erase(key) : (void)(all[key] = value);
-    return changed({{"rope_parameters", all}});
-  };
-  EXPECT_THAT(refusal(with_rope("llama_4_scaling_beta", nullptr)), HasSubstr("llama_4_scaling_beta is missing"));
-  EXPECT_THAT(refusal(with_rope("partial_rotary_factor", 0.25)), HasSubstr("partial_rotary_factor contradicts"));
-  EXPECT_EQ(read(with_rope("llama_4_scaling_beta", 0.0)).latent.query_scaling.beta, 0.0);
-  rope["attention_factor"] = 1.0;
-  EXPECT_NEAR(read(with_rope("mscale_all_dim", 0.0)).attention_scale, 0.0883883476483, 1e-11);
-  Json dense = released("mistral-small-4").json();
-  dense["text_config"]["model_type"] = "mistral";
-  EXPECT_THAT(refusal(dense), HasSubstr("text_config.model_type: \"mistral\" is not supported"));
 }
 
 TEST(DeepseekV3, HalvesMayBePairedInstead) {
