@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <map>
 
 #include "app/chat/chat_model_testing.h"
 #include "device_main.h"
@@ -102,35 +101,31 @@ TEST(Lora, FrozenWeightsInFilesChangeNoBit) {
   folder.write("model/tokenizer.json", byte_tokenizer().dump());
   const std::string model = (folder / "model").string(),
                     data = (test_run().fixtures / "peft_router/data.jsonl").string();
-  const std::vector<std::string> small = {"stage3_param_persistence_threshold=0"};
-  const auto bytes = [&](const std::string& where, std::vector<std::string> more) {
+  const std::string all_tensors = "stage3_param_persistence_threshold=0";
+  const auto trained = [&](const std::string& where) {
     std::vector<std::string> options = kMixed;
-    options.insert(options.end(), {"max_steps=3", "learning_rate=1e-2", "frozen_weights=" + where, small[0]});
-    options.insert(options.end(), more.begin(), more.end());
+    options.insert(options.end(), {"max_steps=3", "learning_rate=1e-2", "frozen_weights=" + where, all_tensors});
     const Outcome outcome = run_hone(train_arguments(model, data, folder / where, options));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return read_file(folder / where / "adapter_model.safetensors");
   };
-  EXPECT_EQ(bytes("memory", {}), bytes("file", {}));
-  const auto answer = [&](const std::string& verb, std::vector<std::string> arguments) {
-    std::vector<std::string> line = {verb, "device=" + test_run().device, "dtype=float32", small[0]};
-    line.insert(line.end(), arguments.begin(), arguments.end());
-    const Outcome outcome = run_hone(line);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return outcome.out;
+  EXPECT_EQ(trained("memory"), trained("file"));
+  const auto answers = [&](const std::string& where) {
+    const std::string adapter = (folder / "file").string();
+    std::vector<std::string> texts;
+    for (std::vector<std::string> line :
+         std::vector<std::vector<std::string>>{{"eval", "model=" + model, "datasets=" + data, "max_length=64",
+                                                "finetuning_type=lora", "--json", "--checkpoint", adapter},
+                                               {"generate", "--model", model, "--adapter", adapter, "--prompt", "the",
+                                                "--raw", "--max-new-tokens", "8"}}) {
+      line.insert(line.end(), {"device=" + test_run().device, "dtype=float32", all_tensors, "frozen_weights=" + where});
+      const Outcome outcome = run_hone(line);
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      texts.push_back(outcome.out);
+    }
+    return texts;
   };
-  for (const char* where : {"memory", "file"}) {
-    SCOPED_TRACE(where);
-    const std::string key = std::string("frozen_weights=") + where;
-    static std::map<std::string, std::string> first;
-    const std::map<std::string, std::string> now = {
-        {"eval", answer("eval", {"model=" + model, "datasets=" + data, "max_length=64", "finetuning_type=lora", key,
-                                 "--json", "--checkpoint", (folder / "file").string()})},
-        {"generate", answer("generate", {"--model", model, "--adapter", (folder / "file").string(), "--prompt", "the",
-                                         "--raw", "--max-new-tokens", "8", key})}};
-    if (first.empty()) first = now;
-    for (const auto& [verb, text] : now) EXPECT_EQ(text, first[verb]) << verb;
-  }
+  EXPECT_EQ(answers("file"), answers("memory"));
   const Outcome full = run_hone(train_arguments(model, data, folder / "full", {"max_steps=1", "frozen_weights=file"}));
   EXPECT_EQ(full.code, 2) << full.out;
   EXPECT_NE(full.err.find("finetuning_type is full, which saves all weights"), std::string::npos) << full.err;

@@ -1,6 +1,6 @@
-// ValueHome: where the values of a parameter are between uses, and where ops find them. Whoever allocates, loads,
-// saves, steps or brings values asks this table and no key of the configuration. A new home is a row here, chosen in
-// ParameterStore::share_among(), and a ValueMemory if the store does not lay out its memory.
+// ValueHome: where a parameter's value is between uses, and where ops read it. Code that allocates, loads, saves, steps
+// or fetches values reads this table, not the configuration. To add a home, add a row, choose it in
+// ParameterStore::share_among(), and write a ValueMemory if the store does not lay out its memory.
 #pragma once
 
 #include <array>

@@ -24,7 +24,7 @@ struct LoadedSource {
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
   bool dense() const { return parameter->format().dense(); }
-  /// Whether this rank keeps a part alone of what is written.
+  /// Whether this rank keeps only a part of what is written.
   bool sharded() const {
     return parameter->spread() || parameter->home().sharded || (parameter->sharded() && parameter->keeps_master());
   }
