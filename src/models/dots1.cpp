@@ -10,17 +10,9 @@ DecoderConfig read_dots1(const HfConfig& config) {
   DecoderConfig decoder = config.read_decoder(defaults);
   decoder.qk_norm = true;
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
-  MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size", defaults);
-  config.require("scoring_func", "sigmoid");
-  config.require("topk_method", "noaux_tc");
-  moe.router.scores = RouterScores::kSigmoid;
-  moe.router.normalise = config.boolean_or("norm_topk_prob", false);
-  moe.router.scale = static_cast<float>(config.number_or("routed_scaling_factor", 1.0));
-  config.read_expert_groups(GroupScore::kTopTwo, config.integer_or("n_group", 1), config.integer_or("topk_group", 1),
-                            moe);
-  moe.selection_bias = true;
-  moe.shared_expert_intermediate_size = moe.moe_intermediate_size * config.integer("n_shared_experts");
-  decoder.names.shared_expert = "mlp.shared_experts";
+  decoder.moe = config.read_moe("moe_intermediate_size", defaults);
+  config.integer("n_shared_experts");
+  config.read_corrected_experts(false, 0, decoder);
   config.read_leading_dense_layers(0, decoder);
   const int64_t window = config.sliding_window_or(4096),
                 first_window_layer = config.integer_or("max_window_layers", 62);

@@ -14,15 +14,8 @@ DecoderConfig read_glm4_moe(const HfConfig& config) {
   DecoderConfig decoder = config.read_decoder(defaults);
   decoder.qk_norm = config.boolean_or("use_qk_norm", false);
   decoder.qkv_bias = config.boolean_or("attention_bias", false);
-  MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size", defaults);
-  moe.router.scores = RouterScores::kSigmoid;
-  moe.router.normalise = config.boolean_or("norm_topk_prob", true);
-  moe.router.scale = static_cast<float>(config.number_or("routed_scaling_factor", 1.0));
-  config.read_expert_groups(GroupScore::kTopTwo, config.integer_or("n_group", 1), config.integer_or("topk_group", 1),
-                            moe);
-  moe.selection_bias = true;
-  moe.shared_expert_intermediate_size = moe.moe_intermediate_size * config.integer_or("n_shared_experts", 1);
-  decoder.names.shared_expert = "mlp.shared_experts";
+  decoder.moe = config.read_moe("moe_intermediate_size", defaults);
+  config.read_corrected_experts(true, 1, decoder);
   config.read_leading_dense_layers(1, decoder);
   return decoder;
 }

@@ -394,6 +394,19 @@ void HfConfig::read_expert_groups(GroupScore score, int64_t groups, int64_t kept
   moe.router.group_score = score;
 }
 
+void HfConfig::read_corrected_experts(bool normalise, int64_t shared_experts, DecoderConfig& config) const {
+  MoeConfig& moe = config.moe;
+  require("scoring_func", "sigmoid");
+  require("topk_method", "noaux_tc");
+  moe.router.scores = RouterScores::kSigmoid;
+  moe.router.normalise = boolean_or("norm_topk_prob", normalise);
+  moe.router.scale = static_cast<float>(number_or("routed_scaling_factor", 1.0));
+  read_expert_groups(GroupScore::kTopTwo, integer_or("n_group", 1), integer_or("topk_group", 1), moe);
+  moe.selection_bias = true;
+  moe.shared_expert_intermediate_size = moe.moe_intermediate_size * integer_or("n_shared_experts", shared_experts);
+  config.names.shared_expert = "mlp.shared_experts";
+}
+
 void HfConfig::read_sparse_layers(DecoderConfig& config) const {
   const int64_t sparse_step = std::max<int64_t>(integer_or("decoder_sparse_step", 1), 1);
   std::set<int64_t> dense;
@@ -410,6 +423,31 @@ void HfConfig::read_sparse_layers(DecoderConfig& config) const {
     layer.moe = !dense.contains(i) && (i + 1) % sparse_step == 0;
     if (!layer.moe) layer.intermediate_size = integer("intermediate_size");
   }
+}
+
+void HfConfig::read_kinds_of_mlp(DecoderConfig& config) const {
+  constexpr const char* kTypes = "mlp_layer_types";
+  const bool named = has(kTypes);
+  const Json types = named ? json_.at(kTypes) : Json();
+  if (named && (!types.is_array() || types.size() != config.layers.size())) {
+    refuse("mlp_layer_types does not list every layer");
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (named && types[i] != "sparse" && types[i] != "dense") {
+      refuse(fmt::format("mlp_layer_types: {} is not supported", types[i].dump()));
+    }
+    LayerConfig& layer = config.layers[i];
+    layer.moe = named ? types[i] == "sparse" : i > 0;
+    layer.intermediate_size = layer.moe ? 0 : integer("intermediate_size");
+  }
+  const std::vector<LayerConfig> by_kind = config.layers;
+  read_leading_dense_layers(1, config);
+  for (const char* key : {"first_k_dense_replace", "moe_layer_freq"}) {
+    if (has(key) && by_kind != config.layers) {
+      refuse(fmt::format("{} contradicts mlp_layer_types, whose default is that the first layer is dense", key));
+    }
+  }
+  config.layers = by_kind;
 }
 
 void HfConfig::read_leading_dense_layers(int64_t first_k_dense_replace, DecoderConfig& config) const {

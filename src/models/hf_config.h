@@ -95,8 +95,15 @@ class HfConfig {
   MoeConfig read_moe(const std::string& intermediate_key, const ClassDefaults& defaults) const;
   /// Takes `n_group` (groups) and `topk_group` (kept), which limit a token's choice to the best groups of experts.
   void read_expert_groups(GroupScore score, int64_t groups, int64_t kept, MoeConfig& moe) const;
+  /// Reads DeepSeek-V3's router and shared experts beside attention of any kind: sigmoids, a selection bias, groups
+  /// scored by their two best. What config.json lacks has these values.
+  void read_corrected_experts(bool normalise, int64_t shared_experts, DecoderConfig& config) const;
   /// Reads which layers are sparse: each decoder_sparse_step-th one that is not in mlp_only_layers (Qwen's MoE models).
   void read_sparse_layers(DecoderConfig& config) const;
+  /// Reads which layers are sparse: those that `mlp_layer_types` names or, without it, all but the first. Classes with
+  /// this field ignore first_k_dense_replace and moe_layer_freq, which other programs read: a file in which they say
+  /// something else is refused.
+  void read_kinds_of_mlp(DecoderConfig& config) const;
   /// Reads which layers are sparse: each moe_layer_freq-th one from `first_k_dense_replace` on (DeepSeek's models,
   /// GLM).
   void read_leading_dense_layers(int64_t first_k_dense_replace, DecoderConfig& config) const;

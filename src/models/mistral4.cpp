@@ -71,8 +71,7 @@ DecoderConfig read_mistral3(const HfConfig& config) {
   DecoderConfig decoder = read_mistral4(text);
   decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", true);
   decoder.names.prefix = "model.language_model.";
-  decoder.names.file_prefixes = {{decoder.names.prefix, "language_model.model."},
-                                 {"lm_head.", "language_model.lm_head."}};
+  decoder.names.file_parts = {{decoder.names.prefix, "language_model.model."}, {"lm_head.", "language_model.lm_head."}};
   for (const char* kept : {"vision_tower.", "multi_modal_projector."}) {
     decoder.carried.prefixes.emplace_back(kept);
     decoder.carried.prefixes.push_back(std::string("model.") + kept);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 
 namespace hone {
@@ -23,7 +24,7 @@ const std::vector<Architecture>& architectures() {
       {.name = "Qwen3_5MoeForConditionalGeneration",
        .model_type = "qwen3_5_moe",
        .read = &read_qwen3_5_moe,
-       .released = "Qwen3.5-35B-A3B, Qwen3.5-122B-A10B, Qwen3.5-397B-A17B (the text model)",
+       .released = "Qwen3.6-35B-A3B, Qwen3.5-35B-A3B, 122B-A10B, 397B-A17B (the text model)",
        .cases = {"qwen3_5_moe_vl"}},
       {.name = "Qwen3_5MoeForCausalLM",
        .model_type = "qwen3_5_moe_text",
@@ -74,7 +75,14 @@ const std::vector<Architecture>& architectures() {
        .model_type = "deepseek_v3",
        .read = &read_deepseek_v3,
        .released = "DeepSeek-V3, DeepSeek-R1, Kimi-K2, Moonlight-16B-A3B",
-       .cases = {"deepseek_v3", "deepseek_v3_yarn", "deepseek_v3_halves"}},
+       .cases = {"deepseek_v3", "deepseek_v3_yarn", "deepseek_v3_halves"},
+       .other_types = {"kimi_k2"}},
+      {.name = "KimiK25ForConditionalGeneration",
+       .model_type = "kimi_k25",
+       .read = &read_kimi_k25,
+       .released = "Kimi-K2.5, Kimi-K2.6 (the text model)",
+       .cases = {"kimi_k25", "kimi_k25_int4"},
+       .other_names = {"Kimi_K25ForConditionalGeneration"}},
       {.name = "Glm4MoeForCausalLM",
        .model_type = "glm4_moe",
        .read = &read_glm4_moe,
@@ -85,6 +93,16 @@ const std::vector<Architecture>& architectures() {
        .read = &read_glm4_moe_lite,
        .released = "GLM-4.7-Flash",
        .cases = {"glm4_moe_lite", "glm4_moe_lite_wide"}},
+      {.name = "SolarOpenForCausalLM",
+       .model_type = "solar_open",
+       .read = &read_solar_open,
+       .released = "Solar-Open-100B",
+       .cases = {"solar_open", "solar_open_groups"}},
+      {.name = "HYV3ForCausalLM",
+       .model_type = "hy_v3",
+       .read = &read_hy_v3,
+       .released = "Hy3-preview",
+       .cases = {"hy_v3", "hy_v3_kinds"}},
       {.name = "MiniMaxM2ForCausalLM",
        .model_type = "minimax_m2",
        .read = &read_minimax_m2,
@@ -149,12 +167,15 @@ const std::vector<Architecture>& architectures() {
 }
 
 const Architecture* find_architecture(const std::string& name) {
-  const auto found = std::ranges::find(architectures(), name, &Architecture::name);
+  const auto found = std::ranges::find_if(
+      architectures(), [&](const Architecture& one) { return one.name == name || contains(one.other_names, name); });
   return found == architectures().end() ? nullptr : &*found;
 }
 
 const Architecture* architecture_of_type(const std::string& model_type) {
-  const auto found = std::ranges::find(architectures(), model_type, &Architecture::model_type);
+  const auto found = std::ranges::find_if(architectures(), [&](const Architecture& one) {
+    return one.model_type == model_type || contains(one.other_types, model_type);
+  });
   return found == architectures().end() ? nullptr : &*found;
 }
 
@@ -171,8 +192,9 @@ DecoderConfig read_decoder_config(const HfConfig& config) {
   // Layers that predict further tokens have this name in several models' files, or follow the decoder's.
   constexpr const char* kFurtherTokens = "mtp.";
   if (!decoder.carried.contain(kFurtherTokens)) decoder.carried.prefixes.emplace_back(kFurtherTokens);
-  const auto& renamed = decoder.names.file_prefixes;
-  decoder.carried.layers = (renamed.empty() ? decoder.names.prefix : renamed.front().second) + "layers.";
+  std::string prefix = decoder.names.prefix;
+  for (const auto& [own, in_files] : decoder.names.file_parts) prefix = own == decoder.names.prefix ? in_files : prefix;
+  decoder.carried.layers = prefix + "layers.";
   decoder.carried.num_layers = static_cast<int64_t>(decoder.layers.size());
   return decoder;
 }

@@ -18,6 +18,8 @@ struct Architecture {
   bool experts = true;                  ///< has a router and experts
   std::string released = {};            ///< released models, for users: "Qwen3-30B-A3B, Qwen3-235B-A22B"
   std::vector<std::string> cases = {};  ///< its reference cases (tests/fixtures/goldens)
+  /// What other files say for the same in `architectures` and `model_type`.
+  std::vector<std::string> other_names = {}, other_types = {};
 };
 
 const std::vector<Architecture>& architectures();
@@ -56,5 +58,8 @@ DecoderConfig read_mistral4(const HfConfig& config);
 DecoderConfig read_mistral3(const HfConfig& config);
 DecoderConfig read_qwen3_vl_moe(const HfConfig& config);
 DecoderConfig read_hunyuan_v1_moe(const HfConfig& config);
+DecoderConfig read_kimi_k25(const HfConfig& config);
+DecoderConfig read_solar_open(const HfConfig& config);
+DecoderConfig read_hy_v3(const HfConfig& config);
 
 }  // namespace hone

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/models_testing.h"
+#include "weights/quantization.h"
 
 namespace hone {
 namespace {
@@ -55,6 +56,72 @@ TEST(Released, GraniteFourMixesMambaAndAttentionWithoutRope) {
   EXPECT_EQ(config.attention_scale, 0.0078125);
   EXPECT_EQ(config.num_moe_layers(), 40);
   EXPECT_EQ(config.moe.shared_expert_intermediate_size, 1024);
+}
+
+TEST(Released, Qwen36IsQwen35sTextModel) {
+  const HfConfig file = released("qwen3.6-35b-a3b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.moe.num_experts, 256);
+  EXPECT_EQ(config.layers[2].mixer, MixerKind::kGatedDeltaNet);
+  EXPECT_EQ(config.layers[3].mixer, MixerKind::kAttention);
+  EXPECT_EQ(config.rope.rotary_dim, 64);
+  EXPECT_TRUE(config.carried.contain("mtp.layers.0.input_layernorm.weight"));
+  EXPECT_TRUE(config.carried.contain("model.visual.blocks.0.norm1.weight"));
+}
+
+TEST(Released, KimiK26IsDeepseekV3WithExpertsIn4Bits) {
+  const HfConfig file = released("kimi-k2.6");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.moe.num_experts, 384);
+  EXPECT_EQ(config.num_moe_layers(), 60);
+  EXPECT_EQ(config.latent.q_lora_rank, 1536);
+  EXPECT_EQ(config.moe.router.scale, 2.827f);
+  EXPECT_TRUE(config.carried.contain("vision_tower.encoder.final_layernorm.weight"));
+  EXPECT_EQ(config.carried.layers, "language_model.model.layers.");
+  const auto quantization = read_quantization(file.json(), "config.json");
+  ASSERT_TRUE(quantization);
+  EXPECT_EQ(quantization->packed_format("model.language_model.layers.1.mlp.experts.down_proj", true), &int4_format(32));
+  EXPECT_EQ(quantization->packed_format("model.language_model.layers.1.mlp.shared_experts.up_proj.weight", false),
+            nullptr);
+  Json json = file.json();
+  json["text_config"]["model_type"] = "kimi_linear";
+  EXPECT_THAT(refusal(json), HasSubstr("kimi_linear"));
+}
+
+TEST(Released, AConfigOfKimiK2WithoutArchitecturesIsDeepseekV3) {
+  Json json = released("kimi-k2.6").json()["text_config"];
+  json.erase("architectures");
+  EXPECT_EQ(read(json).moe.num_experts, 384);
+}
+
+TEST(Released, SolarOpenIsSparseInEveryLayer) {
+  const HfConfig file = released("solar-open-100b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_EQ(config.num_moe_layers(), 48);
+  EXPECT_TRUE(config.moe.selection_bias && config.moe.router.normalise && !config.qk_norm);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 1280);
+  EXPECT_EQ(config.rope.rotary_dim, 128);
+  Json json = file.json();
+  json["first_k_dense_replace"] = 3;
+  EXPECT_THAT(refusal(json), HasSubstr("first_k_dense_replace"));
+}
+
+TEST(Released, Hy3RoutesBySigmoidsWithABias) {
+  const HfConfig file = released("hy3-preview");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_TRUE(config.qk_norm && config.moe.selection_bias);
+  EXPECT_EQ(config.moe.router.scale, 2.826f);
+  EXPECT_EQ(config.num_moe_layers(), 79);
+  EXPECT_EQ(config.layers[0].intermediate_size, 13312);
+  Json json = file.json();
+  json["first_k_dense_replace"] = 3;
+  EXPECT_THAT(refusal(json), HasSubstr("first_k_dense_replace contradicts mlp_layer_types"));
+  json["expert_hidden_dim"] = 1;
+  EXPECT_THAT(refusal(json), HasSubstr("expert_hidden_dim"));
 }
 
 TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {

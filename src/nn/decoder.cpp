@@ -16,7 +16,7 @@ namespace hone {
 
 Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placement, DType dtype)
     : config_(std::move(config)), store_(store), placement_(placement), dtype_(dtype) {
-  store.name_in_files(config_.names.file_prefixes);
+  store.name_in_files(config_.names.file_parts);
   const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
   const auto norm = [&](const std::string& module, int layer) {
     return &store.add(

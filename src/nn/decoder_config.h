@@ -97,8 +97,9 @@ struct LatentConfig {
 struct DecoderNames {
   std::string prefix =
       "model.";  ///< begins the names of all tensors but the head; longer for a text model inside a larger model
-  /// Files name tensors with the second text of a pair where the name in memory begins with the first.
-  std::vector<std::pair<std::string, std::string>> file_prefixes = {};
+  /// Files name tensors with the second text of a pair where the name in memory begins with the first or, if that
+  /// begins with a dot, has it.
+  std::vector<std::pair<std::string, std::string>> file_parts = {};
   std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
   std::string file_moe = "mlp";  ///< the same in files
   std::string q_norm = "q_norm", k_norm = "k_norm";  ///< below self_attn

@@ -12,12 +12,16 @@ namespace hone {
 
 Parameter& ParameterStore::add(ParameterSpec spec, DType dtype) {
   HONE_ASSERT(!by_name_.contains(spec.name), spec.name);
-  for (const auto& [own, in_files] : file_prefixes_) {
-    if (spec.kind == ParameterKind::kLora || !spec.name.starts_with(own)) continue;
+  for (const auto& [own, in_files] : file_parts_) {
+    const size_t found = spec.kind == ParameterKind::kLora ? std::string::npos : spec.name.find(own);
+    if (found == std::string::npos || (found > 0 && !own.starts_with("."))) continue;
     std::vector<FileLayout> renamed = spec.layouts;
     renamed.push_back({{spec.name, spec.shape, 0, spec.order}});
     for (FileLayout& layout : renamed) {
-      for (FileTensor& tensor : layout) tensor.name.replace(0, own.size(), in_files);
+      for (FileTensor& tensor : layout) {
+        if (const size_t at = tensor.name.find(own); at != std::string::npos)
+          tensor.name.replace(at, own.size(), in_files);
+      }
     }
     spec.layouts.insert(spec.layouts.begin(), renamed.begin(), renamed.end());
   }

@@ -27,11 +27,9 @@ class ParameterStore {
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
-  /// Files may name what is added from now on with the second text of a pair where the name begins with the first. That
-  /// is the first of its layouts.
-  void name_in_files(std::vector<std::pair<std::string, std::string>> prefixes) {
-    file_prefixes_ = std::move(prefixes);
-  }
+  /// Files may name what is added from now on with the second text of a pair where the name begins with the first or,
+  /// if that begins with a dot, has it. That is the first of its layouts.
+  void name_in_files(std::vector<std::pair<std::string, std::string>> parts) { file_parts_ = std::move(parts); }
   /// Adds a parameter; its address stays valid. Names are unique.
   Parameter& add(ParameterSpec spec, DType dtype);
   /// Null if there is none of this canonical name.
@@ -134,7 +132,7 @@ class ParameterStore {
   void present_stored_values();
 
   std::deque<Parameter> parameters_;
-  std::vector<std::pair<std::string, std::string>> file_prefixes_;
+  std::vector<std::pair<std::string, std::string>> file_parts_;
   std::map<std::string, Parameter*> by_name_;
   std::vector<Buffer> buffers_;
   std::vector<HostBuffer> host_buffers_;

@@ -326,18 +326,7 @@ const PackedFormat* LoadedModel::format_as_stored(const Parameter& parameter) co
     return stored ? stored->packed_format() : nullptr;
   }
   const std::optional<Quantization> quantization = read_quantization(config_.json(), config_.file());
-  if (!quantization) return nullptr;
-  switch (quantization->method) {
-    case QuantMethod::kBlockFp8:
-      return &fp8_format();
-    case QuantMethod::kMxfp4:
-      return is_routed_expert(parameter) ? &mxfp4_format() : nullptr;
-    case QuantMethod::kBitsandbytes:
-      return quantization->eight_bits ? &packed_int8_format()
-             : quantization->nested   ? &nf4_format()
-                                      : &nf4_float_scales_format();
-  }
-  return nullptr;
+  return quantization ? quantization->packed_format(parameter.name(), is_routed_expert(parameter)) : nullptr;
 }
 
 std::vector<std::string> LoadedModel::differences() const {

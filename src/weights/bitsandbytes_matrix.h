@@ -16,14 +16,11 @@
 #include <string>
 #include <vector>
 
-#include "formats/packed_weights.h"
-#include "weights/checkpoint.h"
+#include "weights/coded_matrix.h"
 
 namespace hone {
 
-struct ReadScratch;
-
-class BitsandbytesMatrix {
+class BitsandbytesMatrix final : public CodedMatrix {
  public:
   /// Whether a tensor of a checkpoint holds codes of such a matrix: unsigned or signed bytes.
   static bool has_codes_of(const SafetensorsEntry& entry);
@@ -32,20 +29,16 @@ class BitsandbytesMatrix {
   /// that contradict each other.
   BitsandbytesMatrix(const Checkpoint& checkpoint, const Checkpoint::Tensor& codes, std::vector<std::string>& missing);
 
-  /// [N, K]; of a matrix with missing tensors perhaps empty.
-  const std::vector<int64_t>& shape() const { return shape_; }
-  /// All tensors that belong to it, the codes first.
-  std::vector<std::string> names() const;
-  /// Bytes that the codes of `count` elements take.
-  int64_t bytes_of(int64_t count) const { return four_bits_ ? (count + 1) / 2 : count; }
-
-  /// Elements [first, first + count) of the flattened matrix as float32 or bfloat16 in host memory. Thread-safe.
-  void read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
-
-  /// The packed format that has the same values, bit for bit for nf4; null if none has.
-  const PackedFormat* packed_format() const;
-  /// Writes the chunk of a layout of packed_format(). Thread-safe.
-  void read_chunk(const PackedLayout& layout, std::byte* chunk) const;
+  const std::string& name() const override { return codes_.entry->name; }
+  const Checkpoint::Tensor& codes() const override { return codes_; }
+  const std::vector<int64_t>& shape() const override { return shape_; }
+  std::vector<std::string> names() const override;
+  int64_t bytes_of(int64_t count) const override { return four_bits_ ? (count + 1) / 2 : count; }
+  void read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const override;
+  /// Its values are the same, bit for bit for nf4; null if no format has them.
+  const PackedFormat* packed_format() const override;
+  bool has_chunks() const override { return packed_format() != nullptr; }
+  void read_chunk(const PackedLayout& layout, std::byte* chunk) const override;
 
  private:
   /// Tables and sizes of 4 bits.

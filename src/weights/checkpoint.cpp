@@ -162,9 +162,6 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kEmbedding) embedding = &parameter;
   }
-  // Products of FP8 weights in other programs round activations with these scales.
-  const bool rounds_activations =
-      checkpoint.quantization() && checkpoint.quantization()->method == QuantMethod::kBlockFp8;
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (used.contains(name)) continue;
@@ -173,7 +170,7 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
     } else if (carried.contain(name)) {
       map.carried.push_back(name);
     } else if (!name.ends_with("rotary_emb.inv_freq") &&  // a buffer saved by old versions of transformers
-               !(rounds_activations && name.ends_with("activation_scale"))) {
+               !(checkpoint.quantization() && checkpoint.quantization()->rounds_activations(name))) {
       unexpected.push_back(name);
     }
   }

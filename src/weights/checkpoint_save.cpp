@@ -127,9 +127,8 @@ std::vector<CarriedTensor> carried_slices(const Checkpoint& source, const Checkp
   }
   std::vector<CarriedTensor> tensors;
   for (size_t i = 0; i < carried.size(); ++i) {
-    const std::string& name = map.carried[i];
-    if (scales.contains(name)) continue;
-    tensors.push_back({{name, carried[i].dtype(), carried[i].shape()}, carried[i]});
+    if (scales.contains(map.carried[i])) continue;
+    tensors.push_back({{carried[i].name(), carried[i].dtype(), carried[i].shape()}, carried[i]});
   }
   return tensors;
 }

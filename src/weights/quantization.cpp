@@ -2,17 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "core/base/error.h"
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
+#include "params/pattern.h"
 
 namespace hone {
 
 namespace {
 
-constexpr const char* kQuantizationKey = "quantization_config";
+constexpr const char *kQuantizationKey = "quantization_config", *kTextKey = "text_config";
 constexpr const char* kReadable =
-    "use the bfloat16 checkpoint of the model, or one quantised as fp8 blocks, mxfp4 or by bitsandbytes";
+    "use the bfloat16 checkpoint of the model, or one quantised as fp8 blocks, mxfp4, by bitsandbytes or in the "
+    "formats "
+    "of compressed-tensors";
 constexpr const char* kRounded =
     "use the bfloat16 checkpoint of the model with base_weight_dtype: int4_128 or nf4, which rounds it while it is "
     "read";
@@ -42,6 +48,56 @@ bool is_true(const Json& quantization, const char* key) {
   return quantization.contains(key) && quantization[key] == true;
 }
 
+bool is_empty(const Json& object, const char* key) { return !object.contains(key) || object[key].empty(); }
+
+/// The packed format that is the same as `weights` of a group of compressed-tensors; null if none is.
+const PackedFormat* packed_format_of(const Json& weights) {
+  if (!weights.is_object() || weights.value("symmetric", Json(true)) != true) return nullptr;
+  const Json bits = weights.value("num_bits", Json()), type = weights.value("type", Json("int"));
+  const std::optional<int64_t> group = whole_number<int64_t>(weights.value("group_size", Json()));
+  if (type == "float") return bits == 4 && group == kMxfp4Block ? &mxfp4_format() : bits == 8 ? &fp8_format() : nullptr;
+  if (bits == 8) return weights.value("strategy", Json()) == "channel" ? &packed_int8_format() : nullptr;
+  if (bits != 4 || !group || *group <= 0 || *group % 32 != 0) return nullptr;
+  return &int4_format(*group % 128 == 0 ? 128 : 32);
+}
+
+void read_compressed(const Json& quantization, const std::string& file, Quantization& result) {
+  result.method = QuantMethod::kCompressed;
+  const Json format = quantization.value("format", Json("pack-quantized"));
+  constexpr std::array kFormats = {"pack-quantized",       "int-quantized",        "float-quantized", "naive-quantized",
+                                   "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"};
+  if (std::ranges::none_of(kFormats, [&](const char* name) { return format == name; })) refuse("format", format, file);
+  result.format = format.get<std::string>();
+  if (const Json status = quantization.value("quantization_status", Json("compressed")); status != "compressed") {
+    refuse("quantization_status", status, file);
+  }
+  // Rotations of activations, and zeros that are left out, change what the codes mean.
+  for (const char* key : {"transform_config", "sparsity_config"}) {
+    if (is_empty(quantization, key)) continue;
+    const Json& value = quantization[key];
+    const bool none =
+        value.is_object() && value.value("format", Json("dense")) == "dense" && is_empty(value, "config_groups");
+    if (!none || (value.contains("sparsity_structure") && value["sparsity_structure"] == "2:4"))
+      refuse(key, value, file);
+  }
+  if (const Json ignore = quantization.value("ignore", Json::array()); ignore.is_array()) {
+    for (const Json& module : ignore) {
+      if (module.is_string()) result.dense.push_back(module.get<std::string>());
+    }
+  }
+  if (const Json groups = quantization.value("config_groups", Json::object()); groups.is_object() && !groups.empty()) {
+    const Json& first = groups.front();
+    if (first.is_object() && first.contains("weights")) result.packed = packed_format_of(first["weights"]);
+  }
+}
+
+void read_modelopt(const Json& quantization, const std::string& file, Quantization& result) {
+  result.method = QuantMethod::kModelopt;
+  const Json algorithm = quantization.value("quant_algo", Json());
+  if (algorithm != "NVFP4" && algorithm != "FP8") refuse("quant_algo", algorithm, file);
+  result.format = algorithm.get<std::string>();
+}
+
 /// Methods whose checkpoints users have, and which are not read.
 [[noreturn]] void refuse_method(const Json& method, const std::string& file) {
   for (const auto& [name, title] :
@@ -63,13 +119,46 @@ std::string Quantization::name() const {
       return "MXFP4";
     case QuantMethod::kBitsandbytes:
       return eight_bits ? "bitsandbytes int8" : "bitsandbytes 4 bits";
+    case QuantMethod::kCompressed:
+      return fmt::format("compressed-tensors ({})", format);
+    case QuantMethod::kModelopt:
+      return fmt::format("ModelOpt {}", format);
   }
   return "";
 }
 
+const PackedFormat* Quantization::packed_format(const std::string& weight, bool routed_expert) const {
+  switch (method) {
+    case QuantMethod::kBlockFp8:
+      return &fp8_format();
+    case QuantMethod::kMxfp4:
+      return routed_expert ? &mxfp4_format() : nullptr;
+    case QuantMethod::kBitsandbytes:
+      return eight_bits ? &packed_int8_format() : nested ? &nf4_format() : &nf4_float_scales_format();
+    case QuantMethod::kCompressed: {
+      const auto names = [&](const std::string& module) { return Pattern(module).matches(weight); };
+      return std::ranges::any_of(dense, names) ? nullptr : packed;
+    }
+    case QuantMethod::kModelopt:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+bool Quantization::rounds_activations(const std::string& tensor) const {
+  if (method == QuantMethod::kBlockFp8) return tensor.ends_with("activation_scale");
+  if (method != QuantMethod::kCompressed && method != QuantMethod::kModelopt) return false;
+  constexpr std::array kEnds = {".input_scale", ".input_zero_point", ".input_global_scale", ".output_scale",
+                                ".k_scale",     ".v_scale",          ".k_proj.k_scale",     ".v_proj.v_scale"};
+  return std::ranges::any_of(kEnds, [&](const char* end) { return tensor.ends_with(end); });
+}
+
 std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
-  if (!config.is_object() || !config.contains(kQuantizationKey) || config[kQuantizationKey].is_null())
-    return std::nullopt;
+  if (!config.is_object()) return std::nullopt;
+  if (!config.contains(kQuantizationKey) || config[kQuantizationKey].is_null()) {
+    // A model with images may say it of its text model.
+    return config.contains(kTextKey) ? read_quantization(config[kTextKey], file) : std::nullopt;
+  }
   const Json& quantization = config[kQuantizationKey];
   if (!quantization.is_object()) throw UserError(fmt::format("{} is not an object", kQuantizationKey), file);
   const Json method = quantization.contains("quant_method") ? quantization["quant_method"] : Json(nullptr);
@@ -84,6 +173,10 @@ std::optional<Quantization> read_quantization(const Json& config, const std::str
     result.method = QuantMethod::kBitsandbytes;
     result.eight_bits = is_true(quantization, "load_in_8bit") || is_true(quantization, "_load_in_8bit");
     result.nested = is_true(quantization, "bnb_4bit_use_double_quant");
+  } else if (method == "compressed-tensors") {
+    read_compressed(quantization, file, result);
+  } else if (method == "modelopt") {
+    read_modelopt(quantization, file, result);
   } else {
     refuse_method(method, file);
   }
@@ -109,7 +202,9 @@ Json quantized_config(Json config, QuantMethod method, const std::vector<std::st
 }
 
 Json unquantized_config(Json config) {
-  if (config.erase(kQuantizationKey) == 0) return config;
+  const bool in_text =
+      config.contains(kTextKey) && config[kTextKey].is_object() && config[kTextKey].erase(kQuantizationKey) > 0;
+  if (config.erase(kQuantizationKey) == 0 && !in_text) return config;
   config.erase("torch_dtype");
   config["dtype"] = "bfloat16";
   return config;

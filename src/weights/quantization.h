@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/text/json_fwd.h"
+#include "formats/packed_weights.h"
 
 namespace hone {
 
@@ -18,6 +19,8 @@ enum class QuantMethod {
               ///< whole matrix)
   kMxfp4,     ///< "mxfp4": two e2m1 numbers a byte, an e8m0 scale for 32 along the input dimension
   kBitsandbytes,  ///< "bitsandbytes": weights/bitsandbytes_matrix.h
+  kCompressed,    ///< "compressed-tensors": weights/compressed_matrix.h, and FP8 by rows, blocks or matrices
+  kModelopt,      ///< "modelopt": NVFP4 and FP8, the same files
 };
 
 /// Both sizes of a block that is a whole matrix (weight_block_size null).
@@ -29,8 +32,18 @@ struct Quantization {
 
   bool eight_bits = false, nested = false;  ///< kBitsandbytes: load_in_8bit, bnb_4bit_use_double_quant
 
+  std::string format;                    ///< kCompressed, kModelopt: "pack-quantized", "NVFP4"
+  const PackedFormat* packed = nullptr;  ///< kCompressed: what its weights are in, if a packed format is the same
+  std::vector<std::string> dense = {};   ///< kCompressed: modules that are not quantised, patterns as params/pattern.h
+
   /// "block FP8"
   std::string name() const;
+  /// The packed format that the weight of this name probably has in the files, if config.json is all that is known of
+  /// them; null: none.
+  const PackedFormat* packed_format(const std::string& weight, bool routed_expert) const;
+  /// Whether a tensor of a file, which belongs to no weight, is a scale with which other programs round activations or
+  /// keys and values in products of quantised weights.
+  bool rounds_activations(const std::string& tensor) const;
 };
 
 /// quantization_config of a config.json; none if it has none. UserError, naming `file`, for a method that is not read.

@@ -11,6 +11,8 @@
 #include "core/base/error.h"
 #include "formats/packed_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
+#include "weights/bitsandbytes_matrix.h"
+#include "weights/compressed_matrix.h"
 #include "weights/dequantise.h"
 #include "weights/grown_rows.h"
 #include "weights/shard_writer.h"
@@ -43,12 +45,24 @@ bool is_float(DType dtype) {
 constexpr const char* kOtherConfig = "use the config.json that belongs to these weights";
 
 const Quantization& quantization_of(const Checkpoint& checkpoint, const Checkpoint::Tensor& tensor,
-                                    QuantMethod method) {
+                                    std::initializer_list<QuantMethod> methods) {
   const std::optional<Quantization>& quantization = checkpoint.quantization();
-  if (quantization && quantization->method == method) return *quantization;
+  if (quantization && std::ranges::count(methods, quantization->method) > 0) return *quantization;
   throw UserError(
       fmt::format("'{}' is quantised, but config.json has no quantization_config that says how", tensor.entry->name),
       tensor.file->path().string(), kOtherConfig);
+}
+
+/// The matrix of this name, if the checkpoint has its codes in a format of weights/coded_matrix.h; else null.
+std::shared_ptr<const CodedMatrix> coded_matrix(const Checkpoint& checkpoint, const std::string& name,
+                                                std::vector<std::string>& missing) {
+  if (CompressedMatrix::has_codes_of(checkpoint, name)) {
+    return std::make_shared<CompressedMatrix>(checkpoint, name, missing);
+  }
+  const Checkpoint::Tensor* const found = checkpoint.find(name);
+  if (found == nullptr || !BitsandbytesMatrix::has_codes_of(*found->entry)) return nullptr;
+  quantization_of(checkpoint, *found, {QuantMethod::kBitsandbytes});
+  return std::make_shared<BitsandbytesMatrix>(checkpoint, *found, missing);
 }
 
 std::vector<std::byte>& resized(std::vector<std::byte>& buffer, int64_t bytes) {
@@ -60,12 +74,12 @@ std::vector<std::byte>& resized(std::vector<std::byte>& buffer, int64_t bytes) {
 
 std::optional<StoredTensor> StoredTensor::find(const Checkpoint& checkpoint, const FileTensor& tensor,
                                                std::vector<std::string>& missing) {
+  if (const auto matrix = coded_matrix(checkpoint, tensor.name, missing)) {
+    StoredTensor stored = coded(matrix);
+    if (missing.empty()) stored.expect_matrix(dims_of(file_shape(tensor.order, tensor.shape)));
+    return stored;
+  }
   if (const Checkpoint::Tensor* found = checkpoint.find(tensor.name)) {
-    if (BitsandbytesMatrix::has_codes_of(*found->entry)) {
-      StoredTensor stored = bitsandbytes(checkpoint, *found, missing);
-      if (missing.empty()) stored.expect_matrix(dims_of(file_shape(tensor.order, tensor.shape)));
-      return stored;
-    }
     StoredTensor plain;
     plain.values_ = *found;
     plain.grown_ = checkpoint.grown(tensor.name);
@@ -85,11 +99,14 @@ StoredTensor StoredTensor::carried(const Checkpoint& checkpoint, const std::stri
   std::vector<std::string> missing;
   StoredTensor stored;
   stored.values_ = found;
-  if (found.entry->float8_e4m3) stored = block_fp8(checkpoint, name, missing);
+  const bool is_scale = name.ends_with("_scale");  // of NVFP4
+  if (found.entry->float8_e4m3 && !is_scale) stored = block_fp8(checkpoint, name, missing);
   const std::optional<Quantization>& quantization = checkpoint.quantization();
-  if (quantization && quantization->method == QuantMethod::kBitsandbytes && name.ends_with(".weight") &&
-      BitsandbytesMatrix::has_codes_of(*found.entry)) {
-    stored = bitsandbytes(checkpoint, found, missing);
+  const bool bitsandbytes = quantization && quantization->method == QuantMethod::kBitsandbytes;
+  if (const std::optional<std::string> plain = CompressedMatrix::name_of_codes(checkpoint, name)) {
+    stored = coded(coded_matrix(checkpoint, *plain, missing));
+  } else if (bitsandbytes && name.ends_with(".weight") && BitsandbytesMatrix::has_codes_of(*found.entry)) {
+    stored = coded(coded_matrix(checkpoint, name, missing));
   }
   stored.carried_ = true;
   if (missing.empty()) return stored;
@@ -102,13 +119,26 @@ StoredTensor StoredTensor::block_fp8(const Checkpoint& checkpoint, const std::st
   StoredTensor stored;
   stored.format_ = Format::kBlockFp8;
   stored.values_ = *checkpoint.find(name);
-  stored.quantization_ = quantization_of(checkpoint, stored.values_, QuantMethod::kBlockFp8);
-  const Checkpoint::Tensor* scales = checkpoint.find(name + "_scale_inv");
+  Quantization& quantization = stored.quantization_;
+  quantization = quantization_of(checkpoint, stored.values_,
+                                 {QuantMethod::kBlockFp8, QuantMethod::kCompressed, QuantMethod::kModelopt});
+  const std::string scale_name = name + (quantization.method == QuantMethod::kBlockFp8 ? "_scale_inv" : "_scale");
+  const Checkpoint::Tensor* scales = checkpoint.find(scale_name);
   if (scales == nullptr) {
-    missing.push_back(name + "_scale_inv");
+    missing.push_back(scale_name);
     return stored;
   }
   stored.scales_ = *scales;
+  if (quantization.method != QuantMethod::kBlockFp8) {  // one of three forms, which the shape of the scales tells
+    const bool of_rows =
+        stored.values_.entry->shape.size() == 2 && scales->entry->numel() == stored.values_.entry->shape[0];
+    if (scales->entry->numel() == 1) {
+      quantization.block_rows = quantization.block_columns = kWholeMatrix;
+    } else if (of_rows && scales->entry->shape.back() == 1) {
+      quantization.block_rows = 1;
+      quantization.block_columns = kWholeMatrix;
+    }
+  }
   std::vector<int64_t> expected = stored.values_.entry->shape;
   const size_t rank = expected.size();
   if (rank < 2) {
@@ -129,27 +159,25 @@ StoredTensor StoredTensor::block_fp8(const Checkpoint& checkpoint, const std::st
   return stored;
 }
 
-StoredTensor StoredTensor::bitsandbytes(const Checkpoint& checkpoint, const Checkpoint::Tensor& codes,
-                                        std::vector<std::string>& missing) {
+StoredTensor StoredTensor::coded(std::shared_ptr<const CodedMatrix> matrix) {
   StoredTensor stored;
-  stored.format_ = Format::kBitsandbytes;
-  stored.values_ = codes;
-  stored.quantization_ = quantization_of(checkpoint, codes, QuantMethod::kBitsandbytes);
-  stored.bitsandbytes_ = std::make_shared<BitsandbytesMatrix>(checkpoint, codes, missing);
+  stored.format_ = Format::kCoded;
+  stored.values_ = matrix->codes();
+  stored.coded_ = std::move(matrix);
   return stored;
 }
 
 void StoredTensor::expect_matrix(const std::vector<int64_t>& expected) const {
-  if (bitsandbytes_->shape() == expected) return;
-  throw UserError(fmt::format("'{}' is a matrix of [{}] that bitsandbytes quantised, config.json asks for [{}]",
-                              values_.entry->name, fmt::join(bitsandbytes_->shape(), ", "), fmt::join(expected, ", ")),
+  if (coded_->shape() == expected) return;
+  throw UserError(fmt::format("'{}' is a quantised matrix of [{}], config.json asks for [{}]", values_.entry->name,
+                              fmt::join(coded_->shape(), ", "), fmt::join(expected, ", ")),
                   values_.file->path().string(), kOtherConfig);
 }
 
 std::vector<int64_t> StoredTensor::shape() const {
   HONE_ASSERT(format_ != Format::kMxfp4);  // its codes have the shape of another order
   if (grown_) return grown_->shape();
-  return bitsandbytes_ ? bitsandbytes_->shape() : values_.entry->shape;
+  return coded_ ? coded_->shape() : values_.entry->shape;
 }
 
 StoredTensor StoredTensor::mxfp4(const Checkpoint& checkpoint, const FileTensor& tensor,
@@ -158,7 +186,7 @@ StoredTensor StoredTensor::mxfp4(const Checkpoint& checkpoint, const FileTensor&
   stored.format_ = Format::kMxfp4;
   const Checkpoint::Tensor* codes = checkpoint.find(tensor.name + "_blocks");
   const Checkpoint::Tensor* scales = checkpoint.find(tensor.name + "_scales");
-  stored.quantization_ = quantization_of(checkpoint, codes ? *codes : *scales, QuantMethod::kMxfp4);
+  stored.quantization_ = quantization_of(checkpoint, codes ? *codes : *scales, {QuantMethod::kMxfp4});
   std::vector<int64_t> expected = dims_of(tensor.shape);
   if (expected.empty() || expected.back() % kMxfp4Block != 0) {
     throw UserError(fmt::format("'{}' is quantised in blocks of {}, and config.json gives it the shape {}", tensor.name,
@@ -185,7 +213,7 @@ StoredTensor StoredTensor::mxfp4(const Checkpoint& checkpoint, const FileTensor&
 }
 
 std::vector<std::string> StoredTensor::names() const {
-  if (bitsandbytes_) return bitsandbytes_->names();
+  if (coded_) return coded_->names();
   std::vector<std::string> names;
   for (const Checkpoint::Tensor& tensor : {values_, scales_}) {
     if (tensor.entry) names.push_back(tensor.entry->name);
@@ -201,7 +229,7 @@ MatrixOrder StoredTensor::order(const FileTensor& tensor) const {
 
 int64_t StoredTensor::bytes_of(int64_t count) const {
   if (format_ == Format::kMxfp4) return count / 2;
-  if (bitsandbytes_) return bitsandbytes_->bytes_of(count);
+  if (coded_) return coded_->bytes_of(count);
   return count * static_cast<int64_t>(size_of(values_.entry->dtype));
 }
 
@@ -243,8 +271,8 @@ void StoredTensor::read_values(ReadScratch& scratch, int64_t first, int64_t coun
       return read_block_fp8(scratch, first, count, dtype, destination);
     case Format::kMxfp4:
       return read_mxfp4(scratch, first, count, dtype, destination);
-    case Format::kBitsandbytes:
-      return bitsandbytes_->read(scratch, first, count, dtype, destination);
+    case Format::kCoded:
+      return coded_->read(scratch, first, count, dtype, destination);
   }
 }
 
@@ -256,17 +284,17 @@ const PackedFormat* StoredTensor::packed_format() const {
       return &fp8_format();
     case Format::kMxfp4:
       return &mxfp4_format();
-    case Format::kBitsandbytes:
-      return bitsandbytes_->packed_format();
+    case Format::kCoded:
+      return coded_->packed_format();
   }
   return nullptr;
 }
 
 bool StoredTensor::has_chunks(const PackedLayout& layout) const {
-  if (bitsandbytes_) {
-    const PackedFormat* format = bitsandbytes_->packed_format();
+  if (coded_) {
+    const PackedFormat* format = coded_->packed_format();
     const std::vector<int64_t> matrix = {layout.rows, layout.columns};
-    return format != nullptr && bitsandbytes_->shape() == matrix &&
+    return coded_->has_chunks() && coded_->shape() == matrix &&
            format->layout(layout.rows, layout.columns).code == layout.code;
   }
   return format_ == Format::kBlockFp8 && layout.code == PackedCode::kFp8 && quantization_.block_rows == kFp8Block &&
@@ -275,7 +303,7 @@ bool StoredTensor::has_chunks(const PackedLayout& layout) const {
 
 void StoredTensor::read_chunk(const PackedLayout& layout, int64_t matrix, std::byte* chunk) const {
   HONE_ASSERT(has_chunks(layout));
-  if (bitsandbytes_) return bitsandbytes_->read_chunk(layout, chunk);
+  if (coded_) return coded_->read_chunk(layout, chunk);
   const auto elements = static_cast<uint64_t>(layout.elements());
   values_.file->read(*values_.entry, static_cast<uint64_t>(matrix) * elements, chunk, elements);
   const int64_t scales = blocks(layout.rows, kFp8Block) * layout.scale_columns;

@@ -7,7 +7,8 @@
 // NAME_scales u8 [.., out, in / 32]:
 //   w[o, 32 g + 2 i] = e2m1(blocks[o, g, i] & 15) · 2^(scales[o, g] - 127), the next from the upper half; scale 255:
 //   NaN
-// bitsandbytes: weights/bitsandbytes_matrix.h.
+// FP8 of compressed-tensors and ModelOpt is the same with NAME_scale: blocks as block FP8, [N, 1] for rows, or one.
+// Other formats are classes: weights/coded_matrix.h.
 // Products are rounded to float32, and from there to the dtype that is asked for.
 //
 // On a GPU, too, dequantising is the host's work: its vector instructions make bfloat16 faster than storage delivers
@@ -20,20 +21,14 @@
 #include <vector>
 
 #include "formats/packed_weights.h"
-#include "weights/bitsandbytes_matrix.h"
 #include "weights/checkpoint.h"
+#include "weights/coded_matrix.h"
 
 namespace hone {
 
-/// Memory that reading needs; each thread has one.
-struct ReadScratch {
-  std::vector<std::byte> codes, scale_codes;
-  std::vector<float> scales, values;
-};
-
 class StoredTensor {
  public:
-  enum class Format { kPlain, kBlockFp8, kMxfp4, kBitsandbytes };
+  enum class Format { kPlain, kBlockFp8, kMxfp4, kCoded };
 
   /// What of `tensor` the checkpoint has under any format, with what is missing to complete it; none if it has nothing.
   /// UserError for wrong shapes and dtypes, and for codes that config.json does not say how to read.
@@ -43,6 +38,8 @@ class StoredTensor {
   static StoredTensor carried(const Checkpoint& checkpoint, const std::string& name);
 
   Format format() const { return format_; }
+  /// Its name as a plain tensor.
+  const std::string& name() const { return coded_ ? coded_->name() : values_.entry->name; }
   /// The dtype of the numbers: that of the file, bfloat16 if it is quantised.
   DType dtype() const { return format_ == Format::kPlain ? values_.entry->dtype : DType::kBF16; }
   /// The shape of the numbers in the file's order; not of MXFP4, whose codes are in another.
@@ -62,7 +59,8 @@ class StoredTensor {
   /// The packed format for these weights: the values are the same in it, or as near as its blocks allow. Null if they
   /// are not quantised, or none is like theirs.
   const PackedFormat* packed_format() const;
-  /// Whether its matrices are in the file as a packed format has them: block FP8 in blocks of 128 x 128, bitsandbytes.
+  /// Whether its matrices are in the file as a packed format has them: block FP8 in blocks of 128 x 128, and those
+  /// of CodedMatrix::has_chunks().
   bool has_chunks(const PackedLayout& layout) const;
   /// The chunk of matrix `matrix`, without loss. Thread-safe.
   void read_chunk(const PackedLayout& layout, int64_t matrix, std::byte* chunk) const;
@@ -77,9 +75,7 @@ class StoredTensor {
   static StoredTensor block_fp8(const Checkpoint& checkpoint, const std::string& name,
                                 std::vector<std::string>& missing);
   static StoredTensor mxfp4(const Checkpoint& checkpoint, const FileTensor& tensor, std::vector<std::string>& missing);
-
-  static StoredTensor bitsandbytes(const Checkpoint& checkpoint, const Checkpoint::Tensor& codes,
-                                   std::vector<std::string>& missing);
+  static StoredTensor coded(std::shared_ptr<const CodedMatrix> matrix);
   void expect_matrix(const std::vector<int64_t>& expected) const;
 
   [[noreturn]] void refuse_number(int64_t element, float number) const;
@@ -88,7 +84,7 @@ class StoredTensor {
   bool carried_ = false;
   Checkpoint::Tensor values_, scales_;
   Quantization quantization_;
-  std::shared_ptr<const BitsandbytesMatrix> bitsandbytes_;
+  std::shared_ptr<const CodedMatrix> coded_;
   std::shared_ptr<const GrownRows> grown_;  ///< the grown rows of kPlain
 };
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "app/env/environment.h"
+#include "app/env/wanted_model.h"
 #include "app/output.h"
 #include "app/verbs.h"
 #include "config/schema_docs.h"
@@ -29,13 +30,18 @@ void add_schema(CLI::App& app, Action& action) {
 }
 
 void add_models(CLI::App& app, Action& action) {
-  CLI::App* verb =
-      add_verb(app, "models", "The architectures this program trains", "  hone models\n  hone models --json");
+  CLI::App* verb = add_verb(app, "models", "The architectures this program trains",
+                            "  hone models\n  hone models --json\n  hone models --wanted model/config.json");
   auto markdown = std::make_shared<bool>();
   auto json = std::make_shared<bool>();
   verb->add_flag("--markdown", *markdown, "as a Markdown table");
   add_json(verb, *json);
-  verb->callback([=, &action] { action = [=] { return run_models(*markdown, *json); }; });
+  auto wanted = std::make_shared<std::string>();
+  verb->add_option("--wanted", *wanted, "a config.json: what is known of its model's parts, if its architecture is not")
+      ->type_name("FILE");
+  verb->callback([=, &action] {
+    action = [=] { return wanted->empty() ? run_models(*markdown, *json) : run_wanted_model(*wanted); };
+  });
 }
 
 void add_env(CLI::App& app, Action& action) {

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -199,6 +201,24 @@ TEST(JsonValue, OfAnObjectOrAnArrayIsEmptyAtFirst) {
   EXPECT_EQ(copy, object);
   EXPECT_EQ(std::exchange(object, Json::object()), copy);
   EXPECT_EQ(object, JsonObject());
+}
+
+TEST(ReadJson, BareInfinityIsWhatTransformersWritesForIt) {
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / ("hone_json_" + std::to_string(getpid()));
+  const auto read = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return read_json(path);
+  };
+  const Json limits =
+      read(R"({"time_step_limit": [0.0, Infinity], "low": -Infinity, "x": NaN, "name": "a \"Infinity"})");
+  EXPECT_EQ(limits["time_step_limit"][1], Json({{"__float__", "Infinity"}}));
+  EXPECT_EQ(limits["low"], Json({{"__float__", "-Infinity"}}));
+  EXPECT_EQ(limits["x"], Json({{"__float__", "NaN"}}));
+  EXPECT_EQ(limits["name"], "a \"Infinity");
+  EXPECT_TRUE(read(R"({"a": Infinite})").is_discarded());
+  EXPECT_TRUE(read(R"({"a": Infinity)").is_discarded());
+  EXPECT_TRUE(parse_json(R"({"a": Infinity})").is_discarded()) << "a row of data";
+  std::filesystem::remove(path);
 }
 
 }  // namespace

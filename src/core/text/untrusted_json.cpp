@@ -87,11 +87,46 @@ Json parse_json(std::istream& file) {
   return parse_json(std::string_view(text));
 }
 
-Json read_json(const std::filesystem::path& path) { return parse_json(std::string_view(read_whole_file(path))); }
+namespace {
+
+/// The text with {"__float__": "Infinity"} in the place of each bare Infinity, -Infinity and NaN outside strings.
+std::string with_named_floats(std::string_view json) {
+  std::string named;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size();) {
+    size_t taken = 1;
+    if (in_string && json[i] == '\\') {
+      taken = std::min<size_t>(2, json.size() - i);
+    } else if (json[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+        if (!json.substr(i).starts_with(word)) continue;
+        named.append(R"({"__float__": ")").append(word).append(R"("})");
+        i += word.size();
+        taken = 0;
+        break;
+      }
+    }
+    named.append(json.substr(i, taken));
+    i += taken;
+  }
+  return named;
+}
+
+Json parse_file(const std::string& text) {
+  Json json = parse_json(std::string_view(text));
+  // Only what is no JSON is read a second time.
+  return json.is_discarded() ? parse_json(std::string_view(with_named_floats(text))) : json;
+}
+
+}  // namespace
+
+Json read_json(const std::filesystem::path& path) { return parse_file(read_whole_file(path)); }
 
 std::optional<Json> read_json_if_there(const std::filesystem::path& path) {
   const std::optional<std::string> text = read_whole_file_if_there(path);
-  return text ? std::optional(parse_json(std::string_view(*text))) : std::nullopt;
+  return text ? std::optional(parse_file(*text)) : std::nullopt;
 }
 
 }  // namespace hone
