@@ -28,6 +28,13 @@ decltype(auto) dispatch_float(DType dtype, F&& f) {
   return dtype == DType::kBF16 ? f(__nv_bfloat16{}) : f(float{});
 }
 
+/// Sets a kernel's maximum dynamic shared memory.
+template <class Kernel>
+void allow_shared_memory(Kernel* kernel, size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "reserving shared memory");
+}
+
 inline unsigned blocks_for(int64_t count, int64_t per_block) {
   const int64_t blocks = (count + per_block - 1) / per_block;
   HONE_ASSERT(blocks <= INT32_MAX);

@@ -32,8 +32,8 @@ KernelLimit limit_named(const std::string& name, const std::string& where) {
 
 KernelLimit kernel_limit_of(const GpuModel& gpu) {
   const KernelTiers tiers = kernel_tiers_of({gpu.compute_capability, gpu.shared_memory});
-  return {.tier = std::max({tiers.attention, tiers.grouped_gemm, tiers.low_rank, tiers.delta_rule, tiers.loss_rows,
-                            tiers.matmul_choice}),
+  return {.tier = std::max({tiers.attention, tiers.grouped_gemm, tiers.low_rank, tiers.delta_rule, tiers.ssd_scan,
+                            tiers.loss_rows, tiers.matmul_choice}),
           .shared_memory = gpu.shared_memory};
 }
 

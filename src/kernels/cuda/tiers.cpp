@@ -20,7 +20,7 @@ KernelTiers kernel_tiers_of(const GpuProperties& gpu) {
   if (gpu.compute_capability >= 80) {
     tiers.low_rank = Tier::kSm80;
     if (gpu.shared_memory >= kTilesShared) {
-      tiers.attention = tiers.grouped_gemm = tiers.delta_rule = Tier::kSm80;
+      tiers.attention = tiers.grouped_gemm = tiers.delta_rule = tiers.ssd_scan = Tier::kSm80;
     }
   }
   // wgmma exists only on 9.0.

@@ -17,6 +17,7 @@ struct KernelTiers {
   Tier grouped_gemm = Tier::kGeneral;   ///< products by groups: forward, dx, dw, and the gated activation's gradient
   Tier low_rank = Tier::kGeneral;       ///< products with a thin matrix, dense and grouped
   Tier delta_rule = Tier::kGeneral;     ///< the gated delta rule by chunks
+  Tier ssd_scan = Tier::kGeneral;       ///< the state-space scan by chunks
   Tier loss_rows = Tier::kGeneral;      ///< softmax and its gradient over a row of logits
   Tier matmul_choice = Tier::kGeneral;  ///< choice of cuBLASLt algorithm, by the GPUs on which it was measured
   size_t shared_memory = 0;             ///< maximum bytes per CTA; determines kernels' tiles

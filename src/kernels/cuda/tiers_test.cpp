@@ -15,6 +15,7 @@ TEST(KernelTiers, AreThoseOfTheGpu) {
   EXPECT_EQ(hopper.matmul_choice, Tier::kSm90);
   EXPECT_EQ(hopper.low_rank, Tier::kSm80);
   EXPECT_EQ(hopper.delta_rule, Tier::kSm80);
+  EXPECT_EQ(hopper.ssd_scan, Tier::kSm80);
   const KernelTiers turing = kernel_tiers_of({75, kib(64)});
   EXPECT_EQ(turing.low_rank, Tier::kGeneral);
   EXPECT_EQ(turing.delta_rule, Tier::kGeneral);
@@ -35,6 +36,7 @@ TEST(KernelTiers, NoTensorCoreGpuFallsToTheGeneralKernels) {
     EXPECT_EQ(tiers.grouped_gemm, Tier::kSm80) << gpu;
     EXPECT_EQ(tiers.low_rank, Tier::kSm80) << gpu;
     EXPECT_EQ(tiers.delta_rule, Tier::kSm80) << gpu;
+    EXPECT_EQ(tiers.ssd_scan, Tier::kSm80) << gpu;
   }
 }
 

@@ -13,8 +13,8 @@
 #pragma once
 
 #include "kernels/cuda/rows/document_tiles_cuda.h"
+#include "kernels/cuda/sm80/warp_tiles_cuda.h"
 #include "ops/gated_delta_rule/delta_rule_cuda.h"
-#include "ops/gated_delta_rule/delta_tiles_cuda.h"
 
 namespace hone::cuda {
 
@@ -73,13 +73,6 @@ struct DeltaBuffers {
         states(elements<__nv_bfloat16>(scratch.states)),
         dstates(elements<__nv_bfloat16>(scratch.dstates)) {}
 };
-
-/// Sets a kernel's maximum dynamic shared memory.
-template <class Kernel>
-void allow_shared_memory(Kernel* kernel, size_t bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        "reserving shared memory for the delta rule");
-}
 
 #ifdef __CUDACC__
 

@@ -52,11 +52,12 @@ struct SsdState {
 ///   Δ_t = clamp(softplus(dt + dt_bias), min_step, max_step)        g_t = −exp(A_log) Δ_t
 ///   S ← exp(g_t) S + Δ_t B_t x_tᵀ;   out_t = Sᵀ C_t + D x_t
 /// with S [N, P] zero before the document's first token. Documents are independent.
-/// States, steps, decays and sums are float32. Chunks start at the document's first token, so results of a document do
-/// not depend on its pack. With a state, sequences continue token by token, so results do not depend on how tokens are
-/// divided into passes. Results do not depend on the number of threads.
-/// Scratch: a constant per thread on a CPU; on a GPU T · inner · N / R float32 elements for chunks of R tokens (64 in
-/// bfloat16, 32 in float32).
+/// States, steps, decays and sums are float32. On a GPU's tensor cores (bfloat16, heads of kMaxSsdHeadDim, states of
+/// kMaxSsdState) one operand of a product may be rounded to bfloat16, once (ssd_chunks_cuda.h). Chunks start at the
+/// document's first token, so results of a document do not depend on its pack. With a state, sequences continue token
+/// by token, so results do not depend on how tokens are divided into passes. Results do not depend on the number of
+/// threads. Scratch: a constant per thread on a CPU; on a GPU T · inner · N / R elements for chunks of R tokens,
+/// bfloat16 on tensor cores, else float32 (R: 64 in bfloat16, 32 in float32), and four numbers per token and head.
 struct SsdScanArgs {
   Tensor xbc;      ///< [T, H·P | G·N | G·N] float32 or bfloat16: x, B, C
   Tensor dt;       ///< [T, H], dtype of xbc
@@ -71,8 +72,9 @@ struct SsdScanArgs {
 
 /// Gradients of the above without a state, each optional: dxbc and ddt in the dtype of xbc, those of a_log, dt_bias and
 /// d in float32. A step at a bound has the slope of softplus, one beyond it none. Only the inputs are saved; states are
-/// recomputed, one per chunk except the first. Every sum has a fixed order. Scratch: the states (on a GPU also their
-/// gradients), and T · 2GN float32 sums for each block of heads.
+/// recomputed, one per chunk except the first. Every sum has a fixed order. Scratch: as above (on a GPU also the
+/// gradients of states), and T · 2GN float32 sums for each block of heads; on tensor cores those only if there are
+/// several blocks, and 13 float32 numbers per token and head.
 struct SsdScanGradArgs {
   SsdScanArgs forward;  ///< out unused
   Tensor dout;          ///< [T, H·P], dtype of xbc

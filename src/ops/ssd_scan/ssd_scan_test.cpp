@@ -64,6 +64,9 @@ constexpr SsdHeads kSmall{.num_heads = 2, .head_dim = 3, .num_groups = 1, .state
 constexpr SsdHeads kGroups{
     .num_heads = 10, .head_dim = 1, .num_groups = 2, .state_size = 3, .min_step = 0.3f, .max_step = 1.5f};
 constexpr SsdHeads kReal{.num_heads = 6, .head_dim = 64, .num_groups = 1, .state_size = 128};
+constexpr SsdHeads kRealGroups{.num_heads = 4, .head_dim = 64, .num_groups = 2, .state_size = 128};
+/// More heads in a group than a GPU's CTA has.
+constexpr SsdHeads kManyHeads{.num_heads = 13, .head_dim = 64, .num_groups = 1, .state_size = 128};
 
 TEST(SsdScan, MatchesTheReferenceAndItsGradients) {
   // A value passes through products over at most 64 rows and 4 columns and the states of up to three chunks: some
@@ -106,7 +109,17 @@ TEST(SsdScan, ServesTheSizesOfReleasedModels) {
   for (const auto& lengths : std::vector<std::vector<int>>{{150}, {1, 64, 2, 70}}) {
     SCOPED_TRACE(lengths[0]);
     testing::expect_slopes(scan_case(Packed(lengths), kReal), DType::kF32, 1e-5, 1);
-    testing::expect_slopes(scan_case(Packed(lengths), kReal), DType::kBF16, 0.01, 1);  // results are rounded by 2^-9
+    for (const SsdHeads& heads : {kReal, kRealGroups, kManyHeads}) {
+      // Results are rounded by 2^-9, and on a GPU one operand of each of their products.
+      testing::expect_slopes(scan_case(Packed(lengths), heads), DType::kBF16, 0.01, 1);
+    }
+  }
+}
+
+/// One block of heads per group, or several.
+TEST(SsdScan, TensorCoresServeTheHeadsOfReleasedModels) {
+  for (const SsdHeads& heads : {kReal, kRealGroups, kManyHeads}) {
+    testing::expect_tensor_cores(scan_case(Packed({130, 5}), heads), {"state-space scan"}, "state-space scan");
   }
 }
 

@@ -1,6 +1,6 @@
-// Products of bfloat16 tiles in shared memory on tensor cores, from sm_80 on, for the kernels of the gated delta rule.
-// A chunk's products are 64 rows high and depend on each other, so they are bound by latency: each warp issues its own
-// products and keeps results in registers between them. Included by *_cuda.cu only.
+// Products of bfloat16 tiles in shared memory on tensor cores, from sm_80 on, for recurrences by chunks. A chunk's
+// products are 64 rows high and depend on each other, so they are bound by latency: each warp issues its own products
+// and keeps results in registers between them. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/stream/cuda_launch.h"
@@ -177,6 +177,33 @@ __device__ inline void copy_rows(Half* to, const Half* from, int64_t stride, int
   for (int i = 0; i < kRows; i += kStep, source += kStep * stride) {
     const bool exists = row + i < valid;
     cp_async_16(address + static_cast<uint32_t>(i * padded(kColumns) * 2), exists ? source : from, exists);
+  }
+}
+
+/// Stores a warp's 16 rows of 32 kQuads columns as bfloat16 in whole vectors, row r to to + r · stride, of which the
+/// first `valid` exist; with kAdd adds to what is there.
+template <int kQuads, bool kAdd>
+__device__ inline void store_sums(Half* to, int64_t stride, const Sums<1, 4 * kQuads>& sums, int valid) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = sum_row(2 * half);
+#pragma unroll
+    for (int quad = 0; quad < kQuads; ++quad) {
+      Half* const at = to + row * stride + 32 * quad + 4 * sum_column();
+      uint32_t packed[4] = {};
+      if constexpr (kAdd) {
+        if (row < valid) reinterpret_cast<uint4&>(packed) = *reinterpret_cast<const uint4*>(at);
+        transpose_quad(packed);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto& pair = sums[0][4 * quad + i];
+        const float2 before = unpack_bf16(packed[i]);
+        packed[i] = pack_bf16(before.x + pair[2 * half], before.y + pair[2 * half + 1]);
+      }
+      transpose_quad(packed);
+      if (row < valid) *reinterpret_cast<uint4*>(at) = {packed[0], packed[1], packed[2], packed[3]};
+    }
   }
 }
 

@@ -1,8 +1,7 @@
-// The gradients of the state-space scan for any GPU and dtype, in products as exact as float32's: states and their
-// gradients as in forward, then all chunks at once, a CTA for each chunk and block of heads. Gradients of B and C are
-// summed over the blocks of a group afterwards; every sum has one owner and one order.
-#include "kernels/cuda/rows/chunk_sums_cuda.h"
-#include "ops/ssd_scan/ssd_scan_cuda.h"
+// The gradients of the state-space scan for any GPU, dtype and size, in products as exact as float32's: states and
+// their gradients as in forward, then all chunks at once, a CTA for each chunk and block of heads. Gradients of B and C
+// are summed over the blocks of a group afterwards; every sum has one owner and one order.
+#include "ops/ssd_scan/ssd_general_cuda.h"
 
 namespace hone::cuda {
 
@@ -19,7 +18,7 @@ struct SsdGradients {
   bool add_xbc, add_dt;
   float* keys;                    // [blocks of a group, T, 2GN], those of B and C
   float *a_log, *dt_bias, *d;     // [items, H] or null
-  const float *states, *dstates;  // SsdScratch
+  const float *states, *dstates;  // SsdGeneralScratch
 };
 
 /// Bytes of a CTA's dynamic shared memory: `pairs` holds P and its gradient [rows, rows], or a state [N, P].
@@ -302,10 +301,8 @@ void launch_backward(const Context& context, const SsdScanArgs& args, const SsdG
   const SsdHeads& heads = args.heads;
   const SsdArguments<T> in(args);
   const int shared = SharedLayout::of<T>(in.size, in.dim).total();
-  check(cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "preparing the gradients of the state-space scan");
-  const dim3 grid(static_cast<unsigned>(ssd_items(args, kSsdRows<T>)),
-                  static_cast<unsigned>(heads.num_groups * heads.blocks()));
+  allow_shared_memory(&backward_kernel<T>, static_cast<size_t>(shared));
+  const dim3 grid(static_cast<unsigned>(ssd_items(args)), static_cast<unsigned>(heads.num_groups * heads.blocks()));
   backward_kernel<T><<<grid, kSsdThreads, static_cast<size_t>(shared), stream_of(context)>>>(in, out);
   check_launch("differentiating the state-space scan");
   if (out.dxbc == nullptr) return;
@@ -316,43 +313,25 @@ void launch_backward(const Context& context, const SsdScanArgs& args, const SsdG
 
 }  // namespace
 
-void ssd_scan_grad(const Context& context, const SsdScanGradArgs& args) {
-  const SsdHeads& heads = args.forward.heads;
-  const int64_t tokens = args.dout.shape[0];
-  const int64_t items = ssd_items(args.forward, args.dout.dtype == DType::kBF16 ? kSsdChunk : kSsdChunk / 2);
-  ArenaScope memory(context.scratch());
-  const SsdScratch scratch(memory, args.forward, true);
-  const Tensor keys = memory.take({heads.blocks(), tokens, 2 * heads.keys()}, DType::kF32);
-  const auto parts = [&](const GradDest& weight) {
-    return weight.wanted() ? memory.take({items, heads.num_heads}, DType::kF32) : Tensor{};
-  };
-  const Tensor a_log = parts(args.da_log), dt_bias = parts(args.ddt_bias), d = parts(args.dd);
-  if (context.dry()) return;
-  if (tokens > 0) {
-    find_ssd_states(context, args.forward, scratch);
-    find_ssd_state_gradients(context, args.forward, args.dout, scratch);
-    cuda::dispatch_float(args.dout.dtype, [&](auto element) {
-      using T = decltype(element);
-      launch_backward<T>(context, args.forward,
-                         {.dout = elements<T>(args.dout),
-                          .dxbc = elements<T>(args.dxbc.dst),
-                          .ddt = elements<T>(args.ddt.dst),
-                          .add_xbc = args.dxbc.beta != 0.0f,
-                          .add_dt = args.ddt.beta != 0.0f,
-                          .keys = elements<float>(keys),
-                          .a_log = elements<float>(a_log),
-                          .dt_bias = elements<float>(dt_bias),
-                          .d = elements<float>(d),
-                          .states = elements<float>(scratch.states),
-                          .dstates = elements<float>(scratch.dstates)});
-    });
-  }
-  const auto sum = [&](const Tensor& partial, const GradDest& weight) {
-    if (weight.wanted()) sum_chunks(context, tokens > 0 ? partial : partial.rows(0, 0), {weight});
-  };
-  sum(a_log, args.da_log);
-  sum(dt_bias, args.ddt_bias);
-  sum(d, args.dd);
+void ssd_scan_general_grad(const Context& context, const SsdScanGradArgs& args, const SsdWeightParts& parts,
+                           const SsdGeneralScratch& scratch) {
+  find_ssd_states(context, args.forward, scratch);
+  find_ssd_state_gradients(context, args.forward, args.dout, scratch);
+  cuda::dispatch_float(args.dout.dtype, [&](auto element) {
+    using T = decltype(element);
+    launch_backward<T>(context, args.forward,
+                       {.dout = elements<T>(args.dout),
+                        .dxbc = elements<T>(args.dxbc.dst),
+                        .ddt = elements<T>(args.ddt.dst),
+                        .add_xbc = args.dxbc.beta != 0.0f,
+                        .add_dt = args.ddt.beta != 0.0f,
+                        .keys = elements<float>(scratch.keys),
+                        .a_log = elements<float>(parts.a_log),
+                        .dt_bias = elements<float>(parts.dt_bias),
+                        .d = elements<float>(parts.d),
+                        .states = elements<float>(scratch.states),
+                        .dstates = elements<float>(scratch.dstates)});
+  });
 }
 
 }  // namespace hone::cuda
