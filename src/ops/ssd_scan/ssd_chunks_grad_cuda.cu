@@ -61,7 +61,7 @@ __device__ void store_column_sums(float* to, const float (&sums)[2][2]) {
 }
 
 /// A warp has 16 tokens j of the chunk, and matrices [j, i].
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 2)
     values_kernel(const SsdArguments<Half> in, const SsdChunkBuffers buffers, const SsdGradients out) {
   extern __shared__ uint4 memory[];
   auto& shared = *reinterpret_cast<ValueShared*>(memory);
