@@ -28,11 +28,7 @@ DecoderConfig config() {
   config.qk_norm = true;
   config.rope = {.rope_theta = 10000.0, .rotary_dim = 64, .max_position_embeddings = kTokens};
   config.layers = {{.moe = true}, {.intermediate_size = 96}};
-  config.moe = {.num_experts = 8,
-                .num_experts_per_tok = kTopK,
-                .moe_intermediate_size = 64,
-                .router = {},
-                .expert_activation = {}};
+  config.moe = {.num_experts = 8, .num_experts_per_tok = kTopK, .moe_intermediate_size = 64, .router = {}};
   return config;
 }
 

@@ -315,6 +315,7 @@ struct Sizes {
   DType dtype = DType::kF32;
   int64_t round_tokens = 6;
   FetchWay way = FetchWay::kCollectives;  // how tokens travel
+  MlpActivation function = {};
 };
 
 /// The results of a pass: out [T, H], gradients of x and router weights, and of each weight's experts in turn.
@@ -339,8 +340,10 @@ struct Experts {
   ExpertAdapters adapters;
 
   Experts(const Sizes& s, const RankShare& share) : dtype(s.dtype) {
-    const int64_t gate_up = 2 * s.intermediate;
-    weights.gate_up = &add("gate_up", {s.experts, gate_up, s.hidden}, ParameterKind::kExpertsGateUp);
+    const int64_t gate_up = s.function.columns(s.intermediate);
+    weights.function = s.function;
+    weights.gate_up = &add("gate_up", {s.experts, gate_up, s.hidden},
+                           s.function.gated() ? ParameterKind::kExpertsGateUp : ParameterKind::kExpertsUp);
     weights.down = &add("down", {s.experts, s.hidden, s.intermediate}, ParameterKind::kExpertsDown);
     if (s.dropout > 0) {
       adapters.gate_up.push_back(adapter("gate_up", s, gate_up, s.hidden, 5));
@@ -525,6 +528,13 @@ TEST(SpreadExperts, GiveWhatAllExpertsOnOneRankGive) {
   expect_as_one({}, routing(12, even), {6, 6});
   expect_as_one({}, routing(11, even), {3, 1, 7, 0});
   expect_as_one({.round_tokens = ExpertExchange::kRoundTokens}, routing(11, even), {5, 6});
+}
+
+TEST(SpreadExperts, ComputeEveryActivation) {
+  for (const auto kind : {MlpActivation::Kind::kGeglu, MlpActivation::Kind::kSquaredRelu}) {
+    const Sizes s{.dropout = 0.25f, .function = {kind}};
+    expect_as_one(s, routing(11, {{0, 1}, {2, 3}, {1, 3}}), {4, 7});
+  }
 }
 
 TEST(SpreadExperts, DropWhatOneRankDrops) {

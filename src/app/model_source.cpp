@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/text/json.h"
 #include "data/formats/row_columns.h"
+#include "params/expert_parts.h"
 #include "session/model_path.h"
 
 namespace hone {
@@ -74,11 +75,10 @@ std::vector<GroupCount> count_groups(const ParameterStore& store, const MoeConfi
     const std::string name(group_of(kind));
     auto group = std::find_if(groups.begin(), groups.end(), [&](const GroupCount& g) { return g.group == name; });
     if (group == groups.end()) group = groups.insert(groups.end(), GroupCount{.group = name});
-    const bool expert = kind == ParameterKind::kExpertsGateUp || kind == ParameterKind::kExpertsDown;
     const int64_t n = parameter.shape().numel();
     ++group->tensors;
     group->parameters += n;
-    group->active += expert ? n / moe.num_experts * moe.num_experts_per_tok : n;
+    group->active += is_experts(parameter) ? n / moe.num_experts * moe.num_experts_per_tok : n;
   }
   return groups;
 }

@@ -32,7 +32,7 @@ DecoderConfig tiny_moe() {
   config.rope = {.rope_theta = 10000.0, .rotary_dim = 8, .max_position_embeddings = 256};
   config.layers = {{.moe = true}, {.intermediate_size = 48}, {.moe = true}};
   config.moe = {
-      .num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 24, .router = {}, .expert_activation = {}};
+      .num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 24, .router = {}};
   return config;
 }
 

@@ -15,6 +15,7 @@
 #include "core/base/op_group.h"
 #include "core/memory/buffer.h"
 #include "core/stream/stream.h"
+#include "kernels/mlp_activation.h"
 #include "tape/tape.h"
 
 namespace hone {
@@ -57,6 +58,7 @@ struct BenchSizes {
   int64_t rotary_dim = 0;                ///< 0: attention without RoPE
   bool qk_norm = false;
   int64_t intermediate = 0;  ///< width of the first layer's dense MLP
+  MlpActivation activation;  ///< of MLPs and experts
   Latent latent;
   Delta delta;
   Ssd ssd;

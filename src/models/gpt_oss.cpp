@@ -24,7 +24,7 @@ DecoderConfig read_gpt_oss(const HfConfig& config) {
   decoder.moe.expert_bias = true;
   const double limit = config.number_or("swiglu_limit", 7.0);
   if (!(limit > 0)) config.refuse(fmt::format("swiglu_limit: {} is not positive", limit));
-  decoder.moe.expert_activation = {ExpertActivation::Kind::kClampedSwiglu, 1.702f, static_cast<float>(limit)};
+  decoder.activation = {MlpActivation::Kind::kClampedSwiglu, 1.702f, static_cast<float>(limit)};
   decoder.names.router = decoder.names.file_router = "router";
   decoder.names.experts = ExpertFiles::kFusedTransposed;
   const int64_t window = config.sliding_window_or(128);

@@ -102,14 +102,14 @@ TEST(Registry, GptOssHasSinksBiasesAndAWindowInEverySecondLayer) {
   EXPECT_EQ(windows(config), (std::vector<int64_t>{128, 0, 128, 0}));
   EXPECT_TRUE(config.attention_sinks && config.qkv_bias && config.o_bias);
   EXPECT_TRUE(config.moe.router_bias && config.moe.expert_bias && config.moe.router.normalise);
-  EXPECT_EQ(config.moe.expert_activation.kind, ExpertActivation::Kind::kClampedSwiglu);
-  EXPECT_EQ(config.moe.expert_activation.limit, 7.0f);
+  EXPECT_EQ(config.activation.kind, MlpActivation::Kind::kClampedSwiglu);
+  EXPECT_EQ(config.activation.limit, 7.0f);
   json["sliding_window"] = 16;
   json["swiglu_limit"] = 5;
   json["layer_types"] = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
   config = read(json);
   EXPECT_EQ(windows(config), (std::vector<int64_t>{0, 16, 0, 0}));
-  EXPECT_EQ(config.moe.expert_activation.limit, 5.0f);
+  EXPECT_EQ(config.activation.limit, 5.0f);
   json["swiglu_limit"] = -1;
   EXPECT_THAT(refusal(json), HasSubstr("swiglu_limit"));
 }

@@ -7,7 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
-#include "ops/moe_experts/expert_activation.h"
+#include "kernels/mlp_activation.h"
 #include "ops/qk_norm_rope/rope_table.h"
 #include "ops/rms_norm/norm_weighting.h"
 #include "ops/router/router_rule.h"
@@ -49,7 +49,6 @@ struct MoeConfig {
   int64_t shared_expert_intermediate_size = 0;  ///< the width of the expert that all tokens use; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by sigmoid(x · gateᵀ), gate [1, H]
   bool expert_bias = false;                     ///< both products of an expert have a bias
-  ExpertActivation expert_activation;
   double router_aux_loss_coef = 0;
 
   bool operator==(const MoeConfig&) const = default;
@@ -109,7 +108,7 @@ struct DecoderNames {
   bool selection_bias_row = false;  ///< files have it as [1, E]
   ExpertFiles experts = ExpertFiles::kSeparate;
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< per-expert tensors in files
-  /// Fused tensors in files, below file_moe.
+  /// Fused tensors in files, below file_moe. Without a gate fused_gate_up is up alone, experts.up_proj in memory.
   std::string fused_gate_up = "experts.gate_up_proj", fused_down = "experts.down_proj";
   std::string mlp = "mlp";                          ///< a dense layer's MLP
   bool mlp_fused = false;                           ///< its gate and up are one weight, input_linear
@@ -127,6 +126,7 @@ struct DecoderConfig {
   int64_t v_head_dim = 0;      ///< elements of values
   double attention_scale = 0;  ///< multiplies attention scores; 0: 1 / sqrt(head_dim)
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  MlpActivation activation;  ///< of all MLPs: dense ones, the shared expert and experts; of experts alone if it clamps
   bool attention_sinks = false;        ///< a learned logit for each head in the denominator of attention's softmax
   bool qk_norm = false;                ///< RMSNorm over head_dim on queries and keys
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)

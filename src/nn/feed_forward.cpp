@@ -6,9 +6,9 @@
 
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
+#include "ops/mlp_activation/mlp_activation.h"
 #include "ops/router_jitter/router_jitter.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
-#include "ops/swiglu/swiglu.h"
 #include "ops/transfer/transfer.h"
 #include "params/adapter.h"
 
@@ -20,39 +20,49 @@ ModuleSummary mlp_summary(int64_t width) { return {"MLP", fmt::format("of width 
 
 }  // namespace
 
-Mlp::Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype) {
+Mlp::Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype)
+    : activation_(sizes.activation) {
   const auto make = [&](const char* name, int64_t out, int64_t in) {
     return Linear(store, module + "." + name, out, in, sizes.bias, ParameterKind::kMlp, layer, dtype);
   };
-  gate_proj_ = make("gate_proj", sizes.intermediate, sizes.hidden);
+  if (activation_.gated()) gate_proj_ = make("gate_proj", sizes.intermediate, sizes.hidden);
   up_proj_ = make("up_proj", sizes.intermediate, sizes.hidden);
   down_proj_ = make("down_proj", sizes.hidden, sizes.intermediate);
 }
 
 Var Mlp::operator()(Tape& tape, Var x, const Forward& forward) const {
-  return down_proj_(tape, swiglu(tape, gate_proj_(tape, x, forward), up_proj_(tape, x, forward)), forward);
+  const Var activated =
+      gate_proj_ ? mlp_activation(tape, activation_, (*gate_proj_)(tape, x, forward), up_proj_(tape, x, forward))
+                 : mlp_activation(tape, activation_, up_proj_(tape, x, forward));
+  return down_proj_(tape, activated, forward);
+}
+
+std::vector<const Linear*> Mlp::linears() const {
+  if (!gate_proj_) return {&up_proj_, &down_proj_};
+  return {&*gate_proj_, &up_proj_, &down_proj_};
 }
 
 void Mlp::collect(std::vector<Parameter*>& group) const {
-  for (const Linear* linear : {&gate_proj_, &up_proj_, &down_proj_}) linear->collect(group);
+  for (const Linear* linear : linears()) linear->collect(group);
 }
 
 double Mlp::flops(const ForwardWork& work) const {
   double flops = 0;
-  for (const Linear* linear : {&gate_proj_, &up_proj_, &down_proj_}) flops += linear->flops(work.tokens);
+  for (const Linear* linear : linears()) flops += linear->flops(work.tokens);
   return flops;
 }
 
 ModuleSummary Mlp::summary() const { return mlp_summary(up_proj_.out()); }
 
 FusedMlp::FusedMlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype)
-    : input_linear_(store, module + ".input_linear", 2 * sizes.intermediate, sizes.hidden, sizes.bias,
+    : activation_(sizes.activation),
+      input_linear_(store, module + ".input_linear", activation_.columns(sizes.intermediate), sizes.hidden, sizes.bias,
                     ParameterKind::kMlp, layer, dtype),
       output_linear_(store, module + ".output_linear", sizes.hidden, sizes.intermediate, sizes.bias,
                      ParameterKind::kMlp, layer, dtype) {}
 
 Var FusedMlp::operator()(Tape& tape, Var x, const Forward& forward) const {
-  return output_linear_(tape, swiglu(tape, input_linear_(tape, x, forward)), forward);
+  return output_linear_(tape, mlp_activation(tape, activation_, input_linear_(tape, x, forward)), forward);
 }
 
 void FusedMlp::collect(std::vector<Parameter*>& group) const {
@@ -63,11 +73,13 @@ double FusedMlp::flops(const ForwardWork& work) const {
   return input_linear_.flops(work.tokens) + output_linear_.flops(work.tokens);
 }
 
-ModuleSummary FusedMlp::summary() const { return mlp_summary(input_linear_.out() / 2); }
+ModuleSummary FusedMlp::summary() const { return mlp_summary(activation_.width(input_linear_.out())); }
 
 SharedExpert::SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype) {
   const std::string module = config.layer_module(layer) + config.names.shared_expert;
-  const MlpSizes sizes{.hidden = config.hidden_size, .intermediate = config.moe.shared_expert_intermediate_size};
+  const MlpSizes sizes{.hidden = config.hidden_size,
+                       .intermediate = config.moe.shared_expert_intermediate_size,
+                       .activation = config.activation};
   if (config.names.shared_expert_fused) {
     mlp_ = std::make_unique<FusedMlp>(store, module, sizes, layer, dtype);
   } else {
@@ -113,27 +125,33 @@ void add_separate_layout(const DecoderConfig& config, const std::string& module,
     const auto name = [&](const std::string& projection) {
       return fmt::format("{}experts.{}.{}.weight", module, e, projection);
     };
-    const int64_t begin = e * 2 * inner * hidden;
-    gate_up.push_back({name(config.names.gate), {inner, hidden}, begin});
-    gate_up.push_back({name(config.names.up), {inner, hidden}, begin + inner * hidden});
+    const int64_t begin = e * config.activation.columns(inner) * hidden, up = config.activation.gated() ? inner : 0;
+    if (config.activation.gated()) gate_up.push_back({name(config.names.gate), {inner, hidden}, begin});
+    gate_up.push_back({name(config.names.up), {inner, hidden}, begin + up * hidden});
     down.push_back({name(config.names.down), {hidden, inner}, e * hidden * inner});
   }
   layouts.gate_up.push_back(std::move(gate_up));
   layouts.down.push_back(std::move(down));
 }
 
+/// The name in memory of the weight of gate and up.
+const char* first_of_experts(const DecoderConfig& config) {
+  return config.activation.gated() ? "gate_up_proj" : "up_proj";
+}
+
 ExpertLayouts expert_layouts(const DecoderConfig& config, int layer) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
+  const Shape first{experts, config.activation.columns(inner), hidden};
   const DecoderNames& names = config.names;
   const std::string module = config.layer_module(layer) + names.file_moe + ".";
   ExpertLayouts layouts;
   if (names.experts == ExpertFiles::kSeparate) add_separate_layout(config, module, layouts);
   const std::string own = config.layer_module(layer) + names.moe + ".experts.";
   if (names.experts == ExpertFiles::kFusedEitherWay) {
-    layouts.gate_up.push_back({{own + "gate_up_proj", {experts, 2 * inner, hidden}, 0, FileOrder::kTransposed}});
+    layouts.gate_up.push_back({{own + first_of_experts(config), first, 0, FileOrder::kTransposed}});
     layouts.down.push_back({{own + "down_proj", {experts, hidden, inner}, 0, FileOrder::kTransposed}});
   }
-  add_whole_layout(module + names.fused_gate_up, own + "gate_up_proj", {experts, 2 * inner, hidden}, layouts.gate_up);
+  add_whole_layout(module + names.fused_gate_up, own + first_of_experts(config), first, layouts.gate_up);
   add_whole_layout(module + names.fused_down, own + "down_proj", {experts, hidden, inner}, layouts.down);
   return layouts;
 }
@@ -147,7 +165,7 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
       rule_(config.moe.router),
       jitter_noise_(static_cast<float>(config.moe.router_jitter_noise)),
       layer_(static_cast<uint32_t>(layer)),
-      activation_(config.moe.expert_activation) {
+      activation_(config.activation) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   const DecoderNames& names = config.names;
   const std::string module = config.layer_module(layer) + names.moe + ".";
@@ -167,7 +185,7 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
   }
   ExpertLayouts layouts = expert_layouts(config, layer);
   const bool transposed = names.experts == ExpertFiles::kFusedTransposed;
-  const auto add_of_experts = [&](const char* name, const Shape& shape, ParameterKind kind, FileOrder order,
+  const auto add_of_experts = [&](const std::string& name, const Shape& shape, ParameterKind kind, FileOrder order,
                                   std::vector<FileLayout> files) {
     return &store.add({.name = module + "experts." + name,
                        .shape = shape,
@@ -178,13 +196,16 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
                        .of_experts = true},
                       dtype);
   };
-  gate_up_ = add_of_experts("gate_up_proj", {experts, 2 * inner, hidden}, ParameterKind::kExpertsGateUp,
+  HONE_ASSERT(activation_.gated() || !transposed);
+  gate_up_ = add_of_experts(first_of_experts(config), {experts, activation_.columns(inner), hidden},
+                            activation_.gated() ? ParameterKind::kExpertsGateUp : ParameterKind::kExpertsUp,
                             FileOrder::kTransposedInterleaved, std::move(layouts.gate_up));
   down_ = add_of_experts("down_proj", {experts, hidden, inner}, ParameterKind::kExpertsDown, FileOrder::kTransposed,
                          std::move(layouts.down));
   if (config.moe.expert_bias) {
     gate_up_bias_ =
-        add_of_experts("gate_up_proj_bias", {experts, 2 * inner}, ParameterKind::kBias, FileOrder::kInterleaved, {});
+        add_of_experts(fmt::format("{}_bias", first_of_experts(config)), {experts, activation_.columns(inner)},
+                       ParameterKind::kBias, FileOrder::kInterleaved, {});
     down_bias_ = add_of_experts("down_proj_bias", {experts, hidden}, ParameterKind::kBias, FileOrder::kSame, {});
   }
   if (config.moe.shared_expert_intermediate_size > 0) {
@@ -297,7 +318,10 @@ std::unique_ptr<FeedForward> make_feed_forward(const DecoderConfig& config, int 
     const int64_t moe_index = std::count_if(config.layers.begin(), config.layers.begin() + layer, sparse);
     return std::make_unique<MixtureOfExperts>(config, layer, moe_index, store, dtype);
   }
-  const MlpSizes sizes{.hidden = config.hidden_size, .intermediate = own.intermediate_size, .bias = config.mlp_bias};
+  const MlpSizes sizes{.hidden = config.hidden_size,
+                       .intermediate = own.intermediate_size,
+                       .bias = config.mlp_bias,
+                       .activation = config.activation};
   const std::string module = config.layer_module(layer) + config.names.mlp;
   if (config.names.mlp_fused) return std::make_unique<FusedMlp>(store, module, sizes, layer, dtype);
   return std::make_unique<Mlp>(store, module, sizes, layer, dtype);

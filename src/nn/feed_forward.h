@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "nn/decoder_config.h"
 #include "nn/linear.h"
@@ -26,9 +27,11 @@ class FeedForward {
 struct MlpSizes {
   int64_t hidden = 0, intermediate = 0;
   bool bias = false;
+  MlpActivation activation;
 };
 
-/// down(silu(gate(x)) * up(x)): MODULE.gate_proj, .up_proj and .down_proj.
+/// down(activation(gate(x), up(x))): MODULE.gate_proj, .up_proj and .down_proj; without a gate MODULE.up_proj and
+/// .down_proj.
 class Mlp : public FeedForward {
  public:
   Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype);
@@ -38,7 +41,11 @@ class Mlp : public FeedForward {
   ModuleSummary summary() const override;
 
  private:
-  Linear gate_proj_, up_proj_, down_proj_;
+  std::vector<const Linear*> linears() const;
+
+  MlpActivation activation_;
+  std::optional<Linear> gate_proj_;
+  Linear up_proj_, down_proj_;
 };
 
 /// The same with gate and up in one weight: MODULE.input_linear [2I, H], gate rows first, and .output_linear.
@@ -51,6 +58,7 @@ class FusedMlp : public FeedForward {
   ModuleSummary summary() const override;
 
  private:
+  MlpActivation activation_;
   Linear input_linear_, output_linear_;
 };
 
@@ -94,11 +102,11 @@ class MixtureOfExperts : public FeedForward {
   Parameter* router_;
   Parameter* router_bias_ = nullptr;
   Parameter* selection_bias_ = nullptr;
-  Parameter* gate_up_;
+  Parameter* gate_up_;  ///< or up alone
   Parameter* down_;
   Parameter* gate_up_bias_ = nullptr;
   Parameter* down_bias_ = nullptr;
-  ExpertActivation activation_;
+  MlpActivation activation_;
   std::unique_ptr<SharedExpert> shared_expert_;
 };
 

@@ -70,6 +70,7 @@ bool is_hidden_matrix(const Parameter& parameter) {
     case ParameterKind::kAttentionGate:
     case ParameterKind::kMlp:
     case ParameterKind::kExpertsGateUp:
+    case ParameterKind::kExpertsUp:
     case ParameterKind::kExpertsDown:
     case ParameterKind::kLora:
       return parameter.shape().rank() >= 2;

@@ -4,13 +4,16 @@
 
 namespace hone {
 
-bool is_experts(const Parameter& p) {
-  return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
+bool is_experts(const Parameter& p) { return begins_experts(p.kind()) || p.kind() == ParameterKind::kExpertsDown; }
+
+bool begins_experts(ParameterKind kind) {
+  return kind == ParameterKind::kExpertsGateUp || kind == ParameterKind::kExpertsUp;
 }
 
 std::vector<ExpertPart> parts_of(const Parameter& experts) {
   const int64_t out = experts.shape()[1];
   if (experts.kind() == ParameterKind::kExpertsDown) return {{"down_proj", 0, out}};
+  if (experts.kind() == ParameterKind::kExpertsUp) return {{"up_proj", 0, out}};
   return {{"gate_proj", 0, out / 2}, {"up_proj", out / 2, out / 2}};
 }
 

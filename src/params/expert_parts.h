@@ -9,8 +9,10 @@
 namespace hone {
 
 bool is_experts(const Parameter& p);
+/// Whether such parameters are operands of the experts' first product.
+bool begins_experts(ParameterKind kind);
 
-/// Output rows of every expert: gate_proj and up_proj of a gate_up, down_proj of a down.
+/// Output rows of every expert: gate_proj and up_proj of a gate_up, up_proj of an up alone, down_proj of a down.
 struct ExpertPart {
   std::string name;
   int64_t out_begin, out_count;

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "formats/tiled_weights.h"
+#include "params/expert_parts.h"
 
 namespace hone {
 
@@ -28,9 +29,7 @@ void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
 
 }  // namespace
 
-bool is_routed_expert(const Parameter& parameter) {
-  return parameter.kind() == ParameterKind::kExpertsGateUp || parameter.kind() == ParameterKind::kExpertsDown;
-}
+bool is_routed_expert(const Parameter& parameter) { return is_experts(parameter); }
 
 bool is_base_weight(const Parameter& parameter) {
   return parameter.layer() >= 0 && (is_routed_expert(parameter) || read_by_linear_alone(parameter));

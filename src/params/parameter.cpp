@@ -23,6 +23,7 @@ std::string_view group_of(ParameterKind kind) {
     case ParameterKind::kRouter:
       return "router";
     case ParameterKind::kExpertsGateUp:
+    case ParameterKind::kExpertsUp:
     case ParameterKind::kExpertsDown:
       return "experts";
     case ParameterKind::kHead:

@@ -35,6 +35,7 @@ enum class ParameterKind {
   kMlp,            ///< a linear weight of a dense or shared MLP
   kRouter,
   kExpertsGateUp,  ///< [E, 2I, H], gate rows first
+  kExpertsUp,      ///< [E, I, H]: the first product of experts without a gate
   kExpertsDown,    ///< [E, H, I]
   kHead,
   kLora,

@@ -187,6 +187,7 @@ void add_adaptable(const Parameter& p, std::vector<Adaptable>& all) {
   TargetGroup group = TargetGroup::kLinear;
   switch (p.kind()) {
     case ParameterKind::kExpertsGateUp:
+    case ParameterKind::kExpertsUp:
     case ParameterKind::kExpertsDown:
       return add_adaptable_experts(p, all);
     case ParameterKind::kMlp:

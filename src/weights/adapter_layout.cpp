@@ -137,7 +137,7 @@ struct Source {
   const Parameter& weight;
   ExpertNaming names;
   int64_t rank = 0;    ///< rank in the file
-  bool inner = false;  ///< a fused gate_up with a fused down: PEFT wraps gate_up first
+  bool inner = false;  ///< a fused gate_up (or up) with a fused down: PEFT wraps gate_up first
 };
 
 using Cell = void (*)(const Source& source, std::vector<AdapterTensor>& tensors);
@@ -295,9 +295,9 @@ const LayoutRow& row_of(AdapterLayout layout) {
                        [&](const LayoutRow& row) { return row.layout == layout; });
 }
 
-/// Whether the weight is a gate_up that is fused in the file together with the down of the same experts.
+/// Whether the weight begins experts and is fused in the file together with the down of the same experts.
 bool is_inner(const ParameterStore& store, const LayoutRow& row, const Parameter& weight) {
-  if (weight.kind() != ParameterKind::kExpertsGateUp) return false;
+  if (!begins_experts(weight.kind())) return false;
   return std::any_of(store.all().begin(), store.all().end(), [&](const Parameter& other) {
     return &other != &weight && is_experts(other) && experts_module(other) == experts_module(weight) &&
            !other.adapters().empty() && row.cell(other) == fused;
@@ -364,6 +364,7 @@ AdapterFiles::AdapterFiles(const ParameterStore& store, const LoraOptions& lora,
       uniform_ &= attached->scale() == AdapterScale{lora.r, lora.alpha};
       fused_split_ |= layout_ == AdapterLayout::kTargetParameters && is_experts(p) && !attached->place().shared;
     }
+    joins_parts_ |= fused_split_ && is_experts(p) && parts_of(p).size() > 1 && !p.adapters().empty();
   }
 }
 
@@ -375,7 +376,7 @@ bool AdapterFiles::fuses(const AttachedAdapter& attached) const {
 }
 
 AdapterScale AdapterFiles::scale(const Parameter& adapted, const AttachedAdapter& attached) const {
-  if (!fused_split_) return attached.scale();
+  if (!joins_parts_) return attached.scale();
   const AdapterScale first = adapted.adapters().front()->scale();
   int64_t rank = 0;
   for (const auto& part : adapted.adapters()) rank += part->scale().rank;

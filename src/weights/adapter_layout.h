@@ -124,7 +124,7 @@ class AdapterFiles {
   /// Whether one A and B hold all experts of the adapter's weight: PEFT's target_parameters.
   bool fuses(const AttachedAdapter& attached) const;
   /// Whether every rank in the files is twice that of the options.
-  bool doubles_ranks() const { return fused_split_ && uniform_; }
+  bool doubles_ranks() const { return joins_parts_ && uniform_; }
   /// Rank and scaling of an adapter in the files. The rank of a fused gate_up is the sum of its two parts' ranks,
   /// unless doubles_ranks(); its scaling is that of the first part.
   AdapterScale scale(const Parameter& adapted, const AttachedAdapter& attached) const;
@@ -140,6 +140,7 @@ class AdapterFiles {
   const LoraOptions& lora_;
   AdapterLayout layout_;
   bool fused_split_ = false;  ///< split adapters are written fused
+  bool joins_parts_ = false;  ///< among them those of gate and of up, as one
   bool uniform_ = true;       ///< every adapter has the rank and alpha of the options
 };
 

@@ -17,6 +17,7 @@ BenchSizes bench_sizes(const DecoderConfig& config, int64_t tokens, int64_t seq,
   sizes.rotary_dim = config.rotates ? config.rope.rotary_dim : 0;
   sizes.qk_norm = config.qk_norm;
   sizes.intermediate = config.layers.front().intermediate_size;
+  sizes.activation = config.activation;
   if (config.layers.front().mixer == MixerKind::kLatentAttention) {
     const LatentConfig& latent = config.latent;
     sizes.latent = {.q_rank = latent.q_lora_rank,

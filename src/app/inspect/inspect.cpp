@@ -17,6 +17,7 @@
 #include "core/text/untrusted_json.h"
 #include "data/formats/chat_encoder.h"
 #include "params/adapter_kind.h"
+#include "params/expert_parts.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -114,9 +115,7 @@ std::string dtypes_text(const std::map<std::string_view, uint64_t>& bytes) {
 std::string layout_text(const LoadedModel& model) {
   size_t fused = 0, split = 0;
   for (const auto& [parameter, layout] : model.map().layouts) {
-    const bool expert =
-        parameter->kind() == ParameterKind::kExpertsGateUp || parameter->kind() == ParameterKind::kExpertsDown;
-    if (expert) ++(layout.size() == 1 ? fused : split);
+    if (is_experts(*parameter)) ++(layout.size() == 1 ? fused : split);
   }
   if (fused + split == 0) return "dense";
   if (fused > 0 && split > 0) return "experts fused in some layers, per expert in others";

@@ -59,7 +59,7 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
   const int64_t rows_count = args.dh.shape[0], hidden = args.weight.payload.shape[2];
   const bool wants_dx = args.dx.wanted(), drops = any_dropout(args.adapters);
   const bool tiles =
-      !drops && takes_tiles(hidden, args.weight.payload.shape[1] / 2, args.dh.dtype, args.weight.payload.dtype);
+      !drops && takes_tiles(hidden, args.function.width(args.dh.shape[1]), args.dh.dtype, args.weight.payload.dtype);
   ArenaScope scratch(context.scratch());
   const DType rows_dtype = tiles ? DType::kBF16 : DType::kF32;
   const Tensor dx_rows = wants_dx ? scratch.take({rows_count, hidden}, rows_dtype) : Tensor{};

@@ -90,7 +90,7 @@ RowVars record_permutation(Tape& tape, Var ids, int64_t experts) {
 struct ExpertNode : Node {
   RowVars rows;
   ExpertHalf half;
-  ExpertActivation function;
+  MlpActivation function;
   LoraDropoutContext dropout;
 
   OpGroup group() const override { return OpGroup::kExperts; }
@@ -136,6 +136,7 @@ struct GateUpNode : ExpertNode {
                                       .weight = unpacked.view,
                                       .adapters = half.adapter_views(tape.training()),
                                       .dropout = dropout,
+                                      .function = function,
                                       .xa = half.wants_lora_b() ? tape.data(outputs[2]) : Tensor{},
                                       .dh = tape.grad(outputs[0]),
                                       .dx = tape.grad_dest(inputs[0]),
@@ -190,10 +191,11 @@ struct DownNode : ExpertNode {
 
 Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
                 const ExpertAdapters& adapters, const LoraDropoutContext& dropout) {
-  const Shape up = weights.gate_up->shape();  // [E, 2I, H]
-  const int64_t experts = up[0], intermediate = up[1] / 2, hidden = up[2];
+  const Shape up = weights.gate_up->shape();  // [E, C, H]
+  const int64_t experts = up[0], intermediate = weights.function.width(up[1]), hidden = up[2];
   const int64_t tokens = tape.shape(x)[0], rows_count = tape.shape(routed.ids).numel();
-  HONE_ASSERT(up[1] % 2 == 0 && weights.down->shape() == (Shape{experts, hidden, intermediate}));
+  HONE_ASSERT(up[1] == weights.function.columns(intermediate));
+  HONE_ASSERT(weights.down->shape() == (Shape{experts, hidden, intermediate}));
   HONE_ASSERT(tape.shape(x) == (Shape{tokens, hidden}) && tape.shape(routed.ids)[0] == tokens);
   HONE_ASSERT(tape.shape(routed.weights) == tape.shape(routed.ids) && tape.dtype(routed.weights) == tape.dtype(x));
   const RowVars rows = record_permutation(tape, routed.ids, experts);
@@ -204,7 +206,7 @@ Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeigh
   gate_up->function = weights.function;
   gate_up->inputs = {x};
   rows.append_to(gate_up->inputs);
-  const Var h = tape.add_output(*gate_up, {rows_count, 2 * intermediate}, tape.dtype(x));
+  const Var h = tape.add_output(*gate_up, {rows_count, up[1]}, tape.dtype(x));
   const Var activation = tape.add_output(*gate_up, {rows_count, intermediate}, tape.dtype(x));
   rows.append_to(gate_up->saved);
   if (gate_up->reads_x()) gate_up->saved.push_back(x);

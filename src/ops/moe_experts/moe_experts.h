@@ -1,13 +1,14 @@
-// moe_experts: applies k chosen gated MLPs to each token.
+// moe_experts: applies k chosen MLPs to each token.
 //
 //   out[t] = Σ_j weights[t, j] · (down_e f(gate_e x_t, up_e x_t)),   e = ids[t, j],   f(g, u) = silu(g) ∘ u
 //
-// Each product may have a bias per expert, and f may be another function (ExpertActivation).
+// Each product may have a bias per expert. f may be another function (MlpActivation); the C columns of h = gate_e x_t,
+// up_e x_t are function.columns(I): 2I, or I if f has no gate, where gate_up is up alone.
 //
 // The R = T · k (token, expert) pairs are sorted by expert ("rows"), so that each expert is one matrix product; rows of
 // x are gathered while the product packs them. Three nodes, which a recomputation policy treats separately:
 //   moe_permutation  ids [T, k] -> the order of rows (integers)
-//   moe_gate_up      x [T, H] -> h [R, 2I], gate and up; activation [R, I] = f(gate, up); x Aᵀ of its adapters
+//   moe_gate_up      x [T, H] -> h [R, C], gate and up; activation [R, I] = f(h); x Aᵀ of its adapters
 //   moe_down         activation, weights -> out [T, H]
 // The activation is not saved: it is freed after moe_down, and backward recomputes it from h. Sizes on the host depend
 // only on T and k; launched work reads the offsets of experts' rows.
@@ -37,7 +38,7 @@
 
 #include "kernels/expert_adapter.h"
 #include "kernels/lora_dropout.h"
-#include "ops/moe_experts/expert_activation.h"
+#include "kernels/mlp_activation.h"
 #include "ops/router/router.h"
 #include "tape/tape.h"
 
@@ -69,14 +70,14 @@ struct ExpertAdapterGrad {
 struct MoeGateUpArgs {
   ExpertRows rows;
   Tensor x;           ///< [T, H] float32 or bfloat16
-  WeightView weight;  ///< [E, 2I, H], gate rows first
-  Tensor bias = {};   ///< [E, 2I], or undefined
+  WeightView weight;  ///< [E, C, H], gate rows first
+  Tensor bias = {};   ///< [E, C], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  ExpertActivation function = {};
+  MlpActivation function = {};
   Tensor xa;          ///< out, [R, J = Σ expert_rank_columns]: mask(x) Aᵀ of all adapters, concatenated
-  Tensor h;           ///< out, [R, 2I], dtype of x
-  Tensor activation;  ///< out, [R, I] = f(gate, up), computed from the rounded h
+  Tensor h;           ///< out, [R, C], dtype of x
+  Tensor activation;  ///< out, [R, I] = f(h), computed from the rounded h
 };
 
 /// Unwanted gradients are not computed. Experts without rows get exact zeros if beta is 0.
@@ -86,11 +87,12 @@ struct MoeGateUpGradArgs {
   WeightView weight;
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
+  MlpActivation function = {};
   Tensor xa;            ///< only read if a lora_b is wanted
-  Tensor dh;            ///< [R, 2I], dtype of x
+  Tensor dh;            ///< [R, C], dtype of x
   GradDest dx;          ///< [T, H], dtype of x
-  GradDest dweight;     ///< [E, 2I, H] float32, or bfloat16 with beta 0
-  GradDest dbias = {};  ///< [E, 2I] float32
+  GradDest dweight;     ///< [E, C, H] float32, or bfloat16 with beta 0
+  GradDest dbias = {};  ///< [E, C] float32
   std::vector<ExpertAdapterGrad> dadapters;
 };
 
@@ -113,9 +115,9 @@ struct MoeDownGradArgs {
   Tensor bias = {};
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  ExpertActivation function = {};
+  MlpActivation function = {};
   Tensor dout;          ///< [T, H], dtype of h
-  GradDest dh;          ///< [R, 2I], dtype of h; may be h, with beta 0
+  GradDest dh;          ///< [R, C], dtype of h; may be h, with beta 0
   GradDest dweights;    ///< [T, k], dtype of h; exact zeros for choices without a row (beta 0 then)
   GradDest dweight;     ///< [E, H, I] float32, or bfloat16 with beta 0
   GradDest dbias = {};  ///< [E, H] float32
@@ -129,11 +131,11 @@ void moe_down(const Context& context, const MoeDownArgs& args);
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args);
 
 struct ExpertWeights {
-  Weight* gate_up = nullptr;       ///< [E, 2I, H], gate rows first
+  Weight* gate_up = nullptr;       ///< [E, C, H], gate rows first
   Weight* down = nullptr;          ///< [E, H, I]
-  Weight* gate_up_bias = nullptr;  ///< [E, 2I], or null
+  Weight* gate_up_bias = nullptr;  ///< [E, C], or null
   Weight* down_bias = nullptr;     ///< [E, H], or null
-  ExpertActivation function = {};
+  MlpActivation function = {};
 };
 
 /// An adapter of some of the outputs of a stacked expert weight.
@@ -142,7 +144,8 @@ struct ExpertAdapter {
   int64_t out_begin = 0, out_count = 0;
 };
 
-/// Split: gate on [0, I) and up on [I, 2I). Shared: one adapter on [0, 2I). May be empty, or only for down.
+/// Split: gate on [0, I) and up on [I, 2I), or up on [0, I). Shared: one adapter on [0, C). May be empty, or only for
+/// down.
 struct ExpertAdapters {
   std::vector<ExpertAdapter> gate_up, down;
 };

@@ -48,7 +48,7 @@ struct Variant {
 OpCase layer(BenchData& data, const Variant& variant) {
   const BenchSizes& sizes = data.sizes;
   const int64_t experts = sizes.experts.count, k = sizes.experts.chosen, inner = sizes.experts.intermediate;
-  const int64_t tokens = sizes.tokens, hidden = sizes.hidden;
+  const int64_t tokens = sizes.tokens, hidden = sizes.hidden, columns = sizes.activation.columns(inner);
   const bool full = variant.training == Training::kFull, int8 = variant.training == Training::kLoraInt8;
   const auto x = data.input(hidden), weights = data.input(k);
   const Tensor ids = data.upload({tokens, k}, choose_experts(tokens, experts, k, variant.zipf));
@@ -57,7 +57,7 @@ OpCase layer(BenchData& data, const Variant& variant) {
     if (full) return data.weight(shape, sizes.dtype, true);
     return int8 ? data.int8_weight(shape) : data.frozen_weight(shape, sizes.dtype);
   };
-  Weight &gate_up = base({experts, 2 * inner, hidden}, 2), &down = base({experts, hidden, inner}, 1);
+  Weight &gate_up = base({experts, columns, hidden}, columns / inner), &down = base({experts, hidden, inner}, 1);
   ExpertAdapters adapters;
   const auto adapt = [&](std::vector<ExpertAdapter>& list, int64_t in, int64_t begin, int64_t out) {
     Weight& a = data.weight({experts, kLoraRank, in}, DType::kF32, true);
@@ -65,19 +65,20 @@ OpCase layer(BenchData& data, const Variant& variant) {
     list.push_back({{.lora_a = &a, .lora_b = &b, .scaling = 2.0f}, begin, out});
   };
   if (!full) {
-    adapt(adapters.gate_up, hidden, 0, inner);
-    adapt(adapters.gate_up, hidden, inner, inner);
+    for (int64_t begin = 0; begin < columns; begin += inner) adapt(adapters.gate_up, hidden, begin, inner);
     adapt(adapters.down, inner, 0, hidden);
   }
   const auto rows = static_cast<double>(tokens * k);
-  const double up_weights = static_cast<double>(experts * 2 * inner * hidden), down_weights = up_weights / 2;
-  const double size = sizes.element_bytes(), h = size * rows * 2 * static_cast<double>(inner), y = sizes.bytes(hidden);
+  const double up_weights = static_cast<double>(experts * columns * hidden);
+  const double down_weights = static_cast<double>(experts * inner * hidden);
+  const double size = sizes.element_bytes(), h = size * rows * static_cast<double>(columns);
+  const double act = size * rows * static_cast<double>(inner), y = sizes.bytes(hidden);
   const std::string shape = fmt::format("[{}, {}], {} of {} × {}", tokens, hidden, k, experts, inner);
   OpCase result;
   if (variant.nodes) {
     result.parts = {{"moe_permutation", shape, "moe_permutation", "forward", 16 * rows},
                     {"moe_gate_up", shape, "moe_gate_up", "forward", y + h + size * up_weights, 1},
-                    {"moe_down", shape, "moe_down", "forward", h / 2 + y + size * down_weights, 1},
+                    {"moe_down", shape, "moe_down", "forward", act + y + size * down_weights, 1},
                     {"moe_down grad", shape, "moe_down", "backward", 2 * h + y + (size + 4) * down_weights, 2},
                     {"moe_gate_up grad", shape, "moe_gate_up", "backward", h + 2 * y + (size + 4) * up_weights, 2}};
   }
@@ -88,10 +89,11 @@ OpCase layer(BenchData& data, const Variant& variant) {
   };
   const double weight_bytes = variant.format != nullptr ? packed_bytes(gate_up) + packed_bytes(down)
                                                         : (int8 ? 1 : size) * (up_weights + down_weights);
-  const double bytes = full ? 0 : 2 * weight_bytes + 4.5 * h + 5 * y;
+  const double bytes = full ? 0 : 2 * weight_bytes + 4 * h + act + 5 * y;
   result.parts.push_back({variant.name, shape, "step", "", bytes, full ? 3.0 : 2.0, int8});
   result.record = [=, &gate_up, &down](Tape& tape) {
-    return moe_experts(tape, x(tape), {tape.input(ids), weights(tape)}, {&gate_up, &down}, adapters);
+    return moe_experts(tape, x(tape), {tape.input(ids), weights(tape)},
+                       {.gate_up = &gate_up, .down = &down, .function = sizes.activation}, adapters);
   };
   result.gradient = data.activations(hidden);
   return result;

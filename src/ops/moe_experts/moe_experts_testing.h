@@ -24,8 +24,9 @@ struct MoeOptions {
   bool x_trained = true;
   bool router_weights_trained = true;
   bool biases = false, biases_trained = true;
-  bool clamped = false;           ///< the activation is kClampedSwiglu, with a limit that some values exceed
-  std::vector<int32_t> ids = {};  ///< [T, k]; empty: k different experts per token
+  MlpActivation::Kind activation = MlpActivation::Kind::kSwiglu;  ///< kClampedSwiglu: with a limit that some values
+                                                                  ///< exceed
+  std::vector<int32_t> ids = {};                                  ///< [T, k]; empty: k different experts per token
 };
 
 /// Inputs x [T, H] and router weights [T, k]; weights gate_up, down, then lora_a and lora_b of each adapter, then the

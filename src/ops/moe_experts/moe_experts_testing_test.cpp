@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/cpu/thread_pool.h"
 #include "formats/int8_weights.h"
@@ -21,15 +22,16 @@ struct AdapterSpec {
   uint32_t stream_id;
 };
 
-std::vector<AdapterSpec> adapters_of(const MoeSizes& s, MoeLora lora) {
+std::vector<AdapterSpec> adapters_of(const MoeSizes& s, MoeLora lora, const MlpActivation& function) {
   const int64_t intermediate = s.intermediate;
   switch (lora) {
     case MoeLora::kNone:
       return {};
     case MoeLora::kSplit:
+      if (!function.gated()) return {{false, 0, intermediate, 5}, {true, 0, s.hidden, 7}};
       return {{false, 0, intermediate, 5}, {false, intermediate, intermediate, 6}, {true, 0, s.hidden, 7}};
     case MoeLora::kShared:
-      return {{false, 0, 2 * intermediate, 5}, {true, 0, s.hidden, 7}};
+      return {{false, 0, function.columns(intermediate), 5}, {true, 0, s.hidden, 7}};
     case MoeLora::kDownOnly:
       return {{true, 0, s.hidden, 7}};
   }
@@ -47,7 +49,7 @@ struct Reference {
   float dropout;
   std::vector<int32_t> ids;
   bool biases;
-  ExpertActivation function;
+  MlpActivation function;
 
   /// y += stack[e] · in for a stack [E, out, in].
   static void add_product(const Values& stack, int64_t e, const Values& in, double factor, double* y, int64_t out) {
@@ -81,8 +83,16 @@ struct Reference {
     for (size_t i = 0; biases && i < y.size(); ++i) y[i] += bias[static_cast<size_t>(e) * y.size() + i];
   }
 
-  double activate(double gate, double up) const {
-    if (function.kind == ExpertActivation::Kind::kSwiglu) return gate / (1 + std::exp(-gate)) * up;
+  /// The activation of element i of an expert's h.
+  double activate(const Values& h, size_t i) const {
+    const double gate = h[i];
+    if (function.kind == MlpActivation::Kind::kSquaredRelu) return gate > 0 ? gate * gate : 0;
+    const double up = h[i + h.size() / 2];
+    if (function.kind == MlpActivation::Kind::kSwiglu) return gate / (1 + std::exp(-gate)) * up;
+    if (function.kind == MlpActivation::Kind::kGeglu) {
+      const double inner = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+      return gate / 2 * (1 + std::tanh(inner)) * up;
+    }
     const auto limit = static_cast<double>(function.limit), alpha = static_cast<double>(function.alpha);
     const double g = std::min(gate, limit);
     return (std::clamp(up, -limit, limit) + 1) * g / (1 + std::exp(-alpha * g));
@@ -92,8 +102,9 @@ struct Reference {
   Values gate_up(const std::vector<Values>& a, int64_t choice) const {
     const int64_t t = choice / s.k, e = ids[static_cast<size_t>(choice)];
     const Values x(a[0].begin() + t * s.hidden, a[0].begin() + (t + 1) * s.hidden);
-    Values h(static_cast<size_t>(2 * s.intermediate));
-    add_product(a[2], e, x, 1, h.data(), 2 * s.intermediate);
+    const int64_t columns = function.columns(s.intermediate);
+    Values h(static_cast<size_t>(columns));
+    add_product(a[2], e, x, 1, h.data(), columns);
     add_adapters(false, a, t, e, x, h);
     if (biases) add_bias(a[first_bias()], e, h);
     return h;
@@ -105,7 +116,7 @@ struct Reference {
       const int64_t t = choice / s.k, e = ids[static_cast<size_t>(choice)], width = s.intermediate;
       const Values h = gate_up(a, choice);
       Values act(static_cast<size_t>(width)), y(static_cast<size_t>(s.hidden));
-      for (size_t i = 0; i < act.size(); ++i) act[i] = activate(h[i], h[i + act.size()]);
+      for (size_t i = 0; i < act.size(); ++i) act[i] = activate(h, i);
       add_product(a[3], e, act, 1, y.data(), s.hidden);
       add_adapters(true, a, t, e, act, y);
       if (biases) add_bias(a[first_bias() + 1], e, y);
@@ -132,7 +143,7 @@ float limit_within(std::vector<double> magnitudes) {
   return static_cast<float>(middle);
 }
 
-ExpertActivation clamped_activation(const Reference& reference, const OpCase& c) {
+MlpActivation clamped_activation(const Reference& reference, const OpCase& c) {
   std::vector<Values> arguments;
   for (const auto* list : {&c.inputs, &c.weights}) {
     for (const Argument& argument : *list) arguments.push_back(argument.values);
@@ -141,7 +152,7 @@ ExpertActivation clamped_activation(const Reference& reference, const OpCase& c)
   for (int64_t choice = 0; choice < reference.s.tokens * reference.s.k; ++choice) {
     for (double h : reference.gate_up(arguments, choice)) magnitudes.push_back(std::fabs(h));
   }
-  return {ExpertActivation::Kind::kClampedSwiglu, 1.702f, limit_within(std::move(magnitudes))};
+  return {MlpActivation::Kind::kClampedSwiglu, 1.702f, limit_within(std::move(magnitudes))};
 }
 
 /// Frozen weights that 8 bits and bfloat16 represent exactly, so that op and reference use the same: integers up to
@@ -209,7 +220,9 @@ std::vector<int32_t> spread_routing(const MoeSizes& s) {
 
 OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
   const std::vector<int32_t> ids = options.ids.empty() ? spread_routing(s) : options.ids;
-  const std::vector<AdapterSpec> specs = adapters_of(s, options.lora);
+  const MlpActivation function{options.activation};
+  const std::vector<AdapterSpec> specs = adapters_of(s, options.lora, function);
+  const int64_t columns = function.columns(s.intermediate);
   const auto size_one = [](int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); };
   OpCase c;
   c.inputs = {random_argument({s.tokens, s.hidden}, 1, 1, options.x_trained),
@@ -220,12 +233,12 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
     const bool dense = options.base_format == &dense_format();
     return random_argument(shape, key, scale, options.base_trained && dense);
   };
-  c.weights = {base({s.experts, 2 * s.intermediate, s.hidden}, 3), base({s.experts, s.hidden, s.intermediate}, 4)};
+  c.weights = {base({s.experts, columns, s.hidden}, 3), base({s.experts, s.hidden, s.intermediate}, 4)};
   std::vector<std::shared_ptr<FormattedWeight>> formatted;
   for (Argument& weight : c.weights) {
     weight.takes_narrow_gradient = true;
     if (options.base_format == &dense_format()) continue;
-    const int64_t parts = formatted.empty() ? 2 : 1;  // gate and up are matrices of their own
+    const int64_t parts = formatted.empty() ? columns / s.intermediate : 1;  // gate and up are matrices of their own
     formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format, parts));
   }
   for (const AdapterSpec& spec : specs) {
@@ -234,11 +247,11 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
     c.weights.push_back(random_argument({s.experts, spec.out_count, options.rank}, 10 * spec.stream_id + 1));
   }
   if (options.biases) {
-    c.weights.push_back(random_argument({s.experts, 2 * s.intermediate}, 100, 0.5, options.biases_trained));
+    c.weights.push_back(random_argument({s.experts, columns}, 100, 0.5, options.biases_trained));
     c.weights.push_back(random_argument({s.experts, s.hidden}, 101, 0.5, options.biases_trained));
   }
-  Reference reference{s, specs, options.rank, options.dropout, ids, options.biases, {}};
-  if (options.clamped) reference.function = clamped_activation(reference, c);
+  Reference reference{s, specs, options.rank, options.dropout, ids, options.biases, function};
+  if (function.kind == MlpActivation::Kind::kClampedSwiglu) reference.function = clamped_activation(reference, c);
 
   std::vector<int64_t> samples;
   std::vector<int32_t> positions;

@@ -101,7 +101,7 @@ std::vector<ExpertAdapterGrad> in_round(std::vector<ExpertAdapterGrad> grads, in
 
 struct SpreadExpertsNode : Node {
   ExpertHalf gate_up, down;
-  ExpertActivation function;
+  MlpActivation function;
   LoraDropoutContext dropout;
   TokenExchange* exchange = nullptr;
 
@@ -213,15 +213,15 @@ struct SpreadExpertsNode : Node {
       const ExpertHalf& half = node.gate_up;
       const Context& context = pass.tape.context();
       const int64_t experts = half.weight->local_shape()[0], k = tokens.ids.shape[1];
-      const int64_t most = count * std::min(k, experts), intermediate = half.weight->shape()[1] / 2;
+      const int64_t most = count * std::min(k, experts), columns = half.weight->shape()[1];
       rows = {.offsets = scratch.take({experts + 1}, DType::kI64),
               .token = scratch.take({most}, DType::kI32),
               .assignment = scratch.take({most}, DType::kI32),
               .row = scratch.take({count, k}, DType::kI32),
               .first_expert = node.exchange->rank() * experts,
               .all_experts = half.weight->shape()[0]};
-      h = scratch.take({most, 2 * intermediate}, tokens.x.dtype);
-      activation = scratch.take({most, intermediate}, tokens.x.dtype);
+      h = scratch.take({most, columns}, tokens.x.dtype);
+      activation = scratch.take({most, node.function.width(columns)}, tokens.x.dtype);
       if (!half.adapters.empty()) xa = scratch.take({most, half.rank_columns()}, tokens.x.dtype);
       dropout = {node.dropout.scalars, tokens.sample_ids, tokens.positions};
       moe_permutation(context, {.ids = tokens.ids, .rows = rows});
@@ -305,6 +305,7 @@ struct SpreadExpertsNode : Node {
                                       .weight = pass.gate_up.view,
                                       .adapters = gate_up.adapter_views(tape.training()),
                                       .dropout = rows.dropout,
+                                      .function = function,
                                       .xa = rows.xa,
                                       .dh = rows.h,
                                       .dx = gradients.dx.wanted() ? GradDest{slot.partial, 0.0f} : GradDest{},
@@ -318,10 +319,10 @@ struct SpreadExpertsNode : Node {
 
 Var spread_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
                    const ExpertAdapters& adapters, const LoraDropoutContext& dropout, TokenExchange& exchange) {
-  const Shape up = weights.gate_up->shape();  // [E, 2I, H]
+  const Shape up = weights.gate_up->shape();  // [E, C, H]
   const Shape here{up[0] / exchange.ranks(), up[1], up[2]};
   HONE_ASSERT(weights.gate_up->local_shape() == here);
-  HONE_ASSERT(weights.down->local_shape() == (Shape{here[0], up[2], up[1] / 2}));
+  HONE_ASSERT(weights.down->local_shape() == (Shape{here[0], up[2], weights.function.width(up[1])}));
   HONE_ASSERT(tape.shape(routed.weights) == tape.shape(routed.ids) && tape.dtype(routed.weights) == tape.dtype(x));
   HONE_ASSERT(tape.shape(x)[0] == exchange.tokens()[static_cast<size_t>(exchange.rank())]);
   auto node = std::make_unique<SpreadExpertsNode>();

@@ -14,8 +14,8 @@
 #include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 #include "ops/add/add.h"
+#include "ops/mlp_activation/mlp_activation.h"
 #include "ops/start_gradient.h"
-#include "ops/swiglu/swiglu.h"
 #include "tape/host_side.h"
 
 namespace hone {
@@ -92,13 +92,15 @@ class Runner {
   testing::TestStream stream_{pool_};
 };
 
-Var on_one_side(Tape& tape, Var x, Var y) { return add(tape, swiglu(tape, swiglu(tape, x, y), y), x); }
+Var on_one_side(Tape& tape, Var x, Var y) {
+  return add(tape, mlp_activation(tape, {}, mlp_activation(tape, {}, x, y), y), x);
+}
 
 /// The same with the products on the host; x is used on both sides.
 Var on_both_sides(Tape& tape, Var x, Var y) {
   const std::vector<Var> there = to_host(tape, {x, y});
   Var z;
-  tape.on_host([&] { z = swiglu(tape, swiglu(tape, there[0], there[1]), there[1]); });
+  tape.on_host([&] { z = mlp_activation(tape, {}, mlp_activation(tape, {}, there[0], there[1]), there[1]); });
   return add(tape, to_device(tape, z), x);
 }
 

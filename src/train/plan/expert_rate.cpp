@@ -38,10 +38,12 @@ Parameter& sample_of(ParameterStore& store, const Parameter& gate_up, int64_t ro
   return sample;
 }
 
-/// The forward pass of gate and up for `rows` tokens of each expert.
+/// The forward pass of gate and up for `rows` tokens of each expert. Which function follows does not count.
 void multiply(const Context& context, Arena& activations, const Parameter& weight, int64_t rows, DType dtype) {
   const int64_t experts = weight.shape()[0], outputs = weight.shape()[1], hidden = weight.shape()[2];
   const int64_t tokens = rows * experts;
+  const bool gated = weight.kind() == ParameterKind::kExpertsGateUp;
+  const MlpActivation function{gated ? MlpActivation::Kind::kSwiglu : MlpActivation::Kind::kSquaredRelu};
   const ArenaScope scope(activations);
   const Tensor x = activations.take({tokens, hidden}, dtype), ids = activations.take({tokens, 1}, DType::kI32);
   context.launch([=](ThreadPool&) {
@@ -59,9 +61,10 @@ void multiply(const Context& context, Arena& activations, const Parameter& weigh
                         .weight = unpacked.view,
                         .adapters = {},
                         .dropout = {},
+                        .function = function,
                         .xa = {},
                         .h = activations.take({tokens, outputs}, dtype),
-                        .activation = activations.take({tokens, outputs / 2}, dtype)});
+                        .activation = activations.take({tokens, function.width(outputs)}, dtype)});
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "core/cuda/planned_device.h"
 #include "core/memory/buffer.h"
 #include "core/memory/pinned_chunk.h"
+#include "params/expert_parts.h"
 #include "params/frozen_weights.h"
 #include "train/plan/expert_rate.h"
 #include "train/plan/model_flops.h"
@@ -92,8 +93,8 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
 }
 
 ExpertRates expert_rates(Device device, ThreadPool& pool, const ParameterStore& store, int64_t rows, DType dtype) {
-  const auto gate_up = std::find_if(store.all().begin(), store.all().end(),
-                                    [](const Parameter& p) { return p.kind() == ParameterKind::kExpertsGateUp; });
+  const auto gate_up =
+      std::find_if(store.all().begin(), store.all().end(), [](const Parameter& p) { return begins_experts(p.kind()); });
   HONE_ASSERT(gate_up != store.all().end());
   const bool real_gpu = device.kind == DeviceKind::kCuda && !is_planned(device);
   const std::optional<double> peak = real_gpu ? peak_flops(device, dtype, pool) : std::nullopt;

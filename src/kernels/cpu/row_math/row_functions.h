@@ -354,6 +354,24 @@ void silu_and_slope(const float* x, float* y, float* dy_dx, int64_t n) {
     dy_dx[i] = s * (1.0f + value * (1.0f - s));
   }
 }
+/// sigmoid(2 √(2 / π) · (x + 0.044715 x³)) = (1 + tanh of half its argument) / 2
+constexpr float kGeluLinear = 1.5957691216057308f, kGeluCubic = 0.044715f;
+inline float gelu_sigmoid(float x) { return sigmoid(kGeluLinear * (x + kGeluCubic * (x * x * x))); }
+void gelu(const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * gelu_sigmoid(x[i]);
+}
+void gelu_and_slope(const float* x, float* y, float* dy_dx, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = x[i], s = gelu_sigmoid(value);
+    // Beyond ±16 s · (1 - s) is zero; the clamp keeps a square that overflows away from it.
+    const float near = value > 16.0f ? 16.0f : value < -16.0f ? -16.0f : value;
+    y[i] = value * s;
+    dy_dx[i] = s * (1.0f + near * (1.0f - s) * kGeluLinear * (1.0f + 3.0f * kGeluCubic * (near * near)));
+  }
+}
+void relu(const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] < 0.0f ? 0.0f : x[i];
+}
 void swiglu_grad(float a, const float* gate, const float* up, const float* dy, float* __restrict y,
                  float* __restrict dgate, float* __restrict dup, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
@@ -402,6 +420,9 @@ constexpr RowMath kTable = {
     .sigmoid = &sigmoid_row,
     .silu = &silu,
     .silu_and_slope = &silu_and_slope,
+    .gelu = &gelu,
+    .gelu_and_slope = &gelu_and_slope,
+    .relu = &relu,
     .swiglu_grad = &swiglu_grad,
     .adamw = &adamw,
 };

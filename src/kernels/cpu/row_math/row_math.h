@@ -72,6 +72,10 @@ struct RowMath {
   void (*silu)(const float* x, float* y, int64_t n);                              ///< y = x · sigmoid(x)
   /// y = x · s and dy_dx = s · (1 + x · (1 - s)) with s = sigmoid(x).
   void (*silu_and_slope)(const float* x, float* y, float* dy_dx, int64_t n);
+  /// y = x · s and its slope, s = sigmoid(2 √(2 / π) · (x + 0.044715 x³)): GELU with tanh for the error function.
+  void (*gelu)(const float* x, float* y, int64_t n);
+  void (*gelu_and_slope)(const float* x, float* y, float* dy_dx, int64_t n);
+  void (*relu)(const float* x, float* y, int64_t n);  ///< y = max(x, 0)
   /// y = silu(gate) · up, and gradients for an incoming gradient a · dy: dgate = a · (slope of silu(gate) · up · dy)
   /// and dup = a · (silu(gate) · dy). Outputs must not equal inputs.
   void (*swiglu_grad)(float a, const float* gate, const float* up, const float* dy, float* y, float* dgate, float* dup,

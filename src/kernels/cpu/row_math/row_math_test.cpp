@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -245,6 +246,45 @@ TEST(RowMath, SigmoidSiluAndItsSlopeMatchFloat64) {
         EXPECT_NEAR(y[i], v * s, 8 * kUlp * std::abs(v * s) + 1e-37);
         // 1 - s cancels if s is near 1: an error of a unit of 1, times x.
         EXPECT_NEAR(slope[i], s * (1 + v * (1 - s)), 8 * kUlp * s * (1 + std::abs(v))) << v;
+      }
+    }
+  });
+}
+
+TEST(RowMath, GeluAndItsSlopeMatchFloat64) {
+  for_each_isa([](const RowMath& math) {
+    for (int64_t n : kLengths) {
+      std::vector<float> x = random_row(n, 10, 4.0f);
+      if (n > 67) x[0] = 1e30f, x[1] = -1e30f, x[2] = 0.0f, x[3] = 15.9f, x[4] = -15.9f;
+      std::vector<float> y(x.size()), same(x.size()), slope(x.size());
+      math.gelu(x.data(), y.data(), n);
+      math.gelu_and_slope(x.data(), same.data(), slope.data(), n);
+      EXPECT_EQ(y, same);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double v = x[i], factor = 2 * std::sqrt(2 / std::numbers::pi);
+        const double s = 1 / (1 + std::exp(-factor * (v + 0.044715 * v * v * v)));
+        const double inner = std::abs(v) < 16 ? factor * (1 + 3 * 0.044715 * v * v) : 0;
+        // The argument of exp has an error of four units of its own size, up to where its results vanish.
+        const double units = 8 + 4 * std::min(factor * (std::abs(v) + 0.044715 * std::abs(v * v * v)), 104.0);
+        EXPECT_NEAR(y[i], v * s, units * kUlp * std::abs(v * s) + 1e-37) << v;
+        EXPECT_NEAR(slope[i], s * (1 + v * (1 - s) * inner),
+                    units * kUlp * (s + std::abs(v * s * (1 - s) * inner)) + 8 * kUlp * s * std::abs(v) * inner + 1e-36)
+            << v;
+      }
+    }
+  });
+}
+
+TEST(RowMath, ReluKeepsNan) {
+  for_each_isa([](const RowMath& math) {
+    std::vector<float> x = random_row(67, 11), y(67);
+    x[5] = std::nanf(""), x[6] = -kInfinity, x[7] = kInfinity;
+    math.relu(x.data(), y.data(), 67);
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (i == 5) {
+        EXPECT_TRUE(std::isnan(y[i]));
+      } else {
+        EXPECT_EQ(y[i], std::max(x[i], 0.0f));
       }
     }
   });

@@ -1,10 +1,10 @@
 #include "ops/moe_experts/cpu/activation_rows_cpu.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/cpu/thread_pool.h"
+#include "kernels/cpu/mlp_activation_cpu.h"
 
 namespace hone::cpu {
 
@@ -23,68 +23,16 @@ void prefetch_ahead(const Tensor& x, int64_t begin, int64_t n) {
   for (int64_t i = 0; i < n * size; i += 64) __builtin_prefetch(at + i, Writes);
 }
 
-/// Columns [column, column + n) of row r through f: act = glu · linear, and
-///   d act / d gate = glu_slope · linear      d act / d up = glu · linear_slope
-/// for f = glu(gate) · linear(up).
-class ActivationBlock {
- public:
-  ActivationBlock(const RowMath& math, const ExpertActivation& function) : math_(math), function_(function) {}
-
-  /// Loads gate from element `at` of h, and up from `intermediate` elements later.
-  void load(const Tensor& h, int64_t at, int64_t intermediate, int64_t n) {
-    float gate_buffer[kRowBlock];
-    const float* gate = load_block(math_, h, at, gate_buffer, n);
-    compute(gate, load_block(math_, h, at + intermediate, linear_buffer_, n), n);
-  }
-
-  /// SwiGLU has no glu_slope: ActivationGrad::swiglu_columns() computes its gradient.
-  void compute(const float* gate, const float* up, int64_t n) {
-    linear = up;
-    if (function_.kind == ExpertActivation::Kind::kSwiglu) return math_.silu(gate, glu, n);
-    // g' · sigmoid(alpha · g') = silu(alpha · g') / alpha, whose slope in g' is that of silu.
-    const float alpha = function_.alpha, limit = function_.limit;
-    for (int64_t i = 0; i < n; ++i) glu[i] = alpha * std::min(gate[i], limit);
-    math_.silu_and_slope(glu, glu, glu_slope, n);
-    for (int64_t i = 0; i < n; ++i) {
-      glu[i] /= alpha;
-      if (gate[i] > limit) glu_slope[i] = 0.0f;
-      linear_slope_[i] = linear[i] >= -limit && linear[i] <= limit ? 1.0f : 0.0f;
-      linear_buffer_[i] = std::clamp(linear[i], -limit, limit) + 1.0f;
-    }
-    linear = linear_buffer_;
-  }
-
-  /// Computes act rounded to its dtype, as the product reads it.
-  void activate(DType dtype, float* act, int64_t n) const {
-    math_.multiply(glu, linear, act, n);
-    if (dtype == DType::kBF16) math_.round(act, n);
-  }
-
-  /// Replaces glu and glu_slope by the derivatives in up and in gate.
-  void differentiate(int64_t n) {
-    math_.multiply(glu_slope, linear, glu_slope, n);
-    math_.multiply(glu, linear_slope_, glu, n);
-  }
-
-  float glu[kRowBlock], glu_slope[kRowBlock];
-  const float* linear = nullptr;
-
- private:
-  const RowMath& math_;
-  const ExpertActivation& function_;
-  float linear_buffer_[kRowBlock], linear_slope_[kRowBlock];
-};
-
 }  // namespace
 
 float ActivationGrad::columns(int64_t r, int64_t column, int64_t n, const float* dact) const {
-  const int64_t gate_at = r * 2 * intermediate_ + column, up_at = gate_at + intermediate_;
   const float w = element_of(args_.weights, args_.rows.assignment.as<int32_t>()[r]);
-  if (args_.function.kind == ExpertActivation::Kind::kSwiglu && args_.dh.wanted()) {
+  if (args_.function.kind == MlpActivation::Kind::kSwiglu && args_.dh.wanted()) {
     return swiglu_columns(r, column, n, w, dact);
   }
+  const int64_t row_begin = r * args_.h.shape[1];
   ActivationBlock f(math_, args_.function);
-  f.load(args_.h, gate_at, intermediate_, n);
+  f.load(args_.h, row_begin, column, intermediate_, n, args_.dh.wanted());
   float act[kRowBlock];
   f.activate(args_.h.dtype, act, n);
   float dot = 0.0f;
@@ -92,11 +40,13 @@ float ActivationGrad::columns(int64_t r, int64_t column, int64_t n, const float*
     dot = math_.dot(dact, act, n);
     if (args_.dh.wanted()) {
       f.differentiate(n);
-      for (const auto& [factor, at] : {std::pair(f.glu_slope, gate_at), std::pair(f.glu, up_at)}) {
+      const auto store = [&](float* factor, int64_t at) {
         math_.multiply(factor, dact, factor, n);
         math_.scale(w, factor, factor, n);
-        store_block(math_, factor, args_.dh, at, n);
-      }
+        store_block(math_, factor, args_.dh, row_begin + at, n);
+      };
+      store(f.glu_slope, column);
+      if (args_.function.gated()) store(f.glu, intermediate_ + column);
     }
   }
   store_weighted(w, act, r, column, n);
@@ -142,25 +92,27 @@ float ActivationGrad::bias_dot(int64_t expert, int64_t token) const {
   return dot;
 }
 
-void activate_columns(const RowMath& math, const ExpertActivation& function, float* gate, float* up, const Tensor& h,
+void activate_columns(const RowMath& math, const MlpActivation& function, float* gate, float* up, const Tensor& h,
                       const Tensor& act, int64_t r, int64_t column, int64_t n) {
-  const int64_t intermediate = act.shape[1], gate_at = r * 2 * intermediate + column;
+  const int64_t intermediate = act.shape[1], row_begin = r * h.shape[1];
   prefetch_ahead<true>(act, r * intermediate + column, n);
-  for (const auto& [values, at] : {std::pair(gate, gate_at), std::pair(up, gate_at + intermediate)}) {
+  const auto store = [&](float* values, int64_t at) {
     prefetch_ahead<true>(h, at, n);
     if (h.dtype == DType::kBF16) {
       math.round_and_narrow(values, h.as<BFloat16>() + at, n);
     } else {
       store_block(math, static_cast<const float*>(values), h, at, n);
     }
-  }
+  };
+  store(gate, row_begin + column);
+  if (function.gated()) store(up, row_begin + intermediate + column);
   ActivationBlock f(math, function);
   f.compute(gate, up, n);
-  math.multiply(f.glu, f.linear, f.glu, n);
+  f.multiply(f.glu, n);
   store_block(math, static_cast<const float*>(f.glu), act, r * intermediate + column, n);
 }
 
-void activate_rows(ThreadPool& pool, const ExpertRows& rows, const ExpertActivation& function, const Tensor& h,
+void activate_rows(ThreadPool& pool, const ExpertRows& rows, const MlpActivation& function, const Tensor& h,
                    const Tensor& act) {
   const RowMath& math = row_math();
   const int64_t intermediate = act.shape[1];
@@ -168,8 +120,8 @@ void activate_rows(ThreadPool& pool, const ExpertRows& rows, const ExpertActivat
     ActivationBlock f(math, function);
     for (; row < end; ++row) {
       for_row_blocks(intermediate, [&](int64_t column, int64_t n) {
-        f.load(h, row * 2 * intermediate + column, intermediate, n);
-        math.multiply(f.glu, f.linear, f.glu, n);
+        f.load(h, row * h.shape[1], column, intermediate, n);
+        f.multiply(f.glu, n);
         store_block(math, static_cast<const float*>(f.glu), act, row * intermediate + column, n);
       });
     }
@@ -191,7 +143,7 @@ void clear_weights_grad_elsewhere(ThreadPool& pool, const ExpertRows& rows, cons
 
 void activation_grad(ThreadPool& pool, const ActivationGradArgs& args) {
   const ActivationGrad grad(args);
-  const int64_t intermediate = args.h.shape[1] / 2;
+  const int64_t intermediate = args.function.width(args.h.shape[1]);
   for_each_expert_row(pool, args.rows, [&](int64_t expert, int64_t r) {
     float dot = 0.0f;
     for_row_blocks(intermediate, [&](int64_t column, int64_t n) {

@@ -5,12 +5,12 @@
 
 namespace hone::cpu {
 
-/// act[r] = f(gate, up) for the rows in use, from h [R, 2I]; act [R, I] has the same dtype.
-void activate_rows(ThreadPool& pool, const ExpertRows& rows, const ExpertActivation& function, const Tensor& h,
+/// act[r] = f of row r of h for the rows in use; h and act [R, I] have the same dtype.
+void activate_rows(ThreadPool& pool, const ExpertRows& rows, const MlpActivation& function, const Tensor& h,
                    const Tensor& act);
 /// Columns [column, column + n) of row r of both, n <= kRowBlock, from float32 gate and up, which are rounded to h's
-/// dtype.
-void activate_columns(const RowMath& math, const ExpertActivation& function, float* gate, float* up, const Tensor& h,
+/// dtype. Without a gate, `gate` is h, and `up` is not read.
+void activate_columns(const RowMath& math, const MlpActivation& function, float* gate, float* up, const Tensor& h,
                       const Tensor& act, int64_t r, int64_t column, int64_t n);
 
 /// With w = the router weight of row r's choice and dact f32 [R, I] = d out / d act without w:
@@ -19,11 +19,11 @@ void activate_columns(const RowMath& math, const ExpertActivation& function, flo
 /// Each is computed only if wanted (weighted_act: if defined); dact may be undefined if neither gradient is wanted.
 struct ActivationGradArgs {
   ExpertRows rows;
-  Tensor h;        ///< [R, 2I]
+  Tensor h;        ///< [R, function.columns(I)]
   Tensor weights;  ///< [T, k]
   Tensor dout;     ///< [T, H], only read if there is a bias
   Tensor bias;     ///< [E, H] or undefined
-  ExpertActivation function;
+  MlpActivation function;
   Tensor dact;
   Tensor weighted_act;  ///< [R, I], dtype of h
   GradDest dh, dweights;
@@ -37,7 +37,9 @@ void clear_weights_grad_elsewhere(ThreadPool& pool, const ExpertRows& rows, cons
 class ActivationGrad {
  public:
   explicit ActivationGrad(const ActivationGradArgs& args)
-      : args_(args), intermediate_(args.h.shape[1] / 2), wants_dact_(args.dh.wanted() || args.dweights.wanted()) {}
+      : args_(args),
+        intermediate_(args.function.width(args.h.shape[1])),
+        wants_dact_(args.dh.wanted() || args.dweights.wanted()) {}
 
   /// Processes columns [column, column + n) of row r, n <= kRowBlock, given dact from there on, except for the router's
   /// weights; returns their part of <dact, act>.

@@ -36,14 +36,13 @@ void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank
   const RowMath& math = row_math();
   const int64_t intermediate = args.activation.shape[1];
   const TileFactor factor{.weight = args.weight, .adapters = &args.adapters};
-  TileProduct(args.rows.offsets, {args.x, args.rows.token.as<int32_t>()}, factor, xa)
-      .pair_halves()
-      .run(pool, [&](const amx::FinishedRow& row) {
-        add_bias(math, args.bias, row.expert, row.col, row.sums, row.count);
-        add_bias(math, args.bias, row.expert, intermediate + row.col, row.second, row.count);
-        activate_columns(math, args.function, row.sums, row.second, args.h, args.activation, row.row, row.col,
-                         row.count);
-      });
+  TileProduct product(args.rows.offsets, {args.x, args.rows.token.as<int32_t>()}, factor, xa);
+  if (args.function.gated()) product.pair_halves();
+  product.run(pool, [&](const amx::FinishedRow& row) {
+    add_bias(math, args.bias, row.expert, row.col, row.sums, row.count);
+    if (args.function.gated()) add_bias(math, args.bias, row.expert, intermediate + row.col, row.second, row.count);
+    activate_columns(math, args.function, row.sums, row.second, args.h, args.activation, row.row, row.col, row.count);
+  });
 }
 
 void tile_down(ThreadPool& pool, const MoeDownArgs& args, const TileLowRank& xa, const Tensor& y) {

@@ -1,6 +1,7 @@
 // Biases, and activations other than SwiGLU, row by row: memory-bound passes in addition to the products, with sums in
 // a fixed order.
 #include "core/stream/cuda_launch.h"
+#include "kernels/cuda/mlp_activation_cuda.h"
 #include "ops/moe_experts/cuda/biased_rows_cuda.h"
 
 namespace hone::cuda {
@@ -30,25 +31,6 @@ struct RowExperts {
   }
 };
 
-/// f = glu(gate) · linear(up), with the slopes of both.
-struct Gated {
-  float glu, glu_slope, linear, linear_slope;
-
-  __device__ Gated(const ExpertActivation& f, float gate, float up) {
-    const bool clamped = f.kind == ExpertActivation::Kind::kClampedSwiglu;
-    const float g = clamped ? fminf(gate, f.limit) : gate, alpha = clamped ? f.alpha : 1.0f;
-    const float sigmoid = 1.0f / (1.0f + expf(-alpha * g));
-    glu = g * sigmoid;
-    glu_slope = sigmoid * (1.0f + alpha * g * (1.0f - sigmoid));
-    linear = up;
-    linear_slope = 1.0f;
-    if (!clamped) return;
-    if (gate > f.limit) glu_slope = 0.0f;
-    linear_slope = fabsf(up) <= f.limit ? 1.0f : 0.0f;
-    linear = fminf(fmaxf(up, -f.limit), f.limit) + 1.0f;
-  }
-};
-
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_bias_kernel(RowExperts experts, const T* bias, T* y, int64_t n) {
   const int64_t row = blockIdx.x;
@@ -61,17 +43,18 @@ __global__ void __launch_bounds__(kThreads) add_bias_kernel(RowExperts experts, 
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    biased_activation_kernel(RowExperts experts, const T* bias, ExpertActivation f, T* h, T* act, int64_t n) {
-  const int64_t row = blockIdx.x, gate_row = row * 2 * n, up_row = gate_row + n;
+    biased_activation_kernel(RowExperts experts, const T* bias, MlpActivation f, T* h, T* act, int64_t n) {
+  const bool gated = f.gated();
+  const int64_t row = blockIdx.x, columns = f.columns(n), gate_row = row * columns, up_row = gate_row + n;
   if (row >= experts.used()) return;
-  const int64_t of_expert = bias == nullptr ? 0 : int64_t{experts.of(row)} * 2 * n;
+  const int64_t of_expert = bias == nullptr ? 0 : int64_t{experts.of(row)} * columns;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) {
     if (bias != nullptr) {
       h[gate_row + i] = from_float<T>(to_float(h[gate_row + i]) + to_float(bias[of_expert + i]));
-      h[up_row + i] = from_float<T>(to_float(h[up_row + i]) + to_float(bias[of_expert + n + i]));
+      if (gated) h[up_row + i] = from_float<T>(to_float(h[up_row + i]) + to_float(bias[of_expert + n + i]));
     }
-    const Gated gated(f, to_float(h[gate_row + i]), to_float(h[up_row + i]));
-    act[row * n + i] = from_float<T>(gated.glu * gated.linear);
+    const ActivationElement element(f, to_float(h[gate_row + i]), gated ? to_float(h[up_row + i]) : 0.0f);
+    act[row * n + i] = from_float<T>(element.glu * element.linear);
   }
 }
 
@@ -80,7 +63,7 @@ struct ActivationGrad {
   RowExperts experts;
   const int32_t *token, *assignment;
   const T *h, *weights, *dout, *bias, *dact;
-  ExpertActivation function;
+  MlpActivation function;
   T *dh, *scaled_act;
   float* dweights;
   int64_t intermediate, hidden;
@@ -93,18 +76,19 @@ __global__ void __launch_bounds__(kThreads) biased_activation_grad_kernel(Activa
   if (row >= g.experts.used()) return;
   const int32_t choice = g.assignment[row];
   const float weight = to_float(g.weights[choice]);
-  const int64_t gate_row = row * 2 * g.intermediate, up_row = gate_row + g.intermediate;
+  const bool gated = g.function.gated();
+  const int64_t gate_row = row * g.function.columns(g.intermediate), up_row = gate_row + g.intermediate;
   float dot = 0.0f;
   for (int64_t i = lane; i < g.intermediate; i += 32) {
     const int64_t at = row * g.intermediate + i;
-    const Gated gated(g.function, to_float(g.h[gate_row + i]), to_float(g.h[up_row + i]));
+    const ActivationElement f(g.function, to_float(g.h[gate_row + i]), gated ? to_float(g.h[up_row + i]) : 0.0f);
     // Rounded as in the product's operand.
-    const float act = to_float(from_float<T>(gated.glu * gated.linear));
+    const float act = to_float(from_float<T>(f.glu * f.linear));
     const float dact = g.dact != nullptr ? to_float(g.dact[at]) : 0.0f;
     dot += dact * act;
     if (g.dh != nullptr) {
-      g.dh[gate_row + i] = from_float<T>(weight * dact * gated.glu_slope * gated.linear);
-      g.dh[up_row + i] = from_float<T>(weight * dact * gated.glu * gated.linear_slope);
+      g.dh[gate_row + i] = from_float<T>(weight * dact * f.glu_slope * f.linear);
+      if (gated) g.dh[up_row + i] = from_float<T>(weight * dact * f.glu * f.linear_slope);
     }
     if (g.scaled_act != nullptr) g.scaled_act[at] = from_float<T>(weight * act);
   }
@@ -198,7 +182,7 @@ void biased_activation_grad(const Context& context, const BiasedActivationGradAr
                                  .dh = elements<T>(args.dh),
                                  .scaled_act = elements<T>(args.scaled_act),
                                  .dweights = elements<float>(args.dweights),
-                                 .intermediate = args.h.shape[1] / 2,
+                                 .intermediate = args.function.width(args.h.shape[1]),
                                  .hidden = args.dout.shape[1]};
     biased_activation_grad_kernel<T><<<blocks_for(args.h.shape[0], kWarps), kThreads, 0, stream_of(context)>>>(grad);
   });

@@ -6,19 +6,19 @@
 namespace hone::cuda {
 
 /// Whether the kernels that fuse the activation into a product do not apply.
-inline bool needs_row_passes(const Tensor& bias, const ExpertActivation& function) {
-  return bias.defined() || function.kind != ExpertActivation::Kind::kSwiglu;
+inline bool needs_row_passes(const Tensor& bias, const MlpActivation& function) {
+  return bias.defined() || function.kind != MlpActivation::Kind::kSwiglu;
 }
 
 /// y[r] += bias[e] for every row r of expert e; y [R, n] and bias [E, n] have the same dtype.
 void add_bias_rows(const Context& context, const ExpertRows& rows, const Tensor& bias, const Tensor& y);
 
-/// h[r] += bias[e], rounded, if bias is defined; then activation[r] = f(gate, up) of it.
+/// h[r] += bias[e], rounded, if bias is defined; then activation[r] = f of it.
 struct BiasedActivationArgs {
   ExpertRows rows;
-  Tensor bias;  ///< [E, 2I] or undefined; dtype of h
-  ExpertActivation function;
-  Tensor h;           ///< in and out, [R, 2I]
+  Tensor bias;  ///< [E, C] or undefined; dtype of h
+  MlpActivation function;
+  Tensor h;           ///< in and out, [R, C], C = function.columns(I)
   Tensor activation;  ///< out, [R, I], dtype of h
 };
 void activate_biased_rows(const Context& context, const BiasedActivationArgs& args);
@@ -28,13 +28,13 @@ void activate_biased_rows(const Context& context, const BiasedActivationArgs& ar
 ///   scaled_act[r] = s · act[r]
 struct BiasedActivationGradArgs {
   ExpertRows rows;
-  Tensor h;        ///< [R, 2I]
+  Tensor h;        ///< [R, C]
   Tensor weights;  ///< [T, k], dtype of h
   Tensor dout;     ///< [T, H], dtype of h
   Tensor bias;     ///< [E, H] or undefined; dtype of h
-  ExpertActivation function;
+  MlpActivation function;
   Tensor dact = {};        ///< [R, I], dtype of h; undefined if neither dh nor dweights is wanted
-  Tensor dh = {};          ///< [R, 2I] or undefined; may be h
+  Tensor dh = {};          ///< [R, C] or undefined; may be h
   Tensor scaled_act = {};  ///< [R, I] or undefined; may be dact
   Tensor dweights = {};    ///< f32 [T, k] or undefined
 };
