@@ -34,7 +34,7 @@ class NormWeight {
     if (!present_) return;
     dispatch_float(norm.dtype,
                    [&](auto element) { std::copy_n(norm.as<decltype(element)>(), norm.numel(), values_.begin()); });
-    if (weighting == NormWeighting::kPlain) return;
+    if (weighting != NormWeighting::kFromOne) return;
     for (int64_t i = 0; i < norm.numel(); ++i) values_[static_cast<size_t>(i)] += 1.0f;
   }
   const float* data() const { return present_ ? values_.data() : nullptr; }

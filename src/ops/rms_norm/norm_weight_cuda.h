@@ -10,11 +10,14 @@ namespace hone::cuda {
 struct NormWeight {
   const void* values = nullptr;
   bool bf16 = false;
-  bool from_one = false;
+  bool from_one = false, rounds = true;
 
   NormWeight() = default;
   explicit NormWeight(const Tensor& w, NormWeighting weighting = NormWeighting::kPlain)
-      : values(w.data), bf16(w.dtype == DType::kBF16), from_one(weighting == NormWeighting::kFromOne) {}
+      : values(w.data),
+        bf16(w.dtype == DType::kBF16),
+        from_one(weighting == NormWeighting::kFromOne),
+        rounds(weighting == NormWeighting::kPlain) {}
 
 #ifdef __CUDACC__
   /// The factor of a row's elements.
@@ -26,7 +29,7 @@ struct NormWeight {
   /// The normalised element n, rounded if the weighting requires it.
   template <class T>
   __device__ float factor(float n) const {
-    return from_one ? n : rounded<T>(n);
+    return rounds ? rounded<T>(n) : n;
   }
   /// Loads kCount weights from `begin`, a multiple of kCount.
   template <int kCount>

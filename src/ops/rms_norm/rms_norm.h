@@ -10,8 +10,8 @@ namespace hone {
 
 /// y[t, :] = w · round(x[t, :] · rsqrt(mean(x[t, :]²) + eps)), rounded again; statistics in float32. x and y [T, H]
 /// have the same dtype, float32 or bfloat16, to which round rounds; w [H] has either dtype. With delta (shape and dtype
-/// of x), x + round(delta_scale · delta) is rounded, written to sum and normalised in place of x. With
-/// NormWeighting::kFromOne y = round((1 + w) · x · r). Deterministic.
+/// of x), x + round(delta_scale · delta) is rounded, written to sum and normalised in place of x. Other weightings: see
+/// NormWeighting. Deterministic.
 struct RmsNormArgs {
   Tensor x;
   Tensor delta = {};  ///< may be undefined
@@ -26,7 +26,7 @@ struct RmsNormArgs {
 void rms_norm(const Context& context, const RmsNormArgs& args);
 
 /// With n = x · r, r = rsqrt(mean(x²) + eps) and g = dy · w (kFromOne: dy · (1 + w)), for each row:
-///   dx = r · (g - n · mean(g · n)),   dw = Σ_t dy · round(n)  (kFromOne: dy · n)
+///   dx = r · (g - n · mean(g · n)),   dw = Σ_t dy · round(n)  (others: dy · n)
 /// dx in x's dtype, dw float32 [H]; either is optional. dw sums rows in chunks of fixed size: deterministic, and
 /// independent of the number of threads.
 struct RmsNormGradArgs {

@@ -15,7 +15,7 @@ constexpr int64_t kRowsPerChunk = 64;
 const float* load_weight(const RowMath& math, const Tensor& w, NormWeighting weighting, int64_t begin, float* buffer,
                          int64_t n) {
   const float* values = load_block(math, w, begin, buffer, n);
-  if (weighting == NormWeighting::kPlain) return values;
+  if (weighting != NormWeighting::kFromOne) return values;
   for (int64_t i = 0; i < n; ++i) buffer[i] = 1.0f + values[i];
   return buffer;
 }
