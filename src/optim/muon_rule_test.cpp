@@ -117,6 +117,7 @@ TEST(Muon, StepsHiddenMatricesAndLeavesTheRestToAdamw) {
   EXPECT_EQ(group_of("z", {8, 4}, ParameterKind::kAttentionGate), muon);
   EXPECT_EQ(group_of("mlp", {8, 4}, ParameterKind::kMlp), muon);
   EXPECT_EQ(group_of("gate_up", {2, 8, 4}, ParameterKind::kExpertsGateUp), muon);
+  EXPECT_EQ(group_of("up", {2, 4, 4}, ParameterKind::kExpertsUp), muon);
   EXPECT_EQ(group_of("down", {2, 4, 4}, ParameterKind::kExpertsDown), muon);
   EXPECT_EQ(group_of("q.lora_A", {2, 4}, ParameterKind::kLora), muon);
   EXPECT_EQ(group_of("q.lora_B", {8, 2}, ParameterKind::kLora), std::tuple("muon", 4.0, 0.1));
@@ -136,6 +137,8 @@ TEST(Muon, KnowsGateAndUpOfExpertsApart) {
   EXPECT_EQ(gate_up.matrix().columns, 4);
   const Parameter& down = store.add({"down", {3, 4, 5}, ParameterKind::kExpertsDown, 0, {}}, DType::kF32);
   EXPECT_EQ(down.matrix().rows, 4);
+  const Parameter& up = store.add({"up", {3, 10, 4}, ParameterKind::kExpertsUp, 0, {}}, DType::kF32);
+  EXPECT_EQ(up.matrix().rows, 10) << "there is no gate";
 }
 
 TEST(Muon, IsRefusedOnAGpu) {

@@ -20,27 +20,29 @@ struct StoreSizes {
   DType dtype = DType::kF32;
   bool separate_files = true;  ///< whether each expert has its own; false: one tensor of a layer's
   bool router_bias = false;
+  bool gated = true;  ///< experts have gate and up; else up alone
 };
 
 /// Files hold one tensor for each expert and projection: w1 is gate, w3 up, w2 down; or input_linear, output_linear.
 inline void add_experts(ParameterStore& store, const StoreSizes& s, int layer) {
   const std::string own = fmt::format("model.layers.{}.mlp.experts.", layer);
+  const int64_t parts = s.gated ? 2 : 1;
   FileLayout gate_up, down;
   for (int64_t e = 0; e < s.experts; ++e) {
     const std::string file = fmt::format("model.layers.{}.block_sparse_moe.experts.{}.", layer, e);
     const int64_t part = s.intermediate * s.hidden;
-    gate_up.push_back({file + "w1.weight", {s.intermediate, s.hidden}, 2 * e * part});
-    gate_up.push_back({file + "w3.weight", {s.intermediate, s.hidden}, (2 * e + 1) * part});
+    if (s.gated) gate_up.push_back({file + "w1.weight", {s.intermediate, s.hidden}, parts * e * part});
+    gate_up.push_back({file + "w3.weight", {s.intermediate, s.hidden}, (parts * e + parts - 1) * part});
     down.push_back({file + "w2.weight", {s.hidden, s.intermediate}, e * part});
   }
   if (!s.separate_files) {
     const std::string file = fmt::format("model.layers.{}.block_sparse_moe.", layer);
-    gate_up = {{file + "input_linear.weight", {s.experts, 2 * s.intermediate, s.hidden}, 0}};
+    gate_up = {{file + "input_linear.weight", {s.experts, parts * s.intermediate, s.hidden}, 0}};
     down = {{file + "output_linear.weight", {s.experts, s.hidden, s.intermediate}, 0}};
   }
-  store.add({own + "gate_up_proj",
-             {s.experts, 2 * s.intermediate, s.hidden},
-             ParameterKind::kExpertsGateUp,
+  store.add({own + (s.gated ? "gate_up_proj" : "up_proj"),
+             {s.experts, parts * s.intermediate, s.hidden},
+             s.gated ? ParameterKind::kExpertsGateUp : ParameterKind::kExpertsUp,
              layer,
              {gate_up}},
             s.dtype);

@@ -202,17 +202,30 @@ void add_kt_parts(const std::vector<ExpertNames>& experts, const SafetensorsFile
 }
 
 /// The fused weight of a shared adapter with A [r·E, in]: in is H for gate_up, I for down.
-const Parameter* shared_target(const ParameterStore& store, const std::string& module, const SafetensorsEntry& a,
-                               const SafetensorsEntry& b) {
-  const size_t base = module.rfind(".base_layer");
-  const std::string experts = base == std::string::npos ? module : module.substr(0, base);
+const Parameter* shared_target(const ParameterStore& store, const std::string& module, const AdapterFolder& files,
+                               const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  constexpr std::string_view kInner = ".base_layer";
+  const bool inner = module.ends_with(kInner);
+  const std::string experts = inner ? module.substr(0, module.size() - kInner.size()) : module;
+  const Parameter* found = nullptr;
   for (const Parameter& p : store.all()) {
-    if (is_experts(p) && experts_module(p) == experts && a.shape.size() == 2 && b.shape.size() == 2 &&
-        a.shape[1] == p.shape()[2] && b.shape[0] == p.shape()[1]) {
-      return &p;
+    if (!is_experts(p) || experts_module(p) != experts || a.shape.size() != 2 || b.shape.size() != 2 ||
+        a.shape[1] != p.shape()[2] || b.shape[0] != p.shape()[1]) {
+      continue;
     }
+    if (found == nullptr) {
+      found = &p;
+      continue;
+    }
+    // Without a gate both weights may have one shape. PEFT then wraps the one that begins the experts first.
+    const std::string key = std::string(kAdapterKeyPrefix) + experts + std::string(kInner) + ".lora_A.weight";
+    if (!inner && files.find(key) == nullptr) {
+      throw UserError(fmt::format("the adapter of '{}' fits two weights of the experts", experts),
+                      files.main().path().string(), "adapt both of them, or write it with a tensor for each expert");
+    }
+    return begins_experts(p.kind()) == inner ? &p : found;
   }
-  return nullptr;
+  return found;
 }
 
 /// The ranks and scalings.
@@ -294,7 +307,7 @@ class AdaptedReader {
     } else if (const ExpertNames* names = expert_part(experts_, module)) {
       modules_.insert(names->glob());
       adapted_.parts.insert({names->weight, names->out_begin});
-    } else if (const Parameter* fused = shared_target(store_, module, a, files_.at(b_key))) {
+    } else if (const Parameter* fused = shared_target(store_, module, files_, a, files_.at(b_key))) {
       refuse_old_target_parameters(config_, path_);
       parameters_.insert(fused->name());
       for (const ExpertPart& part : parts_of(*fused)) adapted_.parts.insert({fused, part.out_begin});

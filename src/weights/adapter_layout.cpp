@@ -340,6 +340,10 @@ void require_layout(const ParameterStore& store, AdapterLayout layout) {
         throw UserError("the adapter adapts the router too, which the layouts kt and sglang do not support",
                         "adapter_layout", "use split or target_parameters, or merge the adapter");
       }
+      if (p.kind() == ParameterKind::kExpertsUp) {
+        throw UserError("experts without a gate have no place in the layouts kt and sglang", "adapter_layout",
+                        "use split or target_parameters, or merge the adapter");
+      }
       if (attached->kind().for_servers) continue;
       throw UserError(
           fmt::format("the adapter is a {}, which the layouts kt and sglang do not support", attached->kind().name),

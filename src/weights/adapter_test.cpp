@@ -100,6 +100,44 @@ TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
   }
 }
 
+TEST_F(Adapters, OfExpertsWithoutAGateGiveTheSameWeights) {
+  sizes_.gated = false;
+  for (const ExpertLora trained : {ExpertLora::kSplit, ExpertLora::kShared}) {
+    for (const AdapterLayout layout :
+         {AdapterLayout::kSplit, AdapterLayout::kTargetParameters, AdapterLayout::kAsTrained}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(trained) << " " << static_cast<int>(layout));
+      ParameterStore store;
+      make(store, lora_of(trained));
+      save_adapter(directory_, store, {.lora = lora_of(trained), .layout = layout, .base_model = "base"});
+      EXPECT_EQ(merged_after_loading(), testing::merged(store));
+      std::ifstream config(directory_ / "adapter_config.json");
+      EXPECT_EQ(Json::parse(config)["r"], 2) << "up is not joined with a gate";
+    }
+    ParameterStore store;
+    make(store, lora_of(trained));
+    for (const AdapterLayout layout : {AdapterLayout::kKt, AdapterLayout::kSglang}) {
+      EXPECT_THAT(testing::user_error([&] { require_layout(store, layout); }), HasSubstr("without a gate"));
+    }
+  }
+}
+
+/// up and down then have the same shape.
+TEST_F(Adapters, OfSquareExpertsWithoutAGateAreToldApart) {
+  sizes_.gated = false;
+  sizes_.intermediate = sizes_.hidden;
+  LoraOptions lora = lora_of(ExpertLora::kShared);
+  ParameterStore both;
+  make(both, lora);
+  save_adapter(directory_, both, {.lora = lora, .base_model = ""});
+  EXPECT_EQ(merged_after_loading(), testing::merged(both));
+  lora.target_modules = {"attention"};
+  lora.target_parameters = {"experts.up_proj"};
+  ParameterStore one;
+  make(one, lora);
+  save_adapter(directory_, one, {.lora = lora, .base_model = ""});
+  EXPECT_THAT(testing::user_error([&] { merged_after_loading(); }), HasSubstr("fits two weights"));
+}
+
 LoraOptions dora() {
   LoraOptions lora = lora_of(ExpertLora::kSplit);
   lora.target_modules = {"attention"};
