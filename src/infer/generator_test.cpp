@@ -31,8 +31,7 @@ DecoderConfig tiny_moe() {
   config.qk_norm = true;
   config.rope = {.rope_theta = 10000.0, .rotary_dim = 8, .max_position_embeddings = 256};
   config.layers = {{.moe = true}, {.intermediate_size = 48}, {.moe = true}};
-  config.moe = {
-      .num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 24, .router = {}};
+  config.moe = {.num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 24, .router = {}};
   return config;
 }
 
@@ -55,6 +54,17 @@ DecoderConfig with_state_spaces(DecoderConfig config) {
   config.layers[0].mixer = config.layers[1].mixer = MixerKind::kMamba2;
   config.mamba.heads = {.num_heads = 6, .head_dim = 8, .num_groups = 2, .state_size = 12};
   config.rotates = config.qk_norm = false;
+  return config;
+}
+
+/// The same mixers and feed-forwards, each a layer of its own, without gates.
+DecoderConfig with_layers_of_one_half(DecoderConfig config) {
+  config = with_state_spaces(std::move(config));
+  config.layers = {{.mixer = MixerKind::kMamba2},
+                   {.mixer = MixerKind::kNone, .moe = true},
+                   {.mixer = MixerKind::kAttention},
+                   {.mixer = MixerKind::kNone, .intermediate_size = 48}};
+  config.activation = {MlpActivation::Kind::kSquaredRelu};
   return config;
 }
 
@@ -203,7 +213,8 @@ TEST(Generator, GreedyEqualsFullForwardsWithASlidingWindow) {
 }
 
 TEST(Generator, GreedyEqualsFullForwardsWithRecurrentStates) {
-  for (const DecoderConfig& config : {with_linear_attention(tiny_moe()), with_state_spaces(tiny_moe())}) {
+  for (const DecoderConfig& config :
+       {with_linear_attention(tiny_moe()), with_state_spaces(tiny_moe()), with_layers_of_one_half(tiny_moe())}) {
     TestModel model(config);
     model.fill();
     expect_same_as_full_forward(model);
@@ -361,6 +372,7 @@ TEST(Generator, TurnsReuseTheCacheOfEqualTokens) {
   expect_turns_as_if_alone(with_window(tiny_moe(), 6), false);
   expect_turns_as_if_alone(with_linear_attention(tiny_moe()), true);
   expect_turns_as_if_alone(with_state_spaces(tiny_moe()), true);
+  expect_turns_as_if_alone(with_layers_of_one_half(tiny_moe()), true);
 }
 
 TEST(Generator, StopsWhenAsked) {

@@ -36,7 +36,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
       dtype_(dtype),
       layer_(layer) {
   HONE_ASSERT(rotates_ || !config.qk_norm, "norms of heads belong to RoPE");
-  const std::string module = config.layer_module(layer) + "self_attn.";
+  const std::string module = config.layer_module(layer) + config.names.attention + ".";
   const int64_t hidden = config.hidden_size, q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
   const auto make = [&](const char* name, int64_t out, int64_t in, bool bias) {
     return Linear(store, module + name, out, in, bias, ParameterKind::kAttention, layer, dtype);

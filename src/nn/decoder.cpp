@@ -24,24 +24,30 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
         dtype_);
   };
   embedding_ = &store.add(
-      {config_.names.prefix + "embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
+      {config_.names.prefix + config_.names.embedding + ".weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}},
+      dtype_);
   embedding_group_ = &placement.group({"embedding"}, {embedding_});
   for (int i = 0; i < static_cast<int>(config_.layers.size()); ++i) {
     const std::string module = config_.layer_module(i);
     Layer layer;
     layer.mixer = make_mixer(config_, i, store, dtype_);
     layer.feed_forward = make_feed_forward(config_, i, store, dtype_);
-    layer.input_norm = norm(module + "input_layernorm", i);
-    layer.post_attention_norm = norm(module + "post_attention_layernorm", i);
-    std::vector<Parameter*> mixer_group = {layer.input_norm}, feed_forward_group = {layer.post_attention_norm};
-    layer.mixer->collect(mixer_group);
-    layer.feed_forward->collect(feed_forward_group);
-    layer.mixer_group = &placement.group({fmt::format("layer {}", i), i, LayerHalf::kMixer}, mixer_group);
-    layer.feed_forward_group =
-        &placement.group({fmt::format("layer {} feed-forward", i), i, LayerHalf::kFeedForward}, feed_forward_group);
+    HONE_ASSERT(layer.mixer || layer.feed_forward, module);
+    if (layer.mixer) layer.mixer_norm = norm(module + config_.names.mixer_norm, i);
+    if (layer.feed_forward) layer.feed_forward_norm = norm(module + config_.names.feed_forward_norm, i);
+    const auto group = [&](const auto& half, Parameter* half_norm, const char* suffix, LayerHalf place) {
+      std::vector<Parameter*> parameters = {half_norm};
+      half.collect(parameters);
+      return &placement.group({fmt::format("layer {}{}", i, suffix), i, place}, parameters);
+    };
+    if (layer.mixer) layer.mixer_group = group(*layer.mixer, layer.mixer_norm, "", LayerHalf::kMixer);
+    if (layer.feed_forward) {
+      layer.feed_forward_group =
+          group(*layer.feed_forward, layer.feed_forward_norm, " feed-forward", LayerHalf::kFeedForward);
+    }
     layers_.push_back(std::move(layer));
   }
-  final_norm_ = norm(config_.names.prefix + "norm", -1);
+  final_norm_ = norm(config_.names.prefix + config_.names.final_norm, -1);
   head_ = config_.tie_word_embeddings
               ? embedding_
               : &store.add({"lm_head.weight", {vocab, hidden}, ParameterKind::kHead, -1, {}}, dtype_);
@@ -75,35 +81,49 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
 
 std::vector<std::vector<CacheTensor>> Decoder::cache(int64_t sequences, int64_t capacity) const {
   std::vector<std::vector<CacheTensor>> result;
-  for (const Layer& layer : layers_) result.push_back(layer.mixer->cache(sequences, capacity));
+  for (const Layer& layer : layers_) {
+    result.push_back(layer.mixer ? layer.mixer->cache(sequences, capacity) : std::vector<CacheTensor>());
+  }
   return result;
 }
 
 double Decoder::flops(const ForwardWork& work) const {
   double flops = 2 * work.supervised * static_cast<double>(head_->shape().numel());
-  for (const Layer& layer : layers_) flops += layer.mixer->flops(work) + layer.feed_forward->flops(work);
+  for (const Layer& layer : layers_) {
+    if (layer.mixer) flops += layer.mixer->flops(work);
+    if (layer.feed_forward) flops += layer.feed_forward->flops(work);
+  }
   return flops;
 }
 
 std::vector<ModuleSummary> Decoder::summary() const {
   std::vector<ModuleSummary> result;
-  const auto add = [&](ModuleSummary summary) {
+  const auto add = [&](const auto& half) {
+    if (!half) return;
+    ModuleSummary summary = half->summary();
     if (std::find(result.begin(), result.end(), summary) == result.end()) result.push_back(std::move(summary));
   };
-  for (const Layer& layer : layers_) add(layer.mixer->summary());
-  for (const Layer& layer : layers_) add(layer.feed_forward->summary());
+  for (const Layer& layer : layers_) add(layer.mixer);
+  for (const Layer& layer : layers_) add(layer.feed_forward);
   return result;
 }
 
 Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const {
   const auto eps = static_cast<float>(config_.rms_norm_eps), scale = static_cast<float>(config_.residual_multiplier);
+  const auto normed = [&](Parameter* norm) { return rms_norm(tape, x, *norm, eps, config_.norm_weighting); };
   Var mixed, fed;
-  SumAndNorm residual;
-  tape.with(*layer.mixer_group, [&] {
-    mixed = (*layer.mixer)(tape, rms_norm(tape, x, *layer.input_norm, eps, config_.norm_weighting), forward, rope_);
-  });
+  if (layer.mixer) {
+    tape.with(*layer.mixer_group, [&] { mixed = (*layer.mixer)(tape, normed(layer.mixer_norm), forward, rope_); });
+    if (!layer.feed_forward) return add(tape, x, mixed, scale);
+  }
+  SumAndNorm residual{.sum = x, .y = {}};
   tape.with(*layer.feed_forward_group, [&] {
-    residual = add_rms_norm(tape, x, mixed, *layer.post_attention_norm, eps, config_.norm_weighting, scale);
+    Parameter* norm = layer.feed_forward_norm;
+    if (layer.mixer) {
+      residual = add_rms_norm(tape, x, mixed, *norm, eps, config_.norm_weighting, scale);
+    } else {
+      residual.y = normed(norm);
+    }
     fed = (*layer.feed_forward)(tape, residual.y, forward);
   });
   return add(tape, residual.sum, fed, scale);

@@ -45,12 +45,12 @@ class Decoder {
   Var logits(Tape& tape, const Forward& forward, Tensor rows) const;
 
  private:
+  /// A half that the layer lacks is null, and so are its norm and group.
   struct Layer {
-    Parameter* input_norm;
-    Parameter* post_attention_norm;
+    Parameter *mixer_norm = nullptr, *feed_forward_norm = nullptr;
     std::unique_ptr<Mixer> mixer;
     std::unique_ptr<FeedForward> feed_forward;
-    ParameterGroup *mixer_group, *feed_forward_group;
+    ParameterGroup *mixer_group = nullptr, *feed_forward_group = nullptr;
   };
 
   Var hidden_states(Tape& tape, const Forward& forward) const;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "ops/gated_delta_rule/gated_delta_rule.h"
 #include "kernels/mlp_activation.h"
+#include "ops/gated_delta_rule/gated_delta_rule.h"
 #include "ops/qk_norm_rope/rope_table.h"
 #include "ops/rms_norm/norm_weighting.h"
 #include "ops/router/router_rule.h"
@@ -19,6 +19,7 @@ namespace hone {
 
 /// The mixer of a layer.
 enum class MixerKind {
+  kNone,             ///< the layer is a feed-forward alone
   kAttention,        ///< nn/attention.h
   kLatentAttention,  ///< nn/latent_attention.h
   kGatedDeltaNet,    ///< nn/gated_delta_net.h
@@ -28,13 +29,15 @@ enum class MixerKind {
 /// Whether a mixer keeps a state of constant size instead of keys and values: it cannot be rewound.
 inline bool is_recurrent(MixerKind mixer) { return mixer == MixerKind::kGatedDeltaNet || mixer == MixerKind::kMamba2; }
 
-/// One layer of a decoder.
+/// One layer of a decoder: a mixer, a feed-forward, or both, each with a norm before it and a residual.
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
   int64_t sliding_window = 0;     ///< 0: full attention
   int64_t intermediate_size = 0;  ///< the dense MLP's; 0 in a MoE layer
   bool moe = false;
 
+  bool has_mixer() const { return mixer != MixerKind::kNone; }
+  bool has_feed_forward() const { return moe || intermediate_size > 0; }
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -99,9 +102,13 @@ struct DecoderNames {
   /// Files name tensors with the second text of a pair where the name in memory begins with the first or, if that
   /// begins with a dot, has it.
   std::vector<std::pair<std::string, std::string>> file_parts = {};
+  std::string embedding = "embed_tokens", final_norm = "norm";  ///< below prefix
+  /// The norms before a layer's halves.
+  std::string mixer_norm = "input_layernorm", feed_forward_norm = "post_attention_layernorm";
+  std::string attention = "self_attn", mamba = "mamba";  ///< modules of such mixers
   std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
   std::string file_moe = "mlp";  ///< the same in files
-  std::string q_norm = "q_norm", k_norm = "k_norm";  ///< below self_attn
+  std::string q_norm = "q_norm", k_norm = "k_norm";  ///< below attention
   std::string router = "gate";                       ///< below moe
   std::string file_router = "gate";
   std::string selection_bias = "gate.e_score_correction_bias", file_selection_bias = selection_bias;

@@ -313,6 +313,7 @@ void MixtureOfExperts::collect(std::vector<Parameter*>& group) const {
 std::unique_ptr<FeedForward> make_feed_forward(const DecoderConfig& config, int layer, ParameterStore& store,
                                                DType dtype) {
   const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
+  if (!own.has_feed_forward()) return nullptr;
   if (own.moe) {
     const auto sparse = [](const LayerConfig& other) { return other.moe; };
     const int64_t moe_index = std::count_if(config.layers.begin(), config.layers.begin() + layer, sparse);

@@ -110,7 +110,7 @@ class MixtureOfExperts : public FeedForward {
   std::unique_ptr<SharedExpert> shared_expert_;
 };
 
-/// The feed-forward half of config.layers[layer].
+/// The feed-forward half of config.layers[layer]; null if it has none.
 std::unique_ptr<FeedForward> make_feed_forward(const DecoderConfig& config, int layer, ParameterStore& store,
                                                DType dtype);
 

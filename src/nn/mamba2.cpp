@@ -10,7 +10,7 @@ namespace hone {
 
 Mamba2::Mamba2(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype)
     : heads_(config.mamba.heads), rms_norm_eps_(static_cast<float>(config.rms_norm_eps)), layer_(layer), dtype_(dtype) {
-  const std::string module = config.layer_module(layer) + "mamba.";
+  const std::string module = config.layer_module(layer) + config.names.mamba + ".";
   const int64_t hidden = config.hidden_size, count = heads_.num_heads;
   const bool bias = config.mamba.proj_bias;
   in_proj_ = Linear(store, module + "in_proj", heads_.inner() + heads_.width() + count, hidden, bias,

@@ -1,5 +1,5 @@
 // Mamba2: a state-space mixer with one projection of everything, a short convolution, the scan and a gated norm.
-// Source: Dao and Gu, "Transformers are SSMs" (arXiv:2405.21060); as in Granite 4.
+// Source: Dao and Gu, "Transformers are SSMs" (arXiv:2405.21060); as in Granite 4 and Nemotron 3.
 #pragma once
 
 #include "nn/mixer.h"

@@ -10,6 +10,8 @@ namespace hone {
 
 std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype) {
   switch (config.layers[static_cast<size_t>(layer)].mixer) {
+    case MixerKind::kNone:
+      return nullptr;
     case MixerKind::kAttention:
       return std::make_unique<Attention>(config, layer, store, dtype);
     case MixerKind::kLatentAttention:

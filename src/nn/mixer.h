@@ -35,7 +35,7 @@ class Mixer {
   virtual ModuleSummary summary() const = 0;
 };
 
-/// The mixer of config.layers[layer].
+/// The mixer of config.layers[layer]; null if it has none.
 std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
 
 }  // namespace hone

@@ -118,6 +118,11 @@ std::map<std::string, DecoderConfig> architectures() {
   }
   DecoderConfig& mamba = all["state space"] = with_mixer(MixerKind::kMamba2);
   mamba.mamba = {.heads = {.num_heads = 6, .head_dim = 16, .num_groups = 2, .state_size = 8}, .proj_bias = true};
+  DecoderConfig& halves = all["layers of one half"] = small();
+  halves.activation = {MlpActivation::Kind::kSquaredRelu};
+  halves.layers = {{.mixer = MixerKind::kAttention},
+                   {.mixer = MixerKind::kNone, .intermediate_size = 24},
+                   {.mixer = MixerKind::kNone, .moe = true}};
   return all;
 }
 

@@ -2,6 +2,7 @@
 // makes no difference whether a group's values are always on the device or are copied there for each use.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <vector>
@@ -23,19 +24,20 @@ class ParameterGroup final : public Residency {
     int layer = -1;    ///< -1: outside the layers
     LayerHalf half = LayerHalf::kNone;
   };
-  ParameterGroup(const Placement& placement, size_t index, Place place)
-      : placement_(placement), index_(index), place_(std::move(place)) {}
+  /// `turn`: how many groups of the same half come before.
+  ParameterGroup(const Placement& placement, size_t index, Place place, int64_t turn)
+      : placement_(placement), index_(index), place_(std::move(place)), turn_(turn) {}
 
   /// Its place in the order of forward, from 0.
   size_t index() const { return index_; }
   const std::string& name() const { return place_.name; }
   int layer() const { return place_.layer; }
   LayerHalf half() const { return place_.half; }
-  /// For a half of a layer: the slot of its gradients, which it shares with the same half of every second layer. Values
+  /// For a half of a layer: the slot of its gradients, which it shares with every second of the same halves. Values
   /// that are brought have their own (Bucket::slot).
   int slot() const {
     HONE_ASSERT(layer() >= 0, name());
-    return 2 * static_cast<int>(half()) + layer() % 2;
+    return 2 * static_cast<int>(half()) + static_cast<int>(turn_ % 2);
   }
 
   void acquire(const Context& context, Use use) override;
@@ -45,6 +47,7 @@ class ParameterGroup final : public Residency {
   const Placement& placement_;
   size_t index_;
   Place place_;
+  int64_t turn_;
 };
 
 /// Notified of every use of every group, in queue order, which is the same on all ranks that run a pass.
@@ -67,7 +70,8 @@ class Placement {
   /// Adds the next group in the order of forward, and sets it in its parameters. Its address stays valid. A parameter
   /// in two groups (a head that is the embedding) belongs to the first.
   ParameterGroup& group(ParameterGroup::Place place, const std::vector<Parameter*>& parameters) {
-    ParameterGroup& group = groups_.emplace_back(*this, groups_.size(), std::move(place));
+    const auto turn = std::ranges::count(groups_, place.half, &ParameterGroup::half);
+    ParameterGroup& group = groups_.emplace_back(*this, groups_.size(), std::move(place), turn);
     for (Parameter* parameter : parameters) {
       if (parameter->group() == nullptr) parameter->set_group(&group);
     }
