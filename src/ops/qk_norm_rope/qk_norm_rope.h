@@ -21,7 +21,8 @@ struct RotaryLayout {
 
 /// Per token t and head, with x, y of D = head_dim elements and p = positions[t]:
 ///   z = w · cast(x / sqrt(mean(x²) + eps))   product and cast rounded to the dtype of x; without w: z = x;
-///                                            with NormWeighting::kFromOne: z = cast((1 + w) · x / sqrt(…))
+///                                            with NormWeighting::kFromOne: z = cast((1 + w) · x / sqrt(…)),
+///                                            with kOnce: z = cast(w · x / sqrt(…))
 ///   y[a] = z[a] cos[p, i] − z[b] sin[p, i]   for each pair i = (a, b) of the layout, i < R/2
 ///   y[b] = z[b] cos[p, i] + z[a] sin[p, i]
 ///   y[j] = z[j]                              outside [offset, offset + R)

@@ -113,7 +113,9 @@ TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
         RopeShape{3, 2, 192, 64, false, {.offset = 128, .interleaved = true}}, RopeShape{2, 2, 256, 64, true},
         RopeShape{9, 1, 64, 64, false, {.interleaved = true}},
         RopeShape{3, 2, 64, 64, true, {}, NormWeighting::kFromOne},
-        RopeShape{5, 2, 32, 8, true, {}, NormWeighting::kFromOne}}) {
+        RopeShape{5, 2, 32, 8, true, {}, NormWeighting::kFromOne},
+        RopeShape{3, 2, 64, 64, true, {}, NormWeighting::kOnce},
+        RopeShape{2, 2, 512, 512, true, {}, NormWeighting::kOnce}}) {
     const auto fixture = std::make_shared<RopeFixture>(s, packed_positions(s.tokens));
     const OpCase op_case = rope_case(s, fixture);
     SCOPED_TRACE("tokens " + std::to_string(s.tokens) + " head_dim " + std::to_string(s.head_dim));

@@ -30,7 +30,8 @@ struct ResidualSumNode : Node {
 };
 
 struct RmsNormNode : Node {
-  Weight* w = nullptr;
+  Weight* w = nullptr;  // may be null
+  int64_t width = 0;
   float eps = 0, delta_scale = 1.0f;
   NormWeighting weighting = NormWeighting::kPlain;
   Var residual, delta;  // defined if inputs[0] is their sum, which this node writes in its first run
@@ -39,9 +40,9 @@ struct RmsNormNode : Node {
   RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }
 
   void forward(Tape& tape) override {
-    RmsNormArgs args{.x = tape.data(inputs[0]),
-                     .w = w->view().dense(),
-                     .y = tape.data(outputs[0]),
+    RmsNormArgs args{.x = runs(tape.data(inputs[0])),
+                     .w = weight(),
+                     .y = runs(tape.data(outputs[0])),
                      .eps = eps,
                      .weighting = weighting};
     if (delta.defined() && !tape.replaying()) {
@@ -54,20 +55,27 @@ struct RmsNormNode : Node {
   }
 
   void backward(Tape& tape) override {
-    rms_norm_grad(tape.context(), {.x = tape.data(inputs[0]),
-                                   .w = w->view().dense(),
-                                   .dy = tape.grad(outputs[0]),
-                                   .dx = tape.grad_dest(inputs[0]),
-                                   .dw = w->grad(),
+    GradDest dx = tape.grad_dest(inputs[0]);
+    if (dx.wanted()) dx.dst = runs(dx.dst);
+    rms_norm_grad(tape.context(), {.x = runs(tape.data(inputs[0])),
+                                   .w = weight(),
+                                   .dy = runs(tape.grad(outputs[0])),
+                                   .dx = dx,
+                                   .dw = w ? w->grad() : GradDest{},
                                    .eps = eps,
                                    .weighting = weighting});
   }
+
+  /// The rows that are normalised: all of a token, or runs of it.
+  Tensor runs(const Tensor& tensor) const { return tensor.reshaped({tensor.numel() / width, width}); }
+  Tensor weight() const { return w ? w->view().dense() : Tensor{}; }
 };
 
 std::unique_ptr<RmsNormNode> make_norm(Tape& tape, Var x, Weight& w, float eps, NormWeighting weighting) {
   HONE_ASSERT(tape.shape(x).rank() == 2 && w.shape() == Shape({tape.shape(x)[1]}));
   auto node = std::make_unique<RmsNormNode>();
   node->w = &w;
+  node->width = tape.shape(x)[1];
   node->eps = eps;
   node->weighting = weighting;
   node->inputs = {x};
@@ -80,6 +88,18 @@ std::unique_ptr<RmsNormNode> make_norm(Tape& tape, Var x, Weight& w, float eps, 
 
 Var rms_norm(Tape& tape, Var x, Weight& w, float eps, NormWeighting weighting) {
   auto node = make_norm(tape, x, w, eps, weighting);
+  const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
+  tape.record(std::move(node));
+  return y;
+}
+
+Var rms_norm(Tape& tape, Var x, int64_t width, float eps) {
+  HONE_ASSERT(tape.shape(x).rank() == 2 && tape.shape(x)[1] % width == 0);
+  auto node = std::make_unique<RmsNormNode>();
+  node->width = width;
+  node->eps = eps;
+  node->inputs = {x};
+  node->saved = {x};
   const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
   tape.record(std::move(node));
   return y;

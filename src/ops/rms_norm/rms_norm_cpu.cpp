@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "core/cpu/thread_pool.h"
@@ -60,7 +61,7 @@ void normalise_row(const RowMath& math, const RmsNormArgs& args, int64_t row) {
     float buffer[kRowBlock], y[kRowBlock];
     math.scale(r, load_block(math, x, row * hidden + begin, buffer, n), y, n);
     if (rounds_first(x, args.weighting)) math.round(y, n);
-    math.multiply(y, load_weight(math, args.w, args.weighting, begin, buffer, n), y, n);
+    if (args.w.defined()) math.multiply(y, load_weight(math, args.w, args.weighting, begin, buffer, n), y, n);
     store_block(math, y, args.y, row * hidden + begin, n);
   });
 }
@@ -73,7 +74,11 @@ struct GradBlock {
   GradBlock(const RowMath& math, const RmsNormGradArgs& args, int64_t row, float r, int64_t begin, int64_t n) {
     const int64_t at = row * args.x.shape[1] + begin;
     dy = load_block(math, args.dy, at, dy_buffer, n);
-    math.multiply(dy, load_weight(math, args.w, args.weighting, begin, g, n), g, n);
+    if (args.w.defined()) {
+      math.multiply(dy, load_weight(math, args.w, args.weighting, begin, g, n), g, n);
+    } else {
+      std::copy_n(dy, n, g);
+    }
     math.scale(r, load_block(math, args.x, at, normalised, n), normalised, n);
   }
 };

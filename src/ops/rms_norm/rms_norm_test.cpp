@@ -65,6 +65,27 @@ TEST(RmsNorm, MatchesTheReferenceAndItsGradients) {
   }
 }
 
+/// Runs of a row, without a weight; used twice, so that gradients are added.
+TEST(RmsNorm, OfRunsWithoutAWeightMatchesTheReference) {
+  for (const auto& [rows, runs, width] : {std::tuple{3, 1, 7}, {5, 4, 16}, {2, 3, 24}, {70, 2, 8}, {2, 2, 264}}) {
+    const OpCase op_case{.inputs = {testing::random_argument({rows, runs * width}, 1)},
+                         .weights = {},
+                         .op =
+                             [width = width](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
+                               const auto eps = static_cast<float>(kEps);
+                               return std::vector<Var>{rms_norm(tape, in[0], width, eps),
+                                                       rms_norm(tape, in[0], width, eps)};
+                             },
+                         .reference =
+                             [width = width](const std::vector<Values>& a) {
+                               const Values y = norm_of(a[0], Values(static_cast<size_t>(width), 1.0));
+                               return std::vector<Values>{y, y};
+                             }};
+    expect_matches_reference(op_case, DType::kF32, 4e-6);
+    expect_matches_reference(op_case, DType::kBF16, 0x1p-7);  // one rounding of y, two of the sum of gradients
+  }
+}
+
 /// Rows wider than central differences can afford: compares with the gradients' formulas in float64.
 TEST(RmsNorm, WideRowsMatchTheFormulas) {
   constexpr int64_t kRows = 70;
@@ -135,43 +156,39 @@ TEST(RmsNorm, RoundsBeforeTheWeight) {
   EXPECT_LE(different, y.size() / 1000);
 }
 
-constexpr NormWeighting kRoundedOnce[] = {NormWeighting::kUnrounded, NormWeighting::kFromOne};
-
 /// kFromOne: the plain norm with 1 + w.
-TEST(RmsNorm, OtherWeightingsMatchTheReference) {
+TEST(RmsNorm, AWeightThatCountsFromOneMatchesTheReference) {
   for (const auto& [rows, hidden] : {std::pair{3, 2}, {131, 7}, {2, 1031}, {9, 264}}) {
-    for (const NormWeighting weighting : kRoundedOnce) {
-      OpCase op_case = residual_case(rows, hidden);
-      op_case.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
-        const auto eps = static_cast<float>(kEps);
-        const SumAndNorm sum = add_rms_norm(tape, in[0], in[1], *w[0], eps, weighting);
-        return std::vector<Var>{sum.sum, rms_norm(tape, sum.y, *w[0], eps, weighting)};
-      };
-      op_case.reference = [=](const std::vector<Values>& a) {
-        Values sum(a[0].size()), w = a[2];
-        for (size_t i = 0; i < sum.size(); ++i) sum[i] = a[0][i] + a[1][i];
-        for (double& value : w) value += weighting == NormWeighting::kFromOne ? 1 : 0;
-        return std::vector<Values>{sum, norm_of(norm_of(sum, w), w)};
-      };
-      // As above, for two consecutive norms; bfloat16 rounds sum, y and y of the second norm.
-      expect_matches_reference(op_case, DType::kF32, 1e-5);
-      expect_matches_reference(op_case, DType::kBF16, 4 * 0x1p-8);
-    }
+    OpCase op_case = residual_case(rows, hidden);
+    op_case.op = [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+      const auto eps = static_cast<float>(kEps);
+      const SumAndNorm sum = add_rms_norm(tape, in[0], in[1], *w[0], eps, NormWeighting::kFromOne);
+      return std::vector<Var>{sum.sum, rms_norm(tape, sum.y, *w[0], eps, NormWeighting::kFromOne)};
+    };
+    op_case.reference = [](const std::vector<Values>& a) {
+      Values sum(a[0].size()), w = a[2];
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] = a[0][i] + a[1][i];
+      for (double& value : w) value += 1;
+      return std::vector<Values>{sum, norm_of(norm_of(sum, w), w)};
+    };
+    // As above, for two consecutive norms; bfloat16 rounds sum, y and y of the second norm.
+    expect_matches_reference(op_case, DType::kF32, 1e-5);
+    expect_matches_reference(op_case, DType::kBF16, 4 * 0x1p-8);
   }
 }
 
-/// y is bitwise round(w · x · r), or round((1 + w) · x · r), without earlier roundings.
-TEST(RmsNorm, RoundsOnceWithOtherWeightings) {
-  for (const NormWeighting weighting : kRoundedOnce) {
+/// y is bitwise round((1 + w) · x · r), or round(w · x · r), without earlier roundings.
+TEST(RmsNorm, RoundsOnceWhereTheWeightingSaysSo) {
+  for (const NormWeighting weighting : {NormWeighting::kFromOne, NormWeighting::kOnce}) {
     OpCase op_case = norm_case(64, 48);
-    op_case.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+    op_case.op = [weighting](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
       return std::vector<Var>{rms_norm(tape, in[0], *w[0], static_cast<float>(kEps), weighting)};
     };
     const testing::OpResult got = run_op(op_case, {.dtype = DType::kBF16});
     Values w = testing::rounded(op_case.weights[0].values, DType::kBF16);
     for (double& value : w) value += weighting == NormWeighting::kFromOne ? 1 : 0;
-    const Values y =
-        testing::rounded(norm_of(testing::rounded(op_case.inputs[0].values, DType::kBF16), w), DType::kBF16);
+    const Values x = testing::rounded(op_case.inputs[0].values, DType::kBF16);
+    const Values y = testing::rounded(norm_of(x, w), DType::kBF16);
     size_t different = 0;  // float32 statistics rarely fall on the other side of a tie
     for (size_t i = 0; i < y.size(); ++i) different += got.outputs[0][i] != y[i];
     EXPECT_LE(different, y.size() / 1000);
