@@ -36,19 +36,34 @@ struct AddNode : Node {
 
 struct ScaleNode : Node {
   float factor = 1.0f;
+  const Weight* weight = nullptr;  // multiplies `factor`; may be null
 
   std::string_view kind() const override { return "scale"; }
 
   void forward(Tape& tape) override {
-    add(tape.context(), {.a = tape.data(inputs[0]), .b = {}, .y = tape.data(outputs[0]), .scale = factor});
+    add(tape.context(),
+        {.a = tape.data(inputs[0]), .b = {}, .y = tape.data(outputs[0]), .scale = factor, .factor = view()});
   }
 
   void backward(Tape& tape) override {
     const GradDest dx = tape.grad_dest(inputs[0]);
     if (!dx.wanted()) return;
-    add(tape.context(), {.a = tape.grad(outputs[0]), .b = {}, .y = dx.dst, .beta = dx.beta, .scale = factor});
+    add(tape.context(),
+        {.a = tape.grad(outputs[0]), .b = {}, .y = dx.dst, .beta = dx.beta, .scale = factor, .factor = view()});
   }
+
+  Tensor view() const { return weight ? weight->view().dense() : Tensor{}; }
 };
+
+Var record_scale(Tape& tape, Var x, float factor, const Weight* weight) {
+  auto node = std::make_unique<ScaleNode>();
+  node->inputs = {x};
+  node->factor = factor;
+  node->weight = weight;
+  const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
+  tape.record(std::move(node));
+  return y;
+}
 
 }  // namespace
 
@@ -62,14 +77,11 @@ Var add(Tape& tape, Var a, Var b, float scale) {
   return y;
 }
 
-Var scale(Tape& tape, Var x, float factor) {
-  if (factor == 1.0f) return x;
-  auto node = std::make_unique<ScaleNode>();
-  node->inputs = {x};
-  node->factor = factor;
-  const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
-  tape.record(std::move(node));
-  return y;
+Var scale(Tape& tape, Var x, float factor) { return factor == 1.0f ? x : record_scale(tape, x, factor, nullptr); }
+
+Var scale(Tape& tape, Var x, const Weight& factor) {
+  HONE_ASSERT(factor.shape() == Shape{1});
+  return record_scale(tape, x, 1.0f, &factor);
 }
 
 }  // namespace hone

@@ -13,6 +13,7 @@ struct AddArgs {
   Tensor y;
   float beta = 0.0f;  ///< 0 or 1
   float scale = 1.0f;
+  Tensor factor = {};  ///< f32 [1], multiplies the scale; only without b. May be undefined
 };
 
 /// Elementwise, deterministic.
@@ -24,6 +25,8 @@ Var add(Tape& tape, Var a, Var b, float scale = 1.0f);
 
 /// Records y = factor · x; returns x if factor is 1.
 Var scale(Tape& tape, Var x, float factor);
+/// Records y = factor · x for a factor f32 [1], which has no gradient (Gemma 4's layer_scalar).
+Var scale(Tape& tape, Var x, const Weight& factor);
 
 /// Backward of y = a + scale · b: adds dy to a's gradient and scale · dy to b's.
 void hand_down_sum(Tape& tape, Var a, Var b, float scale, const Tensor& dy);

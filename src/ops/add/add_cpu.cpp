@@ -21,11 +21,12 @@ const float* load_scaled(const RowMath& math, const Tensor& x, float scale, bool
 void add(const Context& context, const AddArgs& args) {
   context.launch([args](ThreadPool& pool) {
     const RowMath& math = row_math();
+    const float scale = args.factor.defined() ? args.scale * *args.factor.as<float>() : args.scale;
     parallel_blocks(pool, args.y.numel(), [&](int64_t begin, int64_t n) {
       float a[kRowBlock], other[kRowBlock], sum[kRowBlock];
-      const float* terms = load_scaled(math, args.a, args.b.defined() ? 1.0f : args.scale, false, begin, a, n);
+      const float* terms = load_scaled(math, args.a, args.b.defined() ? 1.0f : scale, false, begin, a, n);
       if (args.b.defined()) {
-        math.add(terms, load_scaled(math, args.b, args.scale, true, begin, other, n), sum, n);
+        math.add(terms, load_scaled(math, args.b, scale, true, begin, other, n), sum, n);
         terms = sum;
       }
       if (args.beta != 0.0f) {

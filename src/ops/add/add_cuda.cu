@@ -7,10 +7,11 @@ namespace {
 
 constexpr int kThreads = 256, kElements = 8;
 
-/// b may be null; y may be a or b.
+/// b and factor may be null; y may be a or b.
 template <class T, bool kVectors>
 __global__ void __launch_bounds__(kThreads)
-    add_kernel(const T* a, const T* b, T* y, bool accumulate, float scale, int64_t count) {
+    add_kernel(const T* a, const T* b, T* y, bool accumulate, float scale, const float* factor, int64_t count) {
+  if (factor != nullptr) scale *= *factor;
   const float scale_a = b == nullptr ? scale : 1.0f;
   const int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kElements;
   if (kVectors && begin + kElements <= count) {
@@ -50,7 +51,8 @@ void add(const Context& context, const AddArgs& args) {
     using T = decltype(element);
     const auto kernel = vectors ? &add_kernel<T, true> : &add_kernel<T, false>;
     kernel<<<blocks_for(count, kThreads * kElements), kThreads, 0, stream_of(context)>>>(
-        elements<T>(args.a), elements<T>(args.b), elements<T>(args.y), args.beta != 0.0f, args.scale, count);
+        elements<T>(args.a), elements<T>(args.b), elements<T>(args.y), args.beta != 0.0f, args.scale,
+        elements<float>(args.factor), count);
   });
   check_launch("adding");
 }

@@ -60,6 +60,25 @@ TEST(Add, ScalesItsSecondTerm) {
   }
 }
 
+/// Used twice, so that gradients are added.
+TEST(Add, ScalesByAFactorInMemory) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{7, 13}, Shape{3, 1000}}) {
+    const OpCase op_case{.inputs = {testing::random_argument(shape, 1)},
+                         .weights = {{.shape = {1}, .values = {-0.625}, .differentiable = false}},
+                         .op =
+                             [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+                               return std::vector<Var>{scale(tape, in[0], *w[0]), scale(tape, in[0], *w[0])};
+                             },
+                         .reference =
+                             [](const std::vector<Values>& a) {
+                               Values y(a[0].size());
+                               for (size_t i = 0; i < y.size(); ++i) y[i] = a[1][0] * a[0][i];
+                               return std::vector<Values>{y, y};
+                             }};
+    expect_matches_reference(op_case, DType::kF32, 1e-6);
+  }
+}
+
 TEST(Add, RoundsTheScaledTermBeforeTheSum) {
   const OpCase op_case{
       .inputs = {testing::random_argument({9, 50}, 1), testing::random_argument({9, 50}, 2)},
