@@ -44,6 +44,7 @@ struct LinearCrossEntropyNode : Node {
                                 .w = w->view().dense(),
                                 .scaling = scaling,
                                 .logit_scale = loss.logit_scale,
+                                .soft_cap = loss.soft_cap,
                                 .label_smoothing = loss.label_smoothing,
                                 .tokens = loss.tokens,
                                 .scalars = loss.scalars,

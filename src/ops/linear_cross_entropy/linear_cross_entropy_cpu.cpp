@@ -6,6 +6,7 @@
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "kernels/cpu/row_math/soft_cap_block.h"
 
 namespace hone::cpu {
 
@@ -31,11 +32,18 @@ double sum_of(const RowMath& math, const float* row, int64_t n) {
   return sum;
 }
 
-/// The gradient of a row of logits: coefficient · (softmax - q), in place.
+/// The gradient of a row of logits: coefficient · (softmax - q), in place; before a soft cap of them.
 struct Gradient {
   float coefficient = 0;
+  float soft_cap = 0;   ///< 0: none
   bool narrow = false;  ///< rounded to bfloat16, stored in the first half of the row
 };
+
+/// The slope of the cap at capped values y.
+void slope_of_cap(const RowMath& math, float cap, const float* y, float* slope, int64_t n) {
+  math.scale(1.0f / cap, y, slope, n);
+  for (int64_t i = 0; i < n; ++i) slope[i] = 1.0f - slope[i] * slope[i];
+}
 
 /// `sum` is Σ exp(logits - largest).
 void differentiate_row(const RowMath& math, float* logits, int64_t vocab, int64_t target, float smoothing,
@@ -45,9 +53,12 @@ void differentiate_row(const RowMath& math, float* logits, int64_t vocab, int64_
   for_row_blocks(vocab, [&](int64_t begin, int64_t n) {
     float buffer[kRowBlock];
     float* const block = gradient.narrow ? buffer : logits + begin;
+    float slope[kRowBlock];
+    if (gradient.soft_cap > 0) slope_of_cap(math, gradient.soft_cap, logits + begin, slope, n);
     math.scaled_exp(scale, largest, logits + begin, block, n);
     if (target >= begin && target < begin + n) block[target - begin] -= gradient.coefficient * (1.0f - smoothing);
     for (int64_t v = 0; smoothing > 0 && v < n; ++v) block[v] -= of_all;
+    if (gradient.soft_cap > 0) math.multiply(slope, block, block, n);
     // A bfloat16 block is stored before all logits that have not been read.
     if (gradient.narrow) math.narrow(block, reinterpret_cast<BFloat16*>(logits) + begin, n);
   });
@@ -170,9 +181,13 @@ struct Head {
     const bool wants_grad = args.wants_grad();
     pool.parallel_for(count, [&](int64_t i, int) {
       HONE_ASSERT(targets[i] >= 0 && targets[i] < vocab);
-      const Gradient gradient{weights[i] * args.scalars->inv_loss_weight, narrows()};
-      const TokenResult r = differentiate_logits(math, logits.as<float>() + i * vocab, vocab, targets[i],
-                                                 args.label_smoothing, wants_grad ? &gradient : nullptr);
+      const Gradient gradient{weights[i] * args.scalars->inv_loss_weight, args.soft_cap, narrows()};
+      float* const row = logits.as<float>() + i * vocab;
+      if (args.soft_cap > 0) {
+        for_row_blocks(vocab, [&](int64_t at, int64_t n) { soft_cap_block(math, args.soft_cap, row + at, n); });
+      }
+      const TokenResult r =
+          differentiate_logits(math, row, vocab, targets[i], args.label_smoothing, wants_grad ? &gradient : nullptr);
       result()[begin + i] = r;
       if (losses != nullptr) losses[i] = static_cast<float>(r.loss);
     });

@@ -47,10 +47,12 @@ void differentiate_chunk(const Context& context, const LinearCrossEntropyArgs& a
         .targets = elements<int32_t>(args.tokens.targets) + chunk.begin,
         .weights = elements<float>(args.tokens.weights) + chunk.begin,
         .scalars = args.scalars,
+        .soft_cap = args.soft_cap,
         .label_smoothing = args.label_smoothing,
         .token_loss = args.token_loss.defined() ? elements<float>(args.token_loss) + chunk.begin : nullptr,
         .results = token_results(chunk.results) + chunk.begin,
         .wants_grad = args.wants_grad()};
+    if (args.soft_cap > 0) cap_rows(context, rows);
     if constexpr (sizeof(T) == 2) {
       if (kernel_tiers(context).loss_rows == Tier::kSm90 && differentiate_rows_hopper(context, rows)) {
         return context.note_kernel("rows of logits", "sm90");

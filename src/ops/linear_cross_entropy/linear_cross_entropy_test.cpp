@@ -151,6 +151,9 @@ Reference reference_of(const HeadCase& c, DType dtype) {
       // Roundings of the logit, of the adapter's part before it, and of A and xa in its terms.
       logit_error = std::max(logit_error, 1.1 * unit * (std::abs(logit) + std::abs(adapter) + 2 * adapter_size));
     }
+    const auto cap = static_cast<double>(c.loss.soft_cap);
+    for (double& logit : logits) logit = cap > 0 ? cap * std::tanh(logit / cap) : logit;
+    logit_error += 1.1 * unit * cap;  // the cap makes no error larger, and rounds
     const auto largest = std::max_element(logits.begin(), logits.end());
     double sum = 0, entropy = 0;
     for (double logit : logits) sum += std::exp(logit - *largest);
@@ -177,11 +180,15 @@ Reference reference_of(const HeadCase& c, DType dtype) {
     for (int64_t v = 0; v < vocab; ++v) {
       const auto i = static_cast<size_t>(v);
       const double scale = weight * kInvLossWeight, p = std::exp(logits[i] - log_sum);
-      const double d = scale * (p - (i == target ? 1 - smoothing : 0) - smoothing / static_cast<double>(vocab));
+      const double of_capped =
+          scale * (p - (i == target ? 1 - smoothing : 0) - smoothing / static_cast<double>(vocab));
+      const double d = cap > 0 ? (1 - logits[i] / cap * (logits[i] / cap)) * of_capped : of_capped;
+      const double slope_error = cap > 0 ? 2 * logit_error / cap : 0.0;
       // The parts of the softmax and of a smoothed label are rounded separately, which matters if they cancel (for a
       // single logit completely).
       const double of_parts = smoothing > 0 ? 3 * 0x1p-24 * scale : 0.0;
-      const double d_error = scale * p * std::expm1(2 * logit_error) + 1.1 * unit * std::abs(d) + of_parts;
+      const double d_error = scale * p * std::expm1(2 * logit_error) + 1.1 * unit * std::abs(d) + of_parts +
+                             slope_error * std::abs(of_capped);
       for (int64_t h = 0; h < hidden; ++h) {
         const double w_value = w[0][static_cast<size_t>(v * hidden + h)];
         add(0, c.rows[s] * hidden + h, d * w_value, d_error * std::abs(w_value));
@@ -248,10 +255,11 @@ void expect_right(HeadCase& c, DType dtype) {
 }
 
 /// Logits of order 1, which are accurate in bfloat16 on a GPU, and of order sqrt(hidden).
-void expect_right(const Sizes& sizes, float label_smoothing = 0) {
+void expect_right(const Sizes& sizes, float label_smoothing = 0, float soft_cap = 0) {
   SCOPED_TRACE(::testing::Message() << "T " << sizes.tokens << " V " << sizes.vocab << " S " << sizes.supervised);
   HeadCase large(sizes), small(sizes, 1 / std::sqrt(static_cast<double>(sizes.hidden)));
   large.loss.label_smoothing = small.loss.label_smoothing = label_smoothing;
+  large.loss.soft_cap = small.loss.soft_cap = soft_cap;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     expect_right(large, dtype);
     expect_right(small, dtype);
@@ -278,11 +286,17 @@ TEST(LinearCrossEntropy, SmoothsLabels) {
   for (const Sizes& sizes : {Sizes{7, 13, 31, 3, 2}, {23, 6, 101, 11, 5}}) expect_right(sizes, 0.75f);
 }
 
+TEST(LinearCrossEntropy, CapsLogits) {
+  for (const Sizes& sizes : kSizes) expect_right(sizes, 0.0f, 3.0f);
+  for (const Sizes& sizes : {Sizes{7, 13, 31, 3, 2}, {23, 6, 101, 11, 5}}) expect_right(sizes, 0.1f, 30.0f);
+}
+
 /// Compares the reference's own gradient of the weighted loss with its central differences.
 TEST(LinearCrossEntropy, TheReferenceDifferentiatesItsLoss) {
-  for (const float smoothing : {0.0f, 0.1f, 0.75f}) {
+  for (const auto& [smoothing, cap] : {std::pair{0.0f, 0.0f}, {0.1f, 0.0f}, {0.75f, 0.0f}, {0.1f, 3.0f}}) {
     HeadCase c({7, 13, 31, 5, 2});
     c.loss.label_smoothing = smoothing;
+    c.loss.soft_cap = cap;
     const std::vector<Values> gradients = reference_of(c, DType::kF32).gradients;
     std::vector<Argument*> arguments = {&c.op_case.inputs[0]};
     for (Argument& weight : c.op_case.weights) arguments.push_back(&weight);

@@ -16,7 +16,7 @@ __device__ inline void for_packs(T* row, int vocab, F&& f) {
   }
 }
 
-template <class T, bool kSmooth>
+template <class T, bool kSmooth, bool kCapped>
 __global__ void __launch_bounds__(kThreads) differentiate_kernel(LossRows<T> k) {
   constexpr int kSize = Pack<T>::kSize;
   __shared__ double partial_sums[kThreads / 32];
@@ -54,12 +54,28 @@ __global__ void __launch_bounds__(kThreads) differentiate_kernel(LossRows<T> k) 
   if (!k.wants_grad) return;
   const LabelGradient label = label_gradient<kSmooth>(k, row, logit_of_target);
   const auto share = static_cast<float>(label.scale / sums.sum);
+  const float inverse_cap = kCapped ? 1.0f / k.soft_cap : 0.0f;
   for_packs(logits, vocab, [&](Pack<T> pack, int column) {
     for (int i = 0; i < kSize; ++i) {
       const bool inside = column + i < vocab;
-      const float softmax = inside ? share * exp_of(to_float(pack.values[i]) - largest) : 0.0f;
+      const float logit = to_float(pack.values[i]);
+      const float softmax = inside ? share * exp_of(logit - largest) : 0.0f;
       const float gradient = kSmooth ? softmax - label.of_all : softmax;
-      pack.values[i] = from_float<T>(gradient - (column + i == target ? label.of_target : 0.0f));
+      const float of_capped = gradient - (column + i == target ? label.of_target : 0.0f);
+      pack.values[i] = from_float<T>(of_capped * slope_of_cap<kCapped>(inside ? logit : 0.0f, inverse_cap));
+    }
+    store_pack(logits + column, pack);
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) cap_kernel(LossRows<T> k) {
+  const float inverse_cap = 1.0f / k.soft_cap;
+  T* logits = k.logits + int64_t{blockIdx.x} * k.pitch;
+  for_packs(logits, k.vocab, [&](Pack<T> pack, int column) {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i) {
+      pack.values[i] = from_float<T>(k.soft_cap * tanhf(to_float(pack.values[i]) * inverse_cap));
     }
     store_pack(logits + column, pack);
   });
@@ -97,12 +113,26 @@ __global__ void __launch_bounds__(kTotalsThreads)
 
 template <class T>
 void differentiate_rows(const Context& context, const LossRows<T>& rows) {
-  const auto kernel = rows.label_smoothing > 0 ? differentiate_kernel<T, true> : differentiate_kernel<T, false>;
-  kernel<<<blocks_for(rows.rows, 1), kThreads, 0, stream_of(context)>>>(rows);
+  const auto launch = [&](auto* kernel) {
+    kernel<<<blocks_for(rows.rows, 1), kThreads, 0, stream_of(context)>>>(rows);
+  };
+  if (rows.soft_cap > 0) {
+    launch(rows.label_smoothing > 0 ? differentiate_kernel<T, true, true> : differentiate_kernel<T, false, true>);
+  } else {
+    launch(rows.label_smoothing > 0 ? differentiate_kernel<T, true, false> : differentiate_kernel<T, false, false>);
+  }
   check_launch("computing losses");
 }
 template void differentiate_rows(const Context& context, const LossRows<float>& rows);
 template void differentiate_rows(const Context& context, const LossRows<__nv_bfloat16>& rows);
+
+template <class T>
+void cap_rows(const Context& context, const LossRows<T>& rows) {
+  cap_kernel<T><<<blocks_for(rows.rows, 1), kThreads, 0, stream_of(context)>>>(rows);
+  check_launch("capping logits");
+}
+template void cap_rows(const Context& context, const LossRows<float>& rows);
+template void cap_rows(const Context& context, const LossRows<__nv_bfloat16>& rows);
 
 void add_totals(const Context& context, const TokenResult* results, const float* weights, int64_t count,
                 const int32_t* present, LossTotals* totals) {

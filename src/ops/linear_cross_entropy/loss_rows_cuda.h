@@ -23,6 +23,7 @@ struct LossRows {
   const int32_t* targets = nullptr;
   const float* weights = nullptr;
   const StepScalars* scalars = nullptr;
+  float soft_cap = 0;  ///< c; 0: none
   float label_smoothing = 0;
   float* token_loss = nullptr;  ///< may be null
   TokenResult* results = nullptr;
@@ -31,9 +32,13 @@ struct LossRows {
 
 /// Writes results and token_loss; if gradients are wanted, overwrites logits with
 ///   (softmax(logits) - q) · weight · inv_loss_weight
-/// where q = onehot(target), or smoothed.
+/// where q = onehot(target), or smoothed; with a soft cap, which cap_rows() has applied, times 1 - (logits / c)².
 template <class T>
 void differentiate_rows(const Context& context, const LossRows<T>& rows);
+
+/// logits = c · tanh(logits / c), rounded.
+template <class T>
+void cap_rows(const Context& context, const LossRows<T>& rows);
 
 /// As differentiate_rows(), on Hopper with the rows in registers; returns false if a row is too long for that.
 bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloat16>& rows);
@@ -81,6 +86,14 @@ template <class T>
 __device__ inline float target_logit(const LossRows<T>& k, int64_t row) {
   const int target = k.targets[row];
   return target >= 0 && target < k.vocab ? to_float(k.logits[row * k.pitch + target]) : __int_as_float(0x7fffffff);
+}
+
+/// The slope of the cap at a capped logit; 1 without a cap.
+template <bool kCapped>
+__device__ inline float slope_of_cap(float logit, float inverse_cap) {
+  if constexpr (!kCapped) return 1.0f;
+  const float y = logit * inverse_cap;
+  return 1.0f - y * y;
 }
 
 /// Called by one thread per row.

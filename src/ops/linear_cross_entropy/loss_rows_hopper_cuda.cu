@@ -111,7 +111,7 @@ __device__ inline RowSums together(const RowSums& part) {
 }
 
 /// kPacks: packs per thread. A part of a row has `packs_of_part` packs; the last one has the rest.
-template <int kPacks, bool kSmooth>
+template <int kPacks, bool kSmooth, bool kCapped>
 __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     differentiate_kernel(LossRows<__nv_bfloat16> k, int packs_of_part) {
 #if __CUDA_ARCH__ >= 900  // clusters
@@ -212,6 +212,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     const LabelGradient label = label_gradient<kSmooth>(k, row, logit_of_target);
     const float offset = -whole.largest() * kLog2E;
     const auto share = static_cast<float>(label.scale / whole.sum);
+    const float inverse_cap = kCapped ? 1.0f / k.soft_cap : 0.0f;
     __nv_bfloat16* logits = k.logits + row * k.pitch + first_column;
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
@@ -220,9 +221,11 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
         const float2 pair = logits_of(packs[j], i / 2);
-        const float softmax = share * exp2_approximate(fmaf(i % 2 == 0 ? pair.x : pair.y, kLog2E, offset));
+        const float logit = i % 2 == 0 ? pair.x : pair.y;
+        const float softmax = share * exp2_approximate(fmaf(logit, kLog2E, offset));
         const float smoothed = kSmooth ? softmax - label.of_all : softmax;
-        gradient.values[i] = __float2bfloat16_rn(smoothed - (j * kStep + i == target ? label.of_target : 0.0f));
+        const float of_capped = smoothed - (j * kStep + i == target ? label.of_target : 0.0f);
+        gradient.values[i] = __float2bfloat16_rn(of_capped * slope_of_cap<kCapped>(logit, inverse_cap));
       }
       store_pack(logits + j * kStep, gradient);
     }
@@ -231,16 +234,16 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
 #endif
 }
 
-/// Number of clusters that a GPU runs concurrently, by packs per thread, CTAs per cluster and label smoothing.
+/// Number of clusters that a GPU runs concurrently, by packs per thread, CTAs per cluster, label smoothing and cap.
 struct ResidentClusters {
-  std::map<std::tuple<int, int, bool>, int> count;
+  std::map<std::tuple<int, int, bool, bool>, int> count;
 };
 
-template <int kPacks, bool kSmooth>
+template <int kPacks, bool kSmooth, bool kCapped>
 void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int parts) {
   const int packs = (rows.vocab + kSize - 1) / kSize, packs_of_part = (packs + parts - 1) / parts;
   constexpr int kStagedBytes = kPacks * kThreads * 16;
-  const auto kernel = differentiate_kernel<kPacks, kSmooth>;
+  const auto kernel = differentiate_kernel<kPacks, kSmooth, kCapped>;
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim.x = static_cast<unsigned>(parts);
@@ -252,7 +255,7 @@ void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int par
   config.stream = stream_of(context);
   config.attrs = &cluster;
   config.numAttrs = 1;
-  int& resident = queue_of(context).state<ResidentClusters>().count[{kPacks, parts, kSmooth}];
+  int& resident = queue_of(context).state<ResidentClusters>().count[{kPacks, parts, kSmooth, kCapped}];
   if (resident == 0) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStagedBytes),
           "requesting shared memory");
@@ -278,7 +281,11 @@ bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloa
   const int packs = packs_of(parts);
   const auto launched = [&](auto most) {
     if (packs > most()) return false;
-    rows.label_smoothing > 0 ? launch<most(), true>(context, rows, parts) : launch<most(), false>(context, rows, parts);
+    const auto start = [&](auto capped) {
+      rows.label_smoothing > 0 ? launch<most(), true, capped()>(context, rows, parts)
+                               : launch<most(), false, capped()>(context, rows, parts);
+    };
+    rows.soft_cap > 0 ? start(std::true_type()) : start(std::false_type());
     return true;
   };
   return launched(Packs<2>()) || launched(Packs<4>()) || launched(Packs<6>()) || launched(Packs<8>()) ||
