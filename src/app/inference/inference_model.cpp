@@ -262,6 +262,7 @@ int64_t context_length(const RopeParameters& rope) {
       return rope.max_position_embeddings;
     case RopeType::kLinear:
     case RopeType::kDynamic:
+    case RopeType::kProportional:
       return scaled(rope.max_position_embeddings);
     case RopeType::kYarn:
       return std::max(rope.max_position_embeddings,

@@ -12,11 +12,12 @@ namespace hone {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, RopeType>, 5> kNames{{{"default", RopeType::kDefault},
+constexpr std::array<std::pair<std::string_view, RopeType>, 6> kNames{{{"default", RopeType::kDefault},
                                                                        {"linear", RopeType::kLinear},
                                                                        {"dynamic", RopeType::kDynamic},
                                                                        {"yarn", RopeType::kYarn},
-                                                                       {"llama3", RopeType::kLlama3}}};
+                                                                       {"llama3", RopeType::kLlama3},
+{"proportional", RopeType::kProportional}}};
 
 void require(bool condition, std::string_view key, std::string_view rule) {
   if (condition) return;
@@ -126,6 +127,15 @@ std::vector<float> llama3(const RopeParameters& p) {
   return inverse;
 }
 
+std::vector<float> proportional(const RopeParameters& p) {
+  require(p.scaling.proportion >= 0 && p.scaling.proportion <= 1, "rope_parameters.partial_rotary_factor", "in [0, 1]");
+  const auto turned = static_cast<size_t>(p.scaling.proportion * static_cast<double>(p.rotary_dim) / 2);
+  std::vector<float> inverse = reciprocals(base_powers(p.rope_theta, p.rotary_dim));
+  const auto factor = static_cast<float>(p.scaling.factor.value_or(1.0));
+  for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = i < turned ? inverse[i] / factor : 0.0f;
+  return inverse;
+}
+
 }  // namespace
 
 double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
@@ -137,7 +147,7 @@ RopeType rope_type_of(std::string_view name) {
     names.push_back(known);
   }
   throw UserError("rope_type '" + std::string(name) + "' is not supported." + did_you_mean(name, names),
-                  "rope_parameters.rope_type", "use a model with rope_type default, linear, dynamic, yarn or llama3");
+                  "rope_parameters.rope_type", "use a model with rope_type default, linear, dynamic, yarn, llama3 or proportional");
 }
 
 RopeFrequencies rope_frequencies(const RopeParameters& p, int64_t run_length) {
@@ -153,6 +163,8 @@ RopeFrequencies rope_frequencies(const RopeParameters& p, int64_t run_length) {
       return yarn(p);
     case RopeType::kLlama3:
       return {.inverse = llama3(p)};
+    case RopeType::kProportional:
+      return {.inverse = proportional(p)};
     case RopeType::kDefault:
       break;
   }

@@ -19,9 +19,11 @@ enum class RopeType {
   kDynamic,  ///< theta grows with run_length beyond max_position_embeddings ("NTK")
   kYarn,     ///< f for fast dimensions, f / factor for slow ones, linear ramp between; scales cos and sin
   kLlama3,   ///< as kYarn, with a ramp over wavelengths and without scaling of cos and sin
+  kProportional,  ///< f / factor for the first pairs, by `proportion`; the others do not turn
 };
 
-/// Parses a config's `rope_type` ("default", "linear", "dynamic", "yarn", "llama3"). UserError for others.
+/// Parses a config's `rope_type` ("default", "linear", "dynamic", "yarn", "llama3", "proportional"). UserError for
+/// others.
 RopeType rope_type_of(std::string_view name);
 
 /// The members of a config's `rope_parameters` (older: `rope_scaling`), with the same names.
@@ -39,13 +41,15 @@ struct RopeScaling {
   // kLlama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
+  // kProportional
+  double proportion = 1.0;  ///< share of the pairs that turn; its key is partial_rotary_factor
 
   bool operator==(const RopeScaling&) const = default;
 };
 
 struct RopeParameters {
   double rope_theta = 10000.0;
-  int64_t rotary_dim = 0;  ///< head_dim · partial_rotary_factor; even
+  int64_t rotary_dim = 0;  ///< head_dim · partial_rotary_factor, with kProportional head_dim; even
   int64_t max_position_embeddings = 0;
   RopeScaling scaling = {};
 

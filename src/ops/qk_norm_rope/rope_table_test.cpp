@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -57,6 +58,14 @@ std::vector<Expected> expectations() {
                   0.00209379266f, 0.000456483918f, 3.83088118e-05f, 1.8188337e-05f, 8.63549576e-06f, 4.09997847e-06f,
                   1.94659629e-06f, 9.24208962e-07f, 4.38797855e-07f},
                  1.34657359});
+  RopeParameters proportional{.rope_theta = 1000000.0,
+                              .rotary_dim = 48,
+                              .max_position_embeddings = 512,
+                              .scaling = {.type = RopeType::kProportional, .proportion = 0.25}};
+  std::vector<float> quarter(24);
+  std::ranges::copy(std::vector{1.0f, 0.562341332f, 0.316227764f, 0.177827939f, 0.099999994f, 0.0562341362f},
+                    quarter.begin());
+  all.push_back({"proportional", proportional, 512, quarter, 1.0});
   RopeParameters mscale{.rotary_dim = 16, .max_position_embeddings = 163840, .scaling = {.type = RopeType::kYarn}};
   mscale.scaling.factor = 40.0;
   mscale.scaling.original_max_position_embeddings = 4096;
