@@ -19,10 +19,12 @@ void take_tiles(ArenaScope& memory, const AttentionArgs& args) {
   memory.take({2}, DType::kI32);         // counters
 }
 
-/// What a shape of backward's kernels has: heads of up to so many elements, queries of a step, bytes of shared memory.
+/// What a shape of backward's kernels has: heads of up to so many elements, queries of a step, bytes of shared memory,
+/// columns of a partial dq.
 struct BackwardSizes {
   int64_t head_dim, v_head_dim, queries;
   size_t shared = 0;
+  int64_t dq_columns = head_dim;
 };
 
 /// sm90/attention_cuda.h: the first that fits.
@@ -43,6 +45,12 @@ constexpr BackwardSizes kSm80Sizes[] = {
     {192, 128, 64, sm80_bytes(192, 128, 1, 64, 1, 4)}, {256, 256, 64, sm80_bytes(256, 256, 1, 64, 1, 4)},
     {256, 256, 32, sm80_bytes(256, 256, 1, 32, 1, 2)}};
 
+/// The same for heads of more than 256, where backward and forward have a CTA that fits (sm80_attention_serves()).
+constexpr int64_t kWideSlice = 256;
+constexpr BackwardSizes kWideSizes[] = {{512, 512, 32, sm80_bytes(512, 512, 1, 32, 1, 4), kWideSlice},
+                                        {512, 512, 32, sm80_bytes(512, 512, 1, 32, 1, 2), kWideSlice}};
+constexpr size_t kWideForwardBytes = size_t{2} * (128 * 512 + 16 * (512 + 256));
+
 /// The sizes with which kernels on tensor cores compute the gradients; null: the general kernels do.
 const BackwardSizes* backward_sizes(const Context& context, const AttentionArgs& args) {
   const AttentionOptions& options = args.options;
@@ -58,9 +66,11 @@ const BackwardSizes* backward_sizes(const Context& context, const AttentionArgs&
     for (const BackwardSizes& sizes : kHopperSizes) {
       if (holds(sizes)) return &sizes;
     }
-    return nullptr;
   }
-  if (options.head_dim > 256 || options.v_head_dim > 256) return nullptr;
+  if (options.head_dim > kWideSlice || options.v_head_dim > kWideSlice) {
+    if (tiers.shared_memory < kWideForwardBytes || !holds(kWideSizes[0])) return nullptr;
+    return kWideSizes[0].shared <= tiers.shared_memory ? &kWideSizes[0] : &kWideSizes[1];
+  }
   for (const BackwardSizes& sizes : kSm80Sizes) {
     if (holds(sizes) && sizes.shared <= tiers.shared_memory) return &sizes;
   }
@@ -87,7 +97,7 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
     memory.take({heads, stats}, DType::kF32);  // deltas
     const int64_t blocks = tokens / sizes->queries;
     memory.take({heads, blocks}, DType::kI32);                                   // turns
-    memory.take({heads, blocks, sizes->queries, sizes->head_dim}, DType::kF32);  // partial dq
+    memory.take({heads, blocks, sizes->queries, sizes->dq_columns}, DType::kF32);  // partial dq
   } else {
     memory.take({heads, tokens}, DType::kF32);  // delta
   }

@@ -1,4 +1,5 @@
-// Selects the kernels for Hopper, those for other tensor cores, or the general ones.
+// Selects the kernels for Hopper, those for other tensor cores, which Hopper runs for heads that its own do not have,
+// or the general ones.
 #include <optional>
 
 #include "ops/attention/attention_sinks.h"
@@ -57,7 +58,7 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
   const int64_t tokens = forward.q.shape[0];
   ArenaScope memory(context.scratch());
   const bool by_hopper = sm90::hopper_attention_backward_serves(context, forward);
-  const bool by_sm80 = sm80::sm80_attention_serves(context, forward);
+  const bool by_sm80 = !by_hopper && sm80::sm80_attention_serves(context, forward);
   std::optional<sm90::HopperScratch> hopper_scratch;
   std::optional<sm80::BackwardScratch> sm80_scratch;
   Tensor delta;

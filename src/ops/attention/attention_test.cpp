@@ -240,6 +240,10 @@ TEST(PackedAttention, MatchesTheFormulasAcrossBlocks) {
                                  AttentionCase{{400, 70}, 2, 2, 192, 0, 128},
                                  AttentionCase{{390}, 2, 1, 160, 140, 96},
                                  AttentionCase{{300, 20}, 2, 1, 256, 100},
+                                 AttentionCase{{150, 1, 70}, 2, 1, 512},
+                                 AttentionCase{{140}, 2, 2, 512, 40},
+                                 AttentionCase{{135, 20}, 2, 1, 320, 0, 264},
+                                 AttentionCase{{131}, 1, 1, 128, 0, 512},
                                  AttentionCase{{135, 30}, 4, 2, 32, 50, 24},
                                  AttentionCase{{131}, 2, 1, 24, 0, 72},
                                  AttentionCase{{150, 1, 0, 70}, 4, 2, 64, 0, 0, true},
@@ -264,7 +268,7 @@ TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
        {AttentionCase{{2300, 1, 1700, 129}, 16, 2, 128}, AttentionCase{{3000}, 16, 4, 64, 700},
         AttentionCase{{2100, 1900}, 64, 8, 64, 128}, AttentionCase{{1500, 900}, 8, 8, 192, 0, 128},
         AttentionCase{{1500, 900, 33}, 24, 24, 192, 0, 128},  // several passes
-        AttentionCase{{1100, 600}, 16, 2, 256}}) {
+        AttentionCase{{1100, 600}, 16, 2, 256}, AttentionCase{{1100, 600}, 16, 2, 512}}) {
     SCOPED_TRACE(c.name());
     const OpCase op_case = op_case_of(c);
     const OpResult first = testing::run_op(op_case, {.dtype = DType::kBF16});
@@ -279,7 +283,7 @@ TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
 TEST(PackedAttention, TensorCoresServeTheHeadsOfReleasedModels) {
   for (const AttentionCase& c :
        {AttentionCase{{130}, 2, 1, 64}, AttentionCase{{130}, 2, 1, 128}, AttentionCase{{130}, 2, 2, 192, 0, 128},
-        AttentionCase{{130}, 2, 1, 256}, AttentionCase{{130}, 2, 1, 64, 128, 0, true},
+        AttentionCase{{130}, 2, 1, 256}, AttentionCase{{130}, 2, 1, 512}, AttentionCase{{130}, 2, 1, 64, 128, 0, true},
         AttentionCase{{70, 0, 60}, 2, 1, 128, 33, 0, true}}) {
     testing::expect_tensor_cores(op_case_of(c), {"attention"}, "attention, " + c.name());
   }

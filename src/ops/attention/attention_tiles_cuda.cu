@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
     const int pair = done + static_cast<int>(threadIdx.x) / kLanes;
     const int query = first + pair / args.num_heads, head = pair % args.num_heads;
     float sum = 0.0f;
-    if (pair < pairs && query < length && 8 * lane < args.head_dim) {
-      const int64_t at = (static_cast<int64_t>(begin + query) * args.num_heads + head) * args.head_dim + 8 * lane;
+    for (int column = 8 * lane; pair < pairs && query < length && column < args.head_dim; column += 8 * kLanes) {
+      const int64_t at = (static_cast<int64_t>(begin + query) * args.num_heads + head) * args.head_dim + column;
       const auto a = load_pack(args.out + at), b = load_pack(args.dout + at);
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum = fmaf(to_float(a.values[i]), to_float(b.values[i]), sum);

@@ -12,8 +12,9 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kPartKeys = 256;
-/// Heads that a CTA computes at a time; a larger group takes several passes.
-constexpr int kHeads = 16;
+/// Heads that a CTA computes at a time, as many as fit in its static shared memory; a larger group takes several passes.
+template <int kDim>
+constexpr int kHeadsAtOnce = kDim > 256 ? 8 : 16;
 
 template <class T>
 struct DecodingArgs {
@@ -92,7 +93,9 @@ __device__ void exponentiate(float (*scores)[kPartKeys], int heads, int keys, fl
 /// One part of the keys of one sequence, for the heads of one key-value head.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> args) {
-  constexpr int kSplits = kThreads / kDim;  // threads that share a dimension and sum over different keys
+  constexpr int kHeads = kHeadsAtOnce<kDim>;
+  constexpr int kColumns = kDim > kThreads ? kDim / kThreads : 1;  // dimensions of a thread, kThreads apart
+  constexpr int kSplits = kColumns * kThreads / kDim;  // threads that share dimensions and sum over different keys
   __shared__ float q[kHeads][kDim];
   __shared__ float scores[kHeads][kPartKeys];
   __shared__ float partial[kSplits][kDim];
@@ -120,26 +123,36 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
     __syncthreads();
     exponentiate(scores, heads, keys, args.stats + 2 * at, 2 * args.parts);
     __syncthreads();
-    float sums[kHeads] = {};
+    float sums[kHeads][kColumns] = {};
 #pragma unroll 4
     for (int key = split; key < keys; key += kSplits) {
-      const float value = column < v_dim ? to_float(v[key * v_stride + column]) : 0.0f;
 #pragma unroll
-      for (int i = 0; i < kHeads; ++i) {
-        if (i < heads) sums[i] = fmaf(scores[i][key], value, sums[i]);
+      for (int c = 0; c < kColumns; ++c) {
+        const int at = column + c * kThreads;
+        const float value = at < v_dim ? to_float(v[key * v_stride + at]) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < kHeads; ++i) {
+          if (i < heads) sums[i][c] = fmaf(scores[i][key], value, sums[i][c]);
+        }
       }
     }
 #pragma unroll
     for (int i = 0; i < kHeads; ++i) {
       if (i >= heads) continue;
       __syncthreads();
-      partial[split][column] = sums[i];
-      __syncthreads();
-      if (split != 0 || column >= v_dim) continue;
-      float sum = 0.0f;
 #pragma unroll
-      for (int s = 0; s < kSplits; ++s) sum += partial[s][column];
-      args.sums[(at + int64_t{i} * args.parts) * v_dim + column] = sum;
+      for (int c = 0; c < kColumns; ++c) partial[split][column + c * kThreads] = sums[i][c];
+      __syncthreads();
+      if (split != 0) continue;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const int of_sum = column + c * kThreads;
+        if (of_sum >= v_dim) continue;
+        float sum = 0.0f;
+#pragma unroll
+        for (int s = 0; s < kSplits; ++s) sum += partial[s][of_sum];
+        args.sums[(at + int64_t{i} * args.parts) * v_dim + of_sum] = sum;
+      }
     }
   }
 }

@@ -218,6 +218,7 @@ TEST(CachedAttention, PrefillAndDecodingGiveWhatFullAttentionGives) {
                                                       {34, 2, 20, 20},
                                                       {4, 2, 128, 128},
                                                       {2, 1, 256, 256},
+                                                      {18, 2, 512, 512},
                                                       {3, 3, 192, 128},
                                                       {4, 2, 20, 33}}) {
       const Model model{

@@ -1,4 +1,4 @@
-// The attention kernels for every GPU: float32 arithmetic, any head_dim and v_head_dim up to 256. Included by *_cuda.cu
+// The attention kernels for every GPU: float32 arithmetic, any head_dim and v_head_dim up to 512. Included by *_cuda.cu
 // only.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace hone::cuda {
 
-inline constexpr int kMaxGeneralHeadDim = 256;
+inline constexpr int kMaxGeneralHeadDim = 512;
 
 /// Queries against the keys of their documents, or against a cache. All offsets are in device memory.
 template <class T>
@@ -37,13 +37,14 @@ void launch_general_forward(const Context& context, const GeneralForward<T>& arg
 /// Backward of attention. `delta` is scratch, [Hq, T].
 void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta);
 
-/// Calls f with the smallest of 32, 64, 128 and 256 that is at least `dim`, as an integral constant.
+/// Calls f with the smallest of 32, 64, 128, 256 and 512 that is at least `dim`, as an integral constant.
 template <class F>
 void dispatch_padded_dim(int64_t dim, F&& f) {
   HONE_ASSERT(dim <= kMaxGeneralHeadDim);
   if (dim <= 32) return f(std::integral_constant<int, 32>{});
   if (dim <= 64) return f(std::integral_constant<int, 64>{});
   if (dim <= 128) return f(std::integral_constant<int, 128>{});
+  if (dim <= 256) return f(std::integral_constant<int, 256>{});
   f(std::integral_constant<int, kMaxGeneralHeadDim>{});
 }
 

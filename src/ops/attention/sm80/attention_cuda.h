@@ -8,8 +8,8 @@
 
 namespace hone::cuda::sm80 {
 
-/// Whether the kernels support these arguments: bfloat16 heads of up to 256 elements, in multiples of 8. Depends only
-/// on shapes, types and the device.
+/// Whether the kernels support these arguments: bfloat16 heads of up to 512 elements, in multiples of 8; of more than
+/// 256 where a CTA may have 153 KB. Depends only on shapes, types and the device.
 bool sm80_attention_serves(const Context& context, const AttentionArgs& args);
 
 /// Writes lse as [Hq, T].
@@ -40,14 +40,16 @@ struct HeadRows {
 };
 
 /// Copies rows [row, row + kLines) with kThreads threads from `first_thread` on; zeros beyond `length` rows and beyond
-/// the head. Eight threads copy 128 bytes of a line, and all lines of a thread have the same permutation.
+/// the head. Eight threads copy 128 bytes of a line, and all lines of a thread have the same permutation. With fewer
+/// lines than that is at a time, the last threads copy none.
 template <int kThreads, int kLines, int kWidth>
 __device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const HeadRows& from, int row, int length,
                                  int first_thread = 0) {
   constexpr int kStep = kThreads / 8;  // lines that all threads copy at a time
-  static_assert(kWidth % 64 == 0 && kStep % 8 == 0 && kLines % kStep == 0);
+  static_assert(kWidth % 64 == 0 && kStep % 8 == 0 && (kLines % kStep == 0 || kLines < kStep));
   const unsigned thread = static_cast<unsigned>(recomputed(static_cast<int>(threadIdx.x)) - first_thread);
   const int line = static_cast<int>(thread / 8), unit = static_cast<int>(thread % 8);
+  if (kLines < kStep && line >= kLines) return;
   const uint32_t address = to.unit(line, unit);
   const __nv_bfloat16* source = from.first + (row + line) * from.stride + 8 * unit;
 #pragma unroll
@@ -59,6 +61,14 @@ __device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const He
     }
     source += kStep * from.stride;
   }
+}
+
+/// Columns of values and gradients that the kernels for wide heads compute at a time.
+inline constexpr int kWideSlice = 256;
+/// Whether heads are wider than that: then the accumulators do not fit, and a CTA has a slice of the columns. Each slice
+/// computes the scores again.
+inline bool has_wide_heads(const AttentionOptions& options) {
+  return options.head_dim > kWideSlice || options.v_head_dim > kWideSlice;
 }
 
 inline constexpr float kLog2E = 1.44269504088896f, kLn2 = 0.693147180559945f;

@@ -43,17 +43,20 @@ constexpr int kArrivingLanes = 1;
 #endif
 
 /// Heads of up to kDimOf elements, values of up to kValueDimOf; kPairs pairs of warps with 16 kKeyTilesOf keys each;
-/// kQueriesOf queries per step, of which kStagesOf steps are in shared memory.
-template <int kDimOf, int kValueDimOf, int kKeyTilesOf, int kQueriesOf, int kStagesOf, int kPairsOf = 4>
+/// kQueriesOf queries per step, of which kStagesOf steps are in shared memory. With kSlicesOf slices of their columns, a
+/// kernel computes one of each gradient.
+template <int kDimOf, int kValueDimOf, int kKeyTilesOf, int kQueriesOf, int kStagesOf, int kPairsOf = 4,
+          int kSlicesOf = 1>
 struct BackwardShape {
   static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeyTiles = kKeyTilesOf, kQueries = kQueriesOf;
   static constexpr int kStages = kStagesOf, kPairs = kPairsOf, kGroupThreads = 32 * kPairs;
+  static constexpr int kSlices = kSlicesOf, kDimSlice = kDim / kSlices, kValueSlice = kValueDim / kSlices;
   static constexpr int kThreads = 2 * kGroupThreads, kCtas = 1;
   static constexpr int kWarpKeys = 16 * kKeyTiles, kKeys = kPairs * kWarpKeys;
   static_assert(kAttentionRows % kKeys == 0 && kKeys % kQueries == 0);
-  // Division of dQ [queries, dim] among all warps.
+  // Division of dQ [queries, dim], or of its slice, among all warps.
   static constexpr int kQueryWays = kQueries >= 64 ? 2 : 1, kDimWays = 2 * kPairs / kQueryWays;
-  static constexpr int kQueryTiles = kQueries / kQueryWays / 16, kDimTiles = kDim / kDimWays / 8;
+  static constexpr int kQueryTiles = kQueries / kQueryWays / 16, kDimTiles = kDimSlice / kDimWays / 8;
   static_assert(kDimWays % 4 == 0 && kDimTiles % 2 == 0 && kQueryTiles <= 2);  // FragmentReader, add_product
 
   using Keys = SharedLines<kKeys, kDim>;
@@ -87,6 +90,17 @@ struct BackwardArgs {
   float scale;
   int window;  // 0: none
   Gradient dq, dk, dv;
+  int slice;  // of the columns of gradients
+
+  /// The first column of the slice of Q and K, and of V.
+  template <class Shape>
+  __device__ int first_column() const {
+    return Shape::kSlices > 1 ? slice * Shape::kDimSlice : 0;
+  }
+  template <class Shape>
+  __device__ int first_value() const {
+    return Shape::kSlices > 1 ? slice * Shape::kValueSlice : 0;
+  }
 };
 
 /// kWays warps share columns: this one has the 16 columns from 16 · way on, then every kWays-th 16. Returns the first
@@ -172,12 +186,12 @@ __device__ inline void each_sum(Accumulators<kM, kN>& sums, const F& f) {
   }
 }
 
-/// Writes `factor` times accumulators as rows of a gradient, from row `first_row` of the tile's document on; skips
-/// elements beyond document and head.
+/// Writes `factor` times accumulators as rows of a gradient, from row `first_row` of the tile's document and column
+/// `first_column` of the head on; skips elements beyond document and head.
 template <int kWays, int kM, int kN>
 __device__ inline void store_gradient(const Gradient& gradient, const Accumulators<kM, kN>& sums, float factor,
-                                      const AttentionTile& tile, int first_row, int way, int head, int heads,
-                                      int head_dim) {
+                                      const AttentionTile& tile, int first_row, int first_column, int way, int head,
+                                      int heads, int head_dim) {
   if (gradient.data == nullptr) return;
 #pragma unroll
   for (int i = 0; i < kM; ++i) {
@@ -188,7 +202,7 @@ __device__ inline void store_gradient(const Gradient& gradient, const Accumulato
       const int64_t begin = (int64_t{tile.begin + row} * heads + head) * head_dim;
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const int element = column_of_tile<kWays>(way, j) + accumulator_column();
+        const int element = first_column + column_of_tile<kWays>(way, j) + accumulator_column();
         if (element >= head_dim) continue;
         gradient.store_pair(begin + element, factor * sums[i][j][2 * half], factor * sums[i][j][2 * half + 1]);
       }
@@ -292,14 +306,14 @@ class DqPart {
         work_(work),
         warp_(static_cast<int>(threadIdx.x) / 32),
         ds_(work.score_gradients(), row()),
-        keys_(work.keys(), 16 * way()) {}
+        keys_(work.keys(), args.first_column<Shape>() + 16 * way()) {}
 
   /// Adds the part of step `index` once all of its dS are in shared memory.
   __device__ void add(const QueryStep& step, int index) const {
     const uint32_t odd = static_cast<uint32_t>(index) & 1;
     const int64_t block = step.head * args_.query_blocks + step.block;
     const int* const turn = args_.turns + block;
-    float* const partial = args_.partial_dq + block * (Shape::kQueries * Shape::kDim) + threadIdx.x;
+    float* const partial = args_.partial_dq + block * (Shape::kQueries * Shape::kDimSlice) + threadIdx.x;
     const int seen = step.turn > 0 ? load_relaxed(turn) : 0;
     barrier_poll(work_.scores_full(), odd);
     Accumulators<Shape::kQueryTiles, Shape::kDimTiles> dq;
@@ -315,8 +329,8 @@ class DqPart {
     }
     if (step.turn == step.turns - 1) {
       if (step.turn > 0) each_sum(dq, [&](float& sum, int i) { sum += __ldcg(partial + i * Shape::kThreads); });
-      store_gradient<Shape::kDimWays>(args_.dq, dq, args_.scale, work_.tile, step.query + row(), way(), step.head,
-                                      args_.num_heads, args_.head_dim);
+      store_gradient<Shape::kDimWays>(args_.dq, dq, args_.scale, work_.tile, step.query + row(),
+                                      args_.first_column<Shape>(), way(), step.head, args_.num_heads, args_.head_dim);
     } else if (step.turn == 0) {
       each_sum(dq, [&](float& sum, int i) { __stcg(partial + i * Shape::kThreads, sum); });
     } else {
@@ -348,10 +362,10 @@ __device__ inline void compute_dv(const BackwardArgs& args, const Work<Shape>& w
   const int key_row = pair * Shape::kWarpKeys, first_key = tile.first + key_row;
   const FragmentReader<typename Shape::Keys, false, true> scores_k(work.keys(), key_row);
   const FragmentReader<typename Shape::Queries, false, false> scores_q(work.queries(0), 0);
-  const FragmentReader<typename Shape::Douts, true, false> dv_dout(work.douts(0), 0);
+  const FragmentReader<typename Shape::Douts, true, false> dv_dout(work.douts(0), args.first_value<Shape>());
   uint4* const exchange = work.probabilities(pair);
   const DqPart<Shape> dq(args, work);
-  Accumulators<kM, Shape::kValueDim / 8> dv;
+  Accumulators<kM, Shape::kValueSlice / 8> dv;
   clear(dv);
   const float scale_log2 = args.scale * kLog2E;
   uint32_t exchanges = 0;
@@ -424,7 +438,8 @@ __device__ inline void compute_dv(const BackwardArgs& args, const Work<Shape>& w
   }
   add_dq(count - 1);
   publish(count - 1);
-  store_gradient<1>(args.dv, dv, 1.0f, tile, first_key, 0, work.kv_head, args.num_kv_heads, args.v_head_dim);
+  store_gradient<1>(args.dv, dv, 1.0f, tile, first_key, args.first_value<Shape>(), 0, work.kv_head, args.num_kv_heads,
+                    args.v_head_dim);
 }
 
 /// The other warps: dP, dS, dK and their part of dQ. They load Q and dO.
@@ -461,10 +476,10 @@ __device__ inline void compute_dk(const BackwardArgs& args, const Work<Shape>& w
   const auto gradients = work.score_gradients();
   const FragmentReader<typename Shape::Values, false, true> scores_v(work.values(), key_row);
   const FragmentReader<typename Shape::Douts, false, false> scores_dout(work.douts(0), 0);
-  const FragmentReader<typename Shape::Queries, true, false> dk_q(work.queries(0), 0);
+  const FragmentReader<typename Shape::Queries, true, false> dk_q(work.queries(0), args.first_column<Shape>());
   const uint4* const exchange = work.probabilities(pair);
   const DqPart<Shape> dq(args, work);
-  Accumulators<kM, Shape::kDim / 8> dk;
+  Accumulators<kM, Shape::kDimSlice / 8> dk;
   clear(dk);
   uint32_t exchanges = 0;
 #pragma unroll 1
@@ -544,7 +559,8 @@ __device__ inline void compute_dk(const BackwardArgs& args, const Work<Shape>& w
     }
     dq.add(step, i);
   }
-  store_gradient<1>(args.dk, dk, args.scale, tile, first_key, 0, work.kv_head, args.num_kv_heads, args.head_dim);
+  store_gradient<1>(args.dk, dk, args.scale, tile, first_key, args.first_column<Shape>(), 0, work.kv_head,
+                    args.num_kv_heads, args.head_dim);
 }
 
 template <class Shape>
@@ -591,11 +607,16 @@ void launch(const Context& context, const BackwardArgs& args) {
 /// Calls f with the shape for these heads.
 template <class F>
 void with_backward_shape(const Context& context, const AttentionOptions& options, const F& f) {
+  const size_t shared_memory = kernel_tiers(context).shared_memory;
+  constexpr int kWide = 2 * kWideSlice;
+  if (has_wide_heads(options)) {  // 201 KB, 133 KB
+    return with_attention_shape<BackwardShape<kWide, kWide, 1, 32, 1, 4, 2>, BackwardShape<kWide, kWide, 1, 32, 1, 2, 2>>(
+        options.head_dim, options.v_head_dim, shared_memory, f);
+  }
   with_attention_shape<BackwardShape<64, 64, 2, 64, 2>, BackwardShape<128, 128, 2, 64, 2>,
                        BackwardShape<128, 128, 2, 32, 1>, BackwardShape<192, 128, 1, 64, 2>,
                        BackwardShape<192, 128, 1, 64, 1>, BackwardShape<256, 256, 1, 64, 1>,
-                       BackwardShape<256, 256, 1, 32, 1, 2>>(options.head_dim, options.v_head_dim,
-                                                             kernel_tiers(context).shared_memory, f);
+                       BackwardShape<256, 256, 1, 32, 1, 2>>(options.head_dim, options.v_head_dim, shared_memory, f);
 }
 
 }  // namespace
@@ -607,7 +628,7 @@ BackwardScratch::BackwardScratch(const Context& context, ArenaScope& memory, con
     using Shape = decltype(shape);
     query_blocks = tokens / Shape::kQueries;
     turns = memory.take({heads, query_blocks}, DType::kI32);
-    partial_dq = memory.take({heads, query_blocks, Shape::kQueries, Shape::kDim}, DType::kF32);
+    partial_dq = memory.take({heads, query_blocks, Shape::kQueries, Shape::kDimSlice}, DType::kF32);
   });
 }
 
@@ -615,37 +636,40 @@ void sm80_attention_backward(const Context& context, const AttentionBackwardArgs
                              const BackwardScratch& scratch) {
   const AttentionArgs& forward = args.forward;
   const AttentionOptions& options = forward.options;
-  list_attention_tiles(context, forward, TileWork::kQueries, scratch.tiles);
-  if (scratch.query_blocks > 0) {
-    check(cudaMemsetAsync(scratch.turns.data, 0, scratch.turns.bytes(), stream_of(context)), "clearing turns");
-  }
   compute_query_stats(context, args, scratch.stats);
   with_backward_shape(context, options, [&](auto shape) {
     using Shape = decltype(shape);
     constexpr int kParts = kAttentionRows / Shape::kKeys;  // in a tile of the list
     const int64_t items = scratch.tiles.count * kParts * options.num_kv_heads;
     HONE_ASSERT(items <= INT32_MAX);
-    launch<Shape>(context, {.order = {context, forward, scratch.tiles, TileWork::kQueries, kParts},
-                            .items = static_cast<int>(items),
-                            .q = elements<__nv_bfloat16>(forward.q),
-                            .k = elements<__nv_bfloat16>(forward.k),
-                            .v = elements<__nv_bfloat16>(forward.v),
-                            .dout = elements<__nv_bfloat16>(args.dout),
-                            .shifts = elements<float>(scratch.stats.shifts),
-                            .deltas = elements<float>(scratch.stats.deltas),
-                            .stats_rows = scratch.stats.rows,
-                            .turns = elements<int>(scratch.turns),
-                            .partial_dq = elements<float>(scratch.partial_dq),
-                            .query_blocks = scratch.query_blocks,
-                            .num_heads = static_cast<int>(options.num_heads),
-                            .num_kv_heads = static_cast<int>(options.num_kv_heads),
-                            .head_dim = static_cast<int>(options.head_dim),
-                            .v_head_dim = static_cast<int>(options.v_head_dim),
-                            .scale = options.scale,
-                            .window = static_cast<int>(options.sliding_window),
-                            .dq = Gradient(args.dq),
-                            .dk = Gradient(args.dk),
-                            .dv = Gradient(args.dv)});
+    for (int slice = 0; slice < Shape::kSlices; ++slice) {
+      list_attention_tiles(context, forward, TileWork::kQueries, scratch.tiles);
+      if (scratch.query_blocks > 0) {
+        check(cudaMemsetAsync(scratch.turns.data, 0, scratch.turns.bytes(), stream_of(context)), "clearing turns");
+      }
+      launch<Shape>(context, {.order = {context, forward, scratch.tiles, TileWork::kQueries, kParts},
+                              .items = static_cast<int>(items),
+                              .q = elements<__nv_bfloat16>(forward.q),
+                              .k = elements<__nv_bfloat16>(forward.k),
+                              .v = elements<__nv_bfloat16>(forward.v),
+                              .dout = elements<__nv_bfloat16>(args.dout),
+                              .shifts = elements<float>(scratch.stats.shifts),
+                              .deltas = elements<float>(scratch.stats.deltas),
+                              .stats_rows = scratch.stats.rows,
+                              .turns = elements<int>(scratch.turns),
+                              .partial_dq = elements<float>(scratch.partial_dq),
+                              .query_blocks = scratch.query_blocks,
+                              .num_heads = static_cast<int>(options.num_heads),
+                              .num_kv_heads = static_cast<int>(options.num_kv_heads),
+                              .head_dim = static_cast<int>(options.head_dim),
+                              .v_head_dim = static_cast<int>(options.v_head_dim),
+                              .scale = options.scale,
+                              .window = static_cast<int>(options.sliding_window),
+                              .dq = Gradient(args.dq),
+                              .dk = Gradient(args.dk),
+                              .dv = Gradient(args.dv),
+                              .slice = slice});
+    }
   });
 }
 

@@ -31,6 +31,7 @@ struct ForwardShape {
   static constexpr int kRowTiles = kValueDim > 128 ? 1 : 2, kWarpRows = 16 * kRowTiles;
   static constexpr int kThreads = kAttentionRows / kWarpRows * 32;
   static constexpr bool kQueriesInRegisters = kDim <= 64;
+  static constexpr bool kSliced = kDim > kWideSlice;  // the grid's y-th CTA of an item has the y-th kValueDim values
   using Queries = SharedLines<kAttentionRows, kDim>;
   using Keys = SharedLines<kKeys, kDim>;
   using Values = SharedLines<kKeys, kValueDim>;
@@ -112,10 +113,11 @@ __device__ void hide_unseen(Accumulators<kM, kN>& s, int query, int key, int win
   }
 }
 
-/// Writes out and lse of a warp's rows, the first of which is `query` of the tile's document; skips rows beyond it.
+/// Writes out, from column `first_value` on, and lse of a warp's rows, the first of which is `query` of the tile's
+/// document; skips rows beyond it.
 template <int kM, int kN>
 __device__ void store_rows(const ForwardArgs& args, const Softmax<kM>& softmax, const Accumulators<kM, kN>& out,
-                           const AttentionTile& tile, int query, int head) {
+                           const AttentionTile& tile, int query, int head, int first_value) {
   const int quarter = lane_of_warp() % 4;
 #pragma unroll
   for (int i = 0; i < kM; ++i) {
@@ -124,7 +126,7 @@ __device__ void store_rows(const ForwardArgs& args, const Softmax<kM>& softmax, 
       const int row = query + 16 * i + 8 * half + accumulator_row();
       const float total = softmax.total(i, half), factor = 1.0f / total;
       const int64_t token = tile.begin + row;
-      __nv_bfloat16* to = args.out + (token * args.num_heads + head) * args.v_head_dim;
+      __nv_bfloat16* to = args.out + (token * args.num_heads + head) * args.v_head_dim + first_value;
 #pragma unroll
       for (int j = 0; j < kN; j += 4) {
         uint32_t packed[4];
@@ -134,11 +136,11 @@ __device__ void store_rows(const ForwardArgs& args, const Softmax<kM>& softmax, 
         }
         transpose_quad(packed);
         const int element = 8 * (j + quarter);
-        if (row < tile.length && element < args.v_head_dim) {
+        if (row < tile.length && element < args.v_head_dim - first_value) {
           *reinterpret_cast<uint4*>(to + element) = {packed[0], packed[1], packed[2], packed[3]};
         }
       }
-      if (row < tile.length && quarter == 0) {
+      if (row < tile.length && quarter == 0 && first_value == 0) {
         args.lse[head * args.tokens + token] = fmaf(args.scale, softmax.largest[i][half], kLn2 * __log2f(total));
       }
     }
@@ -156,7 +158,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   const int kv_head = head / (args.num_heads / args.num_kv_heads);
   const HeadRows of_q(args.q, tile.begin, head, args.num_heads, args.head_dim);
   const HeadRows of_k(args.k, tile.begin, kv_head, args.num_kv_heads, args.head_dim);
-  const HeadRows of_v(args.v, tile.begin, kv_head, args.num_kv_heads, args.v_head_dim);
+  HeadRows of_v(args.v, tile.begin, kv_head, args.num_kv_heads, args.v_head_dim);
+  const int first_value = Shape::kSliced ? static_cast<int>(blockIdx.y) * Shape::kValueDim : 0;
+  of_v.first += first_value;
+  of_v.dim -= first_value;
   const typename Shape::Queries q{shared_address(memory)};
   const uint32_t stages = q.address + Shape::Queries::kBytes;
   const KeySteps<kKeys> steps(tile, args.window);
@@ -264,23 +269,31 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
       }
     }
   }
-  store_rows(args, softmax, out, tile, query, head);
+  store_rows(args, softmax, out, tile, query, head, first_value);
 }
 
 template <class Shape>
 void launch(const Context& context, const ForwardArgs& args, int64_t items) {
   check(cudaFuncSetAttribute(forward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
         "preparing attention");
-  forward_kernel<Shape><<<blocks_for(items, 1), Shape::kThreads, Shape::kBytes, stream_of(context)>>>(args);
+  const int slices = Shape::kSliced ? (args.v_head_dim + Shape::kValueDim - 1) / Shape::kValueDim : 1;
+  const dim3 grid(blocks_for(items, 1), static_cast<unsigned>(slices));
+  forward_kernel<Shape><<<grid, Shape::kThreads, Shape::kBytes, stream_of(context)>>>(args);
   check_launch("computing attention");
 }
+
+using WideForward32 = ForwardShape<2 * kWideSlice, kWideSlice, 32, 1, 1>;  // 176 KB
+using WideForward16 = ForwardShape<2 * kWideSlice, kWideSlice, 16, 1, 1>;  // 152 KB
 
 }  // namespace
 
 bool sm80_attention_serves(const Context& context, const AttentionArgs& args) {
   const AttentionOptions& options = args.options;
-  return kernel_tiers(context).attention == Tier::kSm80 && args.q.dtype == DType::kBF16 && options.head_dim % 8 == 0 &&
-         options.v_head_dim % 8 == 0 && options.head_dim <= 256 && options.v_head_dim <= 256 &&
+  const KernelTiers tiers = kernel_tiers(context);
+  // The largest CTA of the smallest shapes for wide heads: WideForward16 below.
+  const bool fits = !has_wide_heads(options) || tiers.shared_memory >= WideForward16::kBytes;
+  return tiers.attention != Tier::kGeneral && args.q.dtype == DType::kBF16 && fits && options.head_dim % 8 == 0 &&
+         options.v_head_dim % 8 == 0 && options.head_dim <= 2 * kWideSlice && options.v_head_dim <= 2 * kWideSlice &&
          args.q.shape[0] <= INT32_MAX / 2 && options.sliding_window <= INT32_MAX / 2;
 }
 
@@ -303,12 +316,16 @@ void sm80_attention(const Context& context, const AttentionArgs& args, const Att
   const auto start = [&](auto shape) {
     launch<decltype(shape)>(context, kernel_args, tiles.count * options.num_heads);
   };
+  const size_t shared_memory = kernel_tiers(context).shared_memory;
+  if (has_wide_heads(options)) {
+    return with_attention_shape<WideForward32, WideForward16>(options.head_dim, kWideSlice, shared_memory, start);
+  }
   with_attention_shape<ForwardShape<64, 64, 64, 2, 2>,                                       // 48 KB
                        ForwardShape<128, 128, 64, 2, 2>, ForwardShape<128, 128, 64, 1, 2>,   // 96, 64 KB
                        ForwardShape<128, 128, 32, 1, 2>,                                     // 48 KB
                        ForwardShape<192, 128, 64, 1, 2>, ForwardShape<192, 128, 32, 1, 1>,   // 88, 68 KB
                        ForwardShape<256, 256, 64, 1, 1>, ForwardShape<256, 256, 32, 1, 1>>(  // 128, 96 KB
-      options.head_dim, options.v_head_dim, kernel_tiers(context).shared_memory, start);
+      options.head_dim, options.v_head_dim, shared_memory, start);
 }
 
 }  // namespace hone::cuda::sm80
