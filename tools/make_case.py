@@ -23,6 +23,7 @@ from case_rows import ALPHA, PROMPT, RANK
 from case_runs import is_comparable, measure_noise, show, train_run
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "in_proj", "out_proj")
+TOWER = "vision_tower"  # not trained
 DRAWS = 5  # of batches, before a case is given up whose tokens are too near a tie
 
 
@@ -106,6 +107,8 @@ def make_adapter(case, kind, generator):
     model = load(case / "model")
     there = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     options = {"r": RANK, "lora_alpha": ALPHA, "target_modules": [name for name in ATTENTION if name in there]}
+    if any(TOWER in name for name, _ in model.named_modules()):
+        options["exclude_modules"] = f".*{TOWER}.*"
     if kind == "lora_experts":
         options["target_parameters"] = ["experts.gate_up_proj", "experts.down_proj"]
     if kind == "lora_dora":

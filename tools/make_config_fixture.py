@@ -41,6 +41,8 @@ CLASSES = {
     "Qwen3VLMoeForConditionalGeneration": "Qwen3VLMoeConfig",
     "HunYuanMoEV1ForCausalLM": "HunYuanMoEV1Config",
     "Mistral4ForCausalLM": "Mistral4Config",
+    "Gemma4ForConditionalGeneration": "Gemma4Config",
+    "Gemma4ForCausalLM": "Gemma4TextConfig",
     "GptOssForCausalLM": "GptOssConfig",
     "Qwen3ForCausalLM": "Qwen3Config",
     "Qwen2ForCausalLM": "Qwen2Config",
@@ -48,12 +50,16 @@ CLASSES = {
     "LlamaForCausalLM": "LlamaConfig",
 }
 
+GEMMA4 = {"hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 16, "top_k_experts": 4, "moe_intermediate_size": 704,
+          "attention_k_eq_v": True, "num_global_key_value_heads": 2}
 # Defaults that are no model.
 BASES = {
     "GraniteMoeHybridForCausalLM": {"mamba_d_state": 128},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
     "Mistral3ForConditionalGeneration": {"text_config": {"model_type": "mistral4"}},
+    "Gemma4ForConditionalGeneration": {"text_config": {"model_type": "gemma4_text", **GEMMA4}},
+    "Gemma4ForCausalLM": GEMMA4,
     "HunYuanMoEV1ForCausalLM": {"head_dim": 128, "num_experts": 64, "moe_topk": 8},
     "Dots1ForCausalLM": {"n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6},
 }
@@ -64,6 +70,10 @@ MAMBA_SIZES = {"hidden_size": {"mamba_n_heads": 256}, "mamba_expand": {"mamba_n_
 GROUPS = {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 3}
 OTHERS = {
     "hidden_act": "gelu",
+    "hidden_activation": "gelu",
+    "final_logit_softcapping": 20.0,
+    "use_bidirectional_attention": "all",
+    "audio_config": {"hidden_size": 64},
     "pad_token_id": 3,
     "bos_token_id": 5,
     "eos_token_id": 6,
@@ -122,6 +132,10 @@ def other(field, value, config):
         kinds = sorted(set(value))
         others = {"sliding_attention": "full_attention", "linear_attention": "full_attention"}
         return [others.get(kind, kinds[-1]) for kind in value] if len(kinds) > 1 else ["sliding_attention"] * len(value)
+    if field == "rope_parameters" and "full_attention" in value:
+        return {**value, "full_attention": {**value["full_attention"], "rope_theta": 12345.0}}
+    if field == "per_layer_config":
+        return {layer: {**own, "head_dim": 64} for layer, own in value.items()}
     if field == "rope_parameters":
         return {**value, "rope_theta": 12345.0}
     if field == "text_config":
@@ -189,7 +203,18 @@ def case(config_class, default, kind, field, set_to=(), erase=(), also=None):
     return result
 
 
+def rope_cases_by_layer_type(config_class, default):
+    types = default["rope_parameters"]
+    linear = {"rope_type": "linear", "factor": 4.0, "rope_theta": 777.0}
+    for name in types:
+        for stated in ({**types[name], "rope_theta": 54321.0}, linear):
+            yield case(config_class, default, "rope", "rope_parameters", {"rope_parameters": plain({**types, name: stated})})
+
+
 def rope_cases(config_class, default):
+    if "full_attention" in default["rope_parameters"]:
+        yield from rope_cases_by_layer_type(config_class, default)
+        return
     theta = default["rope_parameters"]["rope_theta"]
     partial = {k: v for k, v in default["rope_parameters"].items() if k == "partial_rotary_factor"}
     linear = {"rope_type": "linear", "factor": 4.0}

@@ -148,6 +148,8 @@ bool describes_no_computation(const std::string& key) {
       "mrope_interleaved", "mrope_section",
       // how images reach the text model, in parts that are copied
       "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
+      // embeddings for each layer and shared keys, in models without them
+      "use_double_wide_mlp", "vocab_size_per_layer_input",
       // size of dense layers, in models without them
       "intermediate_size",
       // tokens, a head of classification and shared caches, which Hunyuan's files mention and do not use
@@ -156,7 +158,7 @@ bool describes_no_computation(const std::string& key) {
   for (const char* prefix : {"_", "audio_", "image_", "mtp_", "video_", "vision_"}) {
     if (key.starts_with(prefix)) return true;  // private to transformers; parts that are copied and not trained
   }
-  return key.ends_with("_token_id") || keys.contains(key);
+  return key.ends_with("_token_id") || key.ends_with("_token_index") || keys.contains(key);
 }
 
 namespace {
@@ -252,11 +254,14 @@ RopeParameters HfConfig::rope_of(const HfConfig& rope, int64_t head_dim, const C
   const double stated = number_or("partial_rotary_factor", defaults.partial_rotary_factor.value_or(1.0));
   const double factor = rope.number_or("partial_rotary_factor", stated);
   if (!(factor > 0 && factor <= 1)) refuse(fmt::format("partial_rotary_factor: {} is not in (0, 1]", factor));
-  if (!defaults.partial_rotary_factor && factor != 1) {
+  result.scaling = read_scaling(rope);
+  const bool proportional = result.scaling.type == RopeType::kProportional;  // its factor leaves the heads whole
+  if (proportional) result.scaling.proportion = factor;
+  if (!proportional && !defaults.partial_rotary_factor && factor != 1) {
     refuse(fmt::format("partial_rotary_factor: {} is not supported: this architecture rotates whole heads", factor));
   }
   result.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", defaults.rope_theta));
-  result.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * factor);
+  result.rotary_dim = proportional ? head_dim : static_cast<int64_t>(static_cast<double>(head_dim) * factor);
   if (result.rotary_dim < 2 || result.rotary_dim % 2 != 0) {
     refuse(fmt::format(
         "partial_rotary_factor: {} of head_dim {} gives {} dimensions: the number must be even and positive", factor,
@@ -264,7 +269,6 @@ RopeParameters HfConfig::rope_of(const HfConfig& rope, int64_t head_dim, const C
   }
   result.max_position_embeddings = integer_or("max_position_embeddings", defaults.max_position_embeddings);
   if (result.max_position_embeddings == 0) refuse("max_position_embeddings: 0 is out of range");
-  result.scaling = read_scaling(rope);
   // transformers lets the outer field win where the type of scaling knows one.
   constexpr const char* kOriginal = "original_max_position_embeddings";
   const RopeType type = result.scaling.type;
@@ -274,6 +278,19 @@ RopeParameters HfConfig::rope_of(const HfConfig& rope, int64_t head_dim, const C
   if (!result.scaling.original_max_position_embeddings && (type == RopeType::kYarn || type == RopeType::kLlama3)) {
     result.scaling.original_max_position_embeddings = result.max_position_embeddings;
   }
+  return result;
+}
+
+RopeParameters HfConfig::rope_of_layer_type(const std::string& type, int64_t head_dim,
+                                            const ClassDefaults& defaults) const {
+  constexpr const char* kParameters = "rope_parameters";
+  if (has(kParameters)) {
+    const HfConfig types = nested(kParameters);
+    if (!types.has(type)) refuse(fmt::format("{}.{} is missing from the model's config", kParameters, type));
+    return rope_of(types.nested(type), head_dim, defaults);
+  }
+  RopeParameters result = rope_of(HfConfig(Json::object(), file_), head_dim, defaults);
+  result.scaling = defaults.rope_scaling;
   return result;
 }
 
@@ -334,7 +351,7 @@ DecoderConfig HfConfig::read_decoder(const ClassDefaults& defaults) const {
   const int64_t layers = integer("num_hidden_layers");
   if (layers == 0 || layers > 10000) refuse(fmt::format("num_hidden_layers: {} is out of range", layers));
   config.layers.resize(static_cast<size_t>(layers));
-  read_rope(config, defaults);
+  if (!defaults.rope_by_layer_type) read_rope(config, defaults);
   return config;
 }
 
@@ -356,15 +373,18 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key, const ClassDef
   if (moe.num_experts > kMostExperts / std::max<int64_t>(layers, 1)) {
     refuse(fmt::format("num_experts: {} in {} layers exceed {} in total", moe.num_experts, layers, kMostExperts));
   }
-  for (const char* key : {"num_experts_per_tok", "moe_k", "moe_topk"}) {
+  bool chosen = false;
+  for (const char* key : {"num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts"}) {
     if (!has(key)) continue;
     if (moe.num_experts_per_tok > 0 && of_all_layers(key) != moe.num_experts_per_tok) {
       refuse(fmt::format("num_experts_per_tok and {}, another name of this field, have different values", key));
     }
     moe.num_experts_per_tok = of_all_layers(key);
+    chosen = true;
   }
-  if (!has("num_experts_per_tok") && !has("moe_k") && !has("moe_topk")) {
-    refuse("num_experts_per_tok is missing from the model's config", "its other names are moe_k, moe_topk");
+  if (!chosen) {
+    refuse("num_experts_per_tok is missing from the model's config",
+           "its other names are moe_k, moe_topk, top_k_experts");
   }
   moe.moe_intermediate_size = integer(intermediate_key);
   if (moe.num_experts_per_tok < 1 || moe.num_experts_per_tok > moe.num_experts) {

@@ -26,6 +26,7 @@ struct ClassDefaults {
   std::optional<double> partial_rotary_factor = {};  ///< none: the model rotates whole heads
   int64_t pad_token_id = -1;                         ///< -1: none
   double router_aux_loss_coef = 0.001;
+  bool rope_by_layer_type = false;  ///< read_decoder() leaves RoPE to rope_of_layer_type()
 };
 
 /// Whether a field of config.json has no influence on a forward or backward pass.
@@ -89,6 +90,8 @@ class HfConfig {
   /// Reads rope_theta and the scaling from `rope_scaling` or `rope_parameters`, and what these leave out from the
   /// fields beside them. UserError where both are there and differ: programs choose differently between them.
   void read_rope(DecoderConfig& config, const ClassDefaults& defaults) const;
+  /// The RoPE of one type of layers, from rope_parameters.TYPE; the defaults where rope_parameters is missing.
+  RopeParameters rope_of_layer_type(const std::string& type, int64_t head_dim, const ClassDefaults& defaults) const;
   /// Reads the fields that all decoder models have: sizes, head_dim, norm eps, tied embeddings, RoPE.
   DecoderConfig read_decoder(const ClassDefaults& defaults) const;
   /// Reads the number of experts (num_experts, num_local_experts or n_routed_experts) and the router's fields.

@@ -46,6 +46,8 @@ DecoderConfig read_olmoe(const HfConfig& config);
 DecoderConfig read_granitemoe(const HfConfig& config);
 DecoderConfig read_granitemoeshared(const HfConfig& config);
 DecoderConfig read_granitemoehybrid(const HfConfig& config);
+DecoderConfig read_gemma4(const HfConfig& config);
+DecoderConfig read_gemma4_text(const HfConfig& config);
 DecoderConfig read_glm4_moe(const HfConfig& config);
 DecoderConfig read_llama(const HfConfig& config);
 DecoderConfig read_deepseek_v2(const HfConfig& config);

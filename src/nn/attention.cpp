@@ -21,8 +21,8 @@ Var attend(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, con
 
 Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype)
     : num_heads_(config.num_attention_heads),
-      num_kv_heads_(config.num_key_value_heads),
-      head_dim_(config.head_dim),
+      num_kv_heads_(config.kv_heads_of(config.layers[static_cast<size_t>(layer)])),
+      head_dim_(config.head_dim_of(config.layers[static_cast<size_t>(layer)])),
       sliding_window_(config.layers[static_cast<size_t>(layer)].sliding_window),
       scale_(config.softmax_scale()),
       rms_norm_eps_(static_cast<float>(config.rms_norm_eps)),
@@ -30,6 +30,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
       whole_norm_(config.qk_norm_whole),
       norm_last_(config.qk_norm_last),
       output_gate_(config.attention_output_gate),
+      value_norm_(config.value_norm),
       rotates_(config.rotates),
       rope_interleave_(config.rope_interleave),
       norm_weighting_(config.norm_weighting),
@@ -43,7 +44,9 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
   };
   q_proj_ = make("q_proj", (output_gate_ ? 2 : 1) * q_size, hidden, config.qkv_bias);
   k_proj_ = make("k_proj", kv_size, hidden, config.qkv_bias);
-  v_proj_ = make("v_proj", kv_size, hidden, config.qkv_bias);
+  if (!config.layers[static_cast<size_t>(layer)].values_are_keys) {
+    v_proj_ = make("v_proj", kv_size, hidden, config.qkv_bias);
+  }
   o_proj_ = make("o_proj", hidden, q_size, config.o_bias);
   if (config.qk_norm || whole_norm_) {
     const auto norm = [&](const std::string& name, int64_t size) {
@@ -71,7 +74,7 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
     gate = parts[1];
   }
   Var k = k_proj_(tape, x, forward);  // [T, Hkv * D]
-  Var v = v_proj_(tape, x, forward);
+  Var v = v_proj_ ? (*v_proj_)(tape, x, forward) : k;
   if (whole_norm_) {
     q = rms_norm(tape, q, *q_norm_, rms_norm_eps_, norm_weighting_);
     k = rms_norm(tape, k, *k_norm_, rms_norm_eps_, norm_weighting_);
@@ -91,6 +94,7 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
     q = norm_and_turn(q, q_norm_);
     k = norm_and_turn(k, k_norm_);
   }
+  if (value_norm_) v = rms_norm(tape, v, head_dim_, rms_norm_eps_);
   const AttentionOptions options{.num_heads = num_heads_,
                                  .num_kv_heads = num_kv_heads_,
                                  .head_dim = head_dim_,
@@ -102,6 +106,11 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
   return o_proj_(tape, out, forward);
 }
 
+std::vector<const Linear*> Attention::linears() const {
+  if (!v_proj_) return {&q_proj_, &k_proj_, &o_proj_};
+  return {&q_proj_, &k_proj_, &*v_proj_, &o_proj_};
+}
+
 std::vector<CacheTensor> Attention::cache(int64_t sequences, int64_t capacity) const {
   const CacheTensor rows{{sequences, capacity, num_kv_heads_ * head_dim_}, dtype_};
   return {rows, rows};
@@ -109,16 +118,17 @@ std::vector<CacheTensor> Attention::cache(int64_t sequences, int64_t capacity) c
 
 double Attention::flops(const ForwardWork& work) const {
   double flops = 4 * work.pairs(sliding_window_) * static_cast<double>(num_heads_ * head_dim_);  // scores and values
-  for (const Linear* linear : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) flops += linear->flops(work.tokens);
+  for (const Linear* linear : linears()) flops += linear->flops(work.tokens);
   return flops;
 }
 
 ModuleSummary Attention::summary() const {
-  return {"attention", fmt::format("{} heads of {}, {} for keys and values", num_heads_, head_dim_, num_kv_heads_)};
+  return {"attention", fmt::format("{} heads of {}, {} for keys{}", num_heads_, head_dim_, num_kv_heads_,
+                                   v_proj_ ? " and values" : ", which are the values, too")};
 }
 
 void Attention::collect(std::vector<Parameter*>& group) const {
-  for (const Linear* linear : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) linear->collect(group);
+  for (const Linear* linear : linears()) linear->collect(group);
   for (Parameter* parameter : {q_norm_, k_norm_, sinks_}) {
     if (parameter) group.push_back(parameter);
   }

@@ -2,6 +2,9 @@
 // RMSNorm on queries and keys, and an optional gate on the output.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "nn/mixer.h"
 #include "ops/attention/attention.h"
 
@@ -23,13 +26,16 @@ class Attention : public Mixer {
   ModuleSummary summary() const override;
 
  private:
+  std::vector<const Linear*> linears() const;
+
   int64_t num_heads_, num_kv_heads_, head_dim_, sliding_window_;
   float scale_, rms_norm_eps_, clip_;
-  bool whole_norm_, norm_last_, output_gate_, rotates_, rope_interleave_;
+  bool whole_norm_, norm_last_, output_gate_, value_norm_, rotates_, rope_interleave_;
   NormWeighting norm_weighting_;
   DType dtype_;
   int layer_;
-  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  Linear q_proj_, k_proj_, o_proj_;
+  std::optional<Linear> v_proj_;  // none: keys are the values, before their norm and RoPE
   Parameter* q_norm_ = nullptr;
   Parameter* k_norm_ = nullptr;
   Parameter* sinks_ = nullptr;

@@ -11,6 +11,7 @@
 #include "ops/linear/linear.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/soft_cap/soft_cap.h"
 
 namespace hone {
 
@@ -33,17 +34,32 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
     layer.mixer = make_mixer(config_, i, store, dtype_);
     layer.feed_forward = make_feed_forward(config_, i, store, dtype_);
     HONE_ASSERT(layer.mixer || layer.feed_forward, module);
-    if (layer.mixer) layer.mixer_norm = norm(module + config_.names.mixer_norm, i);
-    if (layer.feed_forward) layer.feed_forward_norm = norm(module + config_.names.feed_forward_norm, i);
-    const auto group = [&](const auto& half, Parameter* half_norm, const char* suffix, LayerHalf place) {
-      std::vector<Parameter*> parameters = {half_norm};
-      half.collect(parameters);
-      return &placement.group({fmt::format("layer {}{}", i, suffix), i, place}, parameters);
-    };
-    if (layer.mixer) layer.mixer_group = group(*layer.mixer, layer.mixer_norm, "", LayerHalf::kMixer);
+    const DecoderNames& names = config_.names;
+    layer.windowed = config_.layers[static_cast<size_t>(i)].sliding_window > 0;
+    if (layer.mixer) {
+      layer.mixer_norm = norm(module + names.mixer_norm, i);
+      std::vector<Parameter*> group = {layer.mixer_norm};
+      if (!names.norm_after_mixer.empty()) {
+        group.push_back(layer.norm_after_mixer = norm(module + names.norm_after_mixer, i));
+      }
+      layer.mixer->collect(group);
+      layer.mixer_group = &placement.group({fmt::format("layer {}", i), i, LayerHalf::kMixer}, group);
+    }
     if (layer.feed_forward) {
+      layer.feed_forward_norm = norm(module + names.feed_forward_norm, i);
+      std::vector<Parameter*> group = {layer.feed_forward_norm};
+      if (!names.norm_after_feed_forward.empty()) {
+        group.push_back(layer.norm_after_feed_forward = norm(module + names.norm_after_feed_forward, i));
+      }
+      if (config_.layer_scalar) {
+        layer.scalar = &store.add(
+            {module + "layer_scalar", {1}, ParameterKind::kBuffer, i, {}, FileOrder::kSame, InitialValues::kOnes},
+            DType::kF32);
+        group.push_back(layer.scalar);
+      }
+      layer.feed_forward->collect(group);
       layer.feed_forward_group =
-          group(*layer.feed_forward, layer.feed_forward_norm, " feed-forward", LayerHalf::kFeedForward);
+          &placement.group({fmt::format("layer {} feed-forward", i), i, LayerHalf::kFeedForward}, group);
     }
     layers_.push_back(std::move(layer));
   }
@@ -56,15 +72,19 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
 }
 
 void Decoder::prepare(Stream& stream, int64_t max_length) {
-  RopeTableValues turned = rope_table_values(rope_frequencies(config_.rope, max_length), max_length), scaled;
+  const auto values_of = [&](const RopeParameters& rope) {
+    return rope_table_values(rope_frequencies(rope, max_length), max_length);
+  };
+  RopeTableValues turned = values_of(config_.rope), scaled, window;
+  if (config_.window_rope) window = values_of(*config_.window_rope);
   if (const LatentConfig& latent = config_.latent; latent.query_scaling.beta != 0) {
     scaled = scaled_query_table(turned, max_length, latent.qk_nope_head_dim / 2, latent.query_scaling);
   }
   const int64_t still = config_.qk_norm_last ? max_length * config_.head_dim / 2 : 0;
   RopeTableValues unturned{.cos = std::vector<float>(static_cast<size_t>(still), 1.0f),
                            .sin = std::vector<float>(static_cast<size_t>(still), 0.0f)};
-  rope_memory_ =
-      Buffer(stream.device(), 2 * sizeof(float) * (turned.cos.size() + scaled.cos.size() + unturned.cos.size()));
+  rope_memory_ = Buffer(stream.device(), 2 * sizeof(float) * (turned.cos.size() + window.cos.size() +
+                                                              scaled.cos.size() + unturned.cos.size()));
   size_t offset = 0;
   const auto upload = [&](std::vector<float>& values) {
     const Shape shape{max_length, static_cast<int64_t>(values.size()) / max_length};
@@ -74,6 +94,7 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
     return table;
   };
   rope_.turned = {.cos = upload(turned.cos), .sin = upload(turned.sin)};
+  if (config_.window_rope) window_rope_.turned = {.cos = upload(window.cos), .sin = upload(window.sin)};
   if (!scaled.cos.empty()) rope_.scaled_queries = {.cos = upload(scaled.cos), .sin = upload(scaled.sin)};
   if (still > 0) rope_.unturned = {.cos = upload(unturned.cos), .sin = upload(unturned.sin)};
   stream.synchronize();  // the host tables must outlive the copy
@@ -109,24 +130,32 @@ std::vector<ModuleSummary> Decoder::summary() const {
 }
 
 Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const {
-  const auto eps = static_cast<float>(config_.rms_norm_eps), scale = static_cast<float>(config_.residual_multiplier);
-  const auto normed = [&](Parameter* norm) { return rms_norm(tape, x, *norm, eps, config_.norm_weighting); };
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
+  const auto residual_scale = static_cast<float>(config_.residual_multiplier);
+  const NormWeighting weighting = config_.norm_weighting;
+  const auto after = [&](Parameter* norm, Var y) { return norm ? rms_norm(tape, y, *norm, eps, weighting) : y; };
   Var mixed, fed;
   if (layer.mixer) {
-    tape.with(*layer.mixer_group, [&] { mixed = (*layer.mixer)(tape, normed(layer.mixer_norm), forward, rope_); });
-    if (!layer.feed_forward) return add(tape, x, mixed, scale);
+    tape.with(*layer.mixer_group, [&] {
+      const RopeTables& rope = layer.windowed && config_.window_rope ? window_rope_ : rope_;
+      mixed = (*layer.mixer)(tape, rms_norm(tape, x, *layer.mixer_norm, eps, weighting), forward, rope);
+      mixed = after(layer.norm_after_mixer, mixed);
+    });
+    if (!layer.feed_forward) return add(tape, x, mixed, residual_scale);
   }
   SumAndNorm residual{.sum = x, .y = {}};
   tape.with(*layer.feed_forward_group, [&] {
-    Parameter* norm = layer.feed_forward_norm;
+    Parameter& norm = *layer.feed_forward_norm;
     if (layer.mixer) {
-      residual = add_rms_norm(tape, x, mixed, *norm, eps, config_.norm_weighting, scale);
+      residual = add_rms_norm(tape, x, mixed, norm, eps, weighting, residual_scale);
     } else {
-      residual.y = normed(norm);
+      residual.y = rms_norm(tape, x, norm, eps, weighting);
     }
-    fed = (*layer.feed_forward)(tape, residual.y, forward);
+    fed = (*layer.feed_forward)(tape, {.x = residual.y, .residual = residual.sum}, forward);
+    fed = after(layer.norm_after_feed_forward, fed);
+    if (layer.scalar) fed = scale(tape, add(tape, residual.sum, fed, residual_scale), *layer.scalar);
   });
-  return add(tape, residual.sum, fed, scale);
+  return layer.scalar ? fed : add(tape, residual.sum, fed, residual_scale);
 }
 
 Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
@@ -134,13 +163,16 @@ Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
   tape.block([&] {
     tape.with(*embedding_group_,
               [&] { x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id); });
+    auto factor = static_cast<float>(config_.embedding_multiplier);
+    if (config_.scaled_embedding && dtype_ == DType::kBF16) factor = static_cast<float>(BFloat16(factor));
+    if (config_.scaled_embedding) x = scale(tape, x, factor);
     if (tape.training() && forward.methods.neftune_noise_alpha > 0) {
       x = embedding_noise(tape, x,
                           {.alpha = forward.methods.neftune_noise_alpha,
                            .sequences = forward.batch->sequences(),
                            .rows = forward.dropout_context()});
     }
-    x = scale(tape, x, static_cast<float>(config_.embedding_multiplier));
+    if (!config_.scaled_embedding) x = scale(tape, x, factor);
   });
   for (const Layer& layer : layers_) {
     tape.block([&] { x = layer_forward(tape, layer, x, forward); });
@@ -171,6 +203,7 @@ void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const 
                             .totals = forward.step.totals,
                             .token_loss = token_loss.defined() ? token_loss.rows(0, batch.supervised) : Tensor{},
                             .logit_scale = static_cast<float>(1.0 / config_.logits_scaling),
+                            .soft_cap = static_cast<float>(config_.logits_soft_cap),
                             .label_smoothing = tape.training() ? forward.methods.label_smoothing : 0.0f,
                             .dropout = forward.dropout_context()});
     });
@@ -185,6 +218,7 @@ Var Decoder::logits(Tape& tape, const Forward& forward, Tensor rows) const {
     tape.with(*head_group_, [&] {
       logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, factors_of(*head_), forward.dropout_context());
       logits = scale(tape, logits, static_cast<float>(1.0 / config_.logits_scaling));
+      logits = soft_cap(tape, logits, static_cast<float>(config_.logits_soft_cap));
       tape.expose(logits);
     });
   });

@@ -48,6 +48,9 @@ class Decoder {
   /// A half that the layer lacks is null, and so are its norm and group.
   struct Layer {
     Parameter *mixer_norm = nullptr, *feed_forward_norm = nullptr;
+    Parameter *norm_after_mixer = nullptr, *norm_after_feed_forward = nullptr;  // null: none
+    Parameter* scalar = nullptr;                                                // null: none
+    bool windowed = false;
     std::unique_ptr<Mixer> mixer;
     std::unique_ptr<FeedForward> feed_forward;
     ParameterGroup *mixer_group = nullptr, *feed_forward_group = nullptr;
@@ -68,7 +71,7 @@ class Decoder {
   std::vector<Layer> layers_;
   ParameterGroup *embedding_group_, *final_norm_group_, *head_group_;
   Buffer rope_memory_;
-  RopeTables rope_;
+  RopeTables rope_, window_rope_;  // of layers with a window, where config_ has window_rope
 };
 
 }  // namespace hone

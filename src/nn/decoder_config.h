@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ inline bool is_recurrent(MixerKind mixer) { return mixer == MixerKind::kGatedDel
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
   int64_t sliding_window = 0;     ///< 0: full attention
+  /// Of this layer's attention, where they differ from the model's; 0: they do not.
+  int64_t head_dim = 0, num_key_value_heads = 0;
+  bool values_are_keys = false;   ///< attention has no v_proj: values are what k_proj computes
   int64_t intermediate_size = 0;  ///< the dense MLP's; 0 in a MoE layer
   bool moe = false;
 
@@ -52,6 +56,11 @@ struct MoeConfig {
   int64_t shared_expert_intermediate_size = 0;  ///< the width of the expert that all tokens use; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by sigmoid(x · gateᵀ), gate [1, H]
   bool expert_bias = false;                     ///< both products of an expert have a bias
+  /// Router and experts read the residual sum, each behind a norm of its own, and the outputs of experts and shared
+  /// expert have norms before their sum (Gemma 4, whose shared expert is the layer's MLP). The router's norm is without
+  /// a weight; its input is multiplied by a trained scale [H] and by 1 / sqrt(H).
+  bool reads_residual = false;
+  bool expert_scale = false;  ///< the weight of a chosen expert is multiplied by a trained factor of the expert
   double router_aux_loss_coef = 0;
 
   bool operator==(const MoeConfig&) const = default;
@@ -105,8 +114,9 @@ struct DecoderNames {
   std::string embedding = "embed_tokens", final_norm = "norm";  ///< below prefix
   /// The norms before a layer's halves.
   std::string mixer_norm = "input_layernorm", feed_forward_norm = "post_attention_layernorm";
-  std::string attention = "self_attn", mamba = "mamba";  ///< modules of such mixers
-  std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
+  std::string norm_after_mixer, norm_after_feed_forward;  ///< of what a half adds to the residual; empty: none
+  std::string attention = "self_attn", mamba = "mamba";   ///< modules of such mixers
+  std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts"); "": the layer
   std::string file_moe = "mlp";  ///< the same in files
   std::string q_norm = "q_norm", k_norm = "k_norm";  ///< below attention
   std::string router = "gate";                       ///< below moe
@@ -139,15 +149,21 @@ struct DecoderConfig {
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
   bool qk_norm_last = false;           ///< qk_norm follows RoPE instead of preceding it (Hunyuan)
   bool attention_output_gate = false;  ///< q_proj also computes a gate of attention's output for each head
+  bool value_norm = false;             ///< RMSNorm over head_dim on values, without a weight
   bool rotates = true;                 ///< attention has RoPE
   bool rope_interleave = false;        ///< RoPE rotates neighbouring dimensions as pairs (LatentConfig has its own)
   double clip_qkv = 0;                 ///< queries, keys and values are clamped to ± this; 0: no clamp
   /// Granite's factors: the embedding and each half's output are multiplied by the first two; logits are divided by
   /// logits_scaling.
   double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
+  /// The multiplier belongs to the embedding: it is rounded to the model's dtype, and noise comes after it (Gemma).
+  bool scaled_embedding = false;
+  double logits_soft_cap = 0;  ///< logits are put through c · tanh(· / c), after their scaling; 0: no
+  bool layer_scalar = false;   ///< a layer's output is multiplied by a number of its own, which is not trained
   double rms_norm_eps = 1e-6;
   NormWeighting norm_weighting = NormWeighting::kPlain;  ///< all norms but those of linear attention
   RopeParameters rope;
+  std::optional<RopeParameters> window_rope;  ///< of layers with a window, where it is another
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  ///< as input, it does not train its row of the embedding; -1: none
   double initializer_range = 0.02;
@@ -161,6 +177,14 @@ struct DecoderConfig {
 
   /// "model.layers.3.": the prefix of a layer's tensors.
   std::string layer_module(int layer) const { return names.prefix + "layers." + std::to_string(layer) + "."; }
+  int64_t head_dim_of(const LayerConfig& layer) const { return layer.head_dim > 0 ? layer.head_dim : head_dim; }
+  int64_t kv_heads_of(const LayerConfig& layer) const {
+    return layer.num_key_value_heads > 0 ? layer.num_key_value_heads : num_key_value_heads;
+  }
+  /// The RoPE of a layer.
+  const RopeParameters& rope_of(const LayerConfig& layer) const {
+    return layer.sliding_window > 0 && window_rope ? *window_rope : rope;
+  }
   float softmax_scale() const {
     return static_cast<float>(attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim)));
   }

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
+#include "ops/expert_scale/expert_scale.h"
 #include "ops/mlp_activation/mlp_activation.h"
+#include "ops/rms_norm/rms_norm.h"
 #include "ops/router_jitter/router_jitter.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/transfer/transfer.h"
@@ -30,7 +33,8 @@ Mlp::Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes
   down_proj_ = make("down_proj", sizes.hidden, sizes.intermediate);
 }
 
-Var Mlp::operator()(Tape& tape, Var x, const Forward& forward) const {
+Var Mlp::operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const {
+  const Var x = in.x;
   const Var activated =
       gate_proj_ ? mlp_activation(tape, activation_, (*gate_proj_)(tape, x, forward), up_proj_(tape, x, forward))
                  : mlp_activation(tape, activation_, up_proj_(tape, x, forward));
@@ -61,7 +65,8 @@ FusedMlp::FusedMlp(ParameterStore& store, const std::string& module, const MlpSi
       output_linear_(store, module + ".output_linear", sizes.hidden, sizes.intermediate, sizes.bias,
                      ParameterKind::kMlp, layer, dtype) {}
 
-Var FusedMlp::operator()(Tape& tape, Var x, const Forward& forward) const {
+Var FusedMlp::operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const {
+  const Var x = in.x;
   return output_linear_(tape, mlp_activation(tape, activation_, input_linear_(tape, x, forward)), forward);
 }
 
@@ -90,9 +95,9 @@ SharedExpert::SharedExpert(const DecoderConfig& config, int layer, ParameterStor
   }
 }
 
-Var SharedExpert::operator()(Tape& tape, Var x, const Forward& forward) const {
-  const Var y = (*mlp_)(tape, x, forward);
-  return gate_ ? sigmoid_gate(tape, (*gate_)(tape, x, forward), y) : y;
+Var SharedExpert::operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const {
+  const Var y = (*mlp_)(tape, in, forward);
+  return gate_ ? sigmoid_gate(tape, (*gate_)(tape, in.x, forward), y) : y;
 }
 
 void SharedExpert::collect(std::vector<Parameter*>& group) const {
@@ -110,6 +115,11 @@ namespace {
 struct ExpertLayouts {
   std::vector<FileLayout> gate_up, down;
 };
+
+/// "model.layers.3.mlp.": the prefix of names in a module of a layer, or in the layer itself if `module` is empty.
+std::string names_in(const DecoderConfig& config, int layer, const std::string& module) {
+  return config.layer_module(layer) + module + (module.empty() ? "" : ".");
+}
 
 /// Adds a layout of one tensor, if its name differs from the parameter's.
 void add_whole_layout(const std::string& file_name, const std::string& own_name, const Shape& shape,
@@ -143,10 +153,10 @@ ExpertLayouts expert_layouts(const DecoderConfig& config, int layer) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   const Shape first{experts, config.activation.columns(inner), hidden};
   const DecoderNames& names = config.names;
-  const std::string module = config.layer_module(layer) + names.file_moe + ".";
+  const std::string module = names_in(config, layer, names.file_moe);
   ExpertLayouts layouts;
   if (names.experts == ExpertFiles::kSeparate) add_separate_layout(config, module, layouts);
-  const std::string own = config.layer_module(layer) + names.moe + ".experts.";
+  const std::string own = names_in(config, layer, names.moe) + "experts.";
   if (names.experts == ExpertFiles::kFusedEitherWay) {
     layouts.gate_up.push_back({{own + first_of_experts(config), first, 0, FileOrder::kTransposed}});
     layouts.down.push_back({{own + "down_proj", {experts, hidden, inner}, 0, FileOrder::kTransposed}});
@@ -168,8 +178,8 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
       activation_(config.activation) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   const DecoderNames& names = config.names;
-  const std::string module = config.layer_module(layer) + names.moe + ".";
-  const std::string file_router = config.layer_module(layer) + names.file_moe + "." + names.file_router + ".";
+  const std::string module = names_in(config, layer, names.moe);
+  const std::string file_router = names_in(config, layer, names.file_moe) + names.file_router + ".";
   const auto add_of_router = [&](const char* name, const Shape& shape) {
     ParameterSpec spec{module + names.router + "." + name, shape, ParameterKind::kRouter, layer, {}};
     add_whole_layout(file_router + name, spec.name, shape, spec.layouts);
@@ -179,7 +189,7 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
   if (config.moe.router_bias) router_bias_ = add_of_router("bias", {experts});
   if (config.moe.selection_bias) {
     ParameterSpec spec{module + names.selection_bias, {experts}, ParameterKind::kBuffer, layer, {}};
-    add_whole_layout(config.layer_module(layer) + names.file_moe + "." + names.file_selection_bias, spec.name,
+    add_whole_layout(names_in(config, layer, names.file_moe) + names.file_selection_bias, spec.name,
                      names.selection_bias_row ? Shape{1, experts} : Shape{experts}, spec.layouts);
     selection_bias_ = &store.add(std::move(spec), DType::kF32);
   }
@@ -211,6 +221,30 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
   if (config.moe.shared_expert_intermediate_size > 0) {
     shared_expert_ = std::make_unique<SharedExpert>(config, layer, store, dtype);
   }
+  if (config.moe.reads_residual) {
+    const auto add = [&](const std::string& name, const Shape& shape, ParameterKind kind, InitialValues initial) {
+      return &store.add({config.layer_module(layer) + name, shape, kind, layer, {}, FileOrder::kSame, initial}, dtype);
+    };
+    const auto norm = [&](const char* name) {
+      return add(std::string(name) + ".weight", {hidden}, ParameterKind::kNorm, config.initial_norm());
+    };
+    norms_ = {.router_scale = add("router.scale", {hidden}, ParameterKind::kRouter, InitialValues::kOnes),
+              .before_experts = norm("pre_feedforward_layernorm_2"),
+              .after_experts = norm("post_feedforward_layernorm_2"),
+              .after_shared = norm("post_feedforward_layernorm_1"),
+              .eps = static_cast<float>(config.rms_norm_eps),
+              .weighting = config.norm_weighting};
+  }
+  if (config.moe.expert_scale) {
+    expert_scale_ = &store.add({module + "router.per_expert_scale",
+                                {experts},
+                                ParameterKind::kRouter,
+                                layer,
+                                {},
+                                FileOrder::kSame,
+                                InitialValues::kOnes},
+                               dtype);
+  }
 }
 
 RoutedTokens MixtureOfExperts::route(Tape& tape, Var x, const Forward& forward) const {
@@ -236,7 +270,8 @@ RoutedTokens MixtureOfExperts::route(Tape& tape, Var x, const Forward& forward) 
     x = adapter->forward(tape, x, *router_, nullptr, forward.dropout_context());
     weights.weight = adapter->identity();
   }
-  const RoutedTokens routed = router(tape, x, weights, options);
+  RoutedTokens routed = router(tape, x, weights, options);
+  if (expert_scale_) routed.weights = expert_scale(tape, routed.weights, routed.ids, *expert_scale_);
   if (!forward.recorded_expert_ids.empty()) {
     copy(tape.context(), tape.data(routed.ids), forward.recorded_expert_ids[index]);
   }
@@ -256,36 +291,58 @@ std::vector<ExpertAdapter> factors_of_experts(const Parameter& weight) {
 
 }  // namespace
 
-Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) const {
+Var MixtureOfExperts::router_input(Tape& tape, Var x) const {
+  if (!norms_) return x;
+  // As the class does it: the product with the trained scale is a plain norm's.
+  const Var normed = rms_norm(tape, x, *norms_->router_scale, norms_->eps, NormWeighting::kPlain);
+  const auto hidden = static_cast<double>(norms_->router_scale->shape()[0]);
+  return scale(tape, normed, static_cast<float>(1 / std::sqrt(hidden)));
+}
+
+Var MixtureOfExperts::of_experts(Tape& tape, Var y) const {
+  return norms_ ? rms_norm(tape, y, *norms_->after_experts, norms_->eps, norms_->weighting) : y;
+}
+
+Var MixtureOfExperts::of_shared(Tape& tape, Var x, const Forward& forward) const {
+  const Var y = (*shared_expert_)(tape, {.x = x, .residual = {}}, forward);
+  return norms_ ? rms_norm(tape, y, *norms_->after_shared, norms_->eps, norms_->weighting) : y;
+}
+
+Var MixtureOfExperts::operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const {
+  Var x = norms_ ? in.residual : in.x;
   const float jitter_noise = forward.methods.router_jitter_noise.value_or(jitter_noise_);
   if (tape.training() && jitter_noise > 0) {
     x = router_jitter(tape, x, {.noise = jitter_noise, .layer = layer_, .rows = forward.dropout_context()});
   }
-  const RoutedTokens routed = route(tape, x, forward);
+  const RoutedTokens routed = route(tape, router_input(tape, x), forward);
+  const Var shared_x = norms_ ? in.x : x;
+  if (norms_) x = rms_norm(tape, x, *norms_->before_experts, norms_->eps, norms_->weighting);
   const ExpertAdapters adapters{.gate_up = factors_of_experts(*gate_up_), .down = factors_of_experts(*down_)};
   const ExpertWeights weights{.gate_up = gate_up_,
                               .down = down_,
                               .gate_up_bias = gate_up_bias_,
                               .down_bias = down_bias_,
                               .function = activation_};
-  if (gate_up_->home().host_computed) return on_host(tape, x, routed, weights, adapters, forward);
+  if (gate_up_->home().host_computed) return on_host(tape, x, shared_x, routed, weights, adapters, forward);
   HONE_ASSERT(forward.exchange != nullptr || !gate_up_->spread(), "a pass of spread experts that nobody has begun");
   const LoraDropoutContext dropout = forward.dropout_context();
-  const Var y = forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)
-                                 : moe_experts(tape, x, routed, weights, adapters, dropout);
-  return shared_expert_ ? add(tape, y, (*shared_expert_)(tape, x, forward)) : y;
+  const Var y =
+      of_experts(tape, forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)
+                                        : moe_experts(tape, x, routed, weights, adapters, dropout));
+  return shared_expert_ ? add(tape, y, of_shared(tape, shared_x, forward)) : y;
 }
 
-Var MixtureOfExperts::on_host(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
-                              const ExpertAdapters& adapters, const Forward& forward) const {
+Var MixtureOfExperts::on_host(Tape& tape, Var x, Var shared_x, const RoutedTokens& routed,
+                              const ExpertWeights& weights, const ExpertAdapters& adapters,
+                              const Forward& forward) const {
   const std::vector<Var> there = to_host(tape, {x, routed.ids, routed.weights});
   Var y;
   tape.on_host([&] {
     y = moe_experts(tape, there[0], {.ids = there[1], .weights = there[2]}, weights, adapters, forward.on_host);
   });
   // The device computes the shared expert meanwhile, in backward, too: it waits for y as late as it can.
-  const Var shared = shared_expert_ ? (*shared_expert_)(tape, x, forward) : Var{};
-  y = to_device(tape, y);
+  const Var shared = shared_expert_ ? of_shared(tape, shared_x, forward) : Var{};
+  y = of_experts(tape, to_device(tape, y));
   return shared.defined() ? add(tape, y, shared) : y;
 }
 
@@ -299,7 +356,7 @@ double MixtureOfExperts::flops(const ForwardWork& work) const {
 ModuleSummary MixtureOfExperts::summary() const {
   std::string text =
       fmt::format("{} per layer of width {}, {} per token", router_->shape()[0], down_->shape()[2], top_k_);
-  if (shared_expert_) text += ", and a shared one " + shared_expert_->summary().text;
+  if (shared_expert_) text += (norms_ ? ", beside an MLP " : ", and a shared one ") + shared_expert_->summary().text;
   return {"experts", std::move(text)};
 }
 
@@ -307,6 +364,11 @@ void MixtureOfExperts::collect(std::vector<Parameter*>& group) const {
   for (Parameter* parameter : {router_, router_bias_, selection_bias_, gate_up_, down_, gate_up_bias_, down_bias_}) {
     if (parameter) group.push_back(parameter);
   }
+  if (norms_) {
+    group.insert(group.end(),
+                 {norms_->router_scale, norms_->before_experts, norms_->after_experts, norms_->after_shared});
+  }
+  if (expert_scale_) group.push_back(expert_scale_);
   if (shared_expert_) shared_expert_->collect(group);
 }
 

@@ -13,11 +13,17 @@
 
 namespace hone {
 
-/// Maps x [T, H] to [T, H].
+/// The layer's residual sum, and x, that sum behind the norm of this half; both [T, H].
+struct FeedForwardInput {
+  Var x;
+  Var residual;  ///< only read with MoeConfig::reads_residual
+};
+
+/// Maps its input to [T, H].
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
-  virtual Var operator()(Tape& tape, Var x, const Forward& forward) const = 0;
+  virtual Var operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const = 0;
   virtual void collect(std::vector<Parameter*>& group) const = 0;
   /// Multiply-adds × 2 of the products of a forward pass, with the chosen experts only and without adapters.
   virtual double flops(const ForwardWork& work) const = 0;
@@ -35,7 +41,7 @@ struct MlpSizes {
 class Mlp : public FeedForward {
  public:
   Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype);
-  Var operator()(Tape& tape, Var x, const Forward& forward) const override;
+  Var operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
   double flops(const ForwardWork& work) const override;
   ModuleSummary summary() const override;
@@ -52,7 +58,7 @@ class Mlp : public FeedForward {
 class FusedMlp : public FeedForward {
  public:
   FusedMlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype);
-  Var operator()(Tape& tape, Var x, const Forward& forward) const override;
+  Var operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
   double flops(const ForwardWork& work) const override;
   ModuleSummary summary() const override;
@@ -67,7 +73,7 @@ class FusedMlp : public FeedForward {
 class SharedExpert : public FeedForward {
  public:
   SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
-  Var operator()(Tape& tape, Var x, const Forward& forward) const override;
+  Var operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
   double flops(const ForwardWork& work) const override;
   ModuleSummary summary() const override;
@@ -82,18 +88,30 @@ class SharedExpert : public FeedForward {
 class MixtureOfExperts : public FeedForward {
  public:
   MixtureOfExperts(const DecoderConfig& config, int layer, int64_t moe_index, ParameterStore& store, DType dtype);
-  Var operator()(Tape& tape, Var x, const Forward& forward) const override;
+  Var operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
   double flops(const ForwardWork& work) const override;
   ModuleSummary summary() const override;
 
  private:
+  /// What the router reads of the experts' source.
+  Var router_input(Tape& tape, Var x) const;
+  /// The outputs of experts and of the shared expert, each with its norm if it has one.
+  Var of_experts(Tape& tape, Var y) const;
+  Var of_shared(Tape& tape, Var x, const Forward& forward) const;
   /// The experts of each token. A router with an adapter computes logits as any linear weight does, and then chooses by
   /// them.
   RoutedTokens route(Tape& tape, Var x, const Forward& forward) const;
   /// The same as operator() from the routed tokens on, with experts on the host.
-  Var on_host(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
+  Var on_host(Tape& tape, Var x, Var shared_x, const RoutedTokens& routed, const ExpertWeights& weights,
               const ExpertAdapters& adapters, const Forward& forward) const;
+
+  /// With MoeConfig::reads_residual.
+  struct Norms {
+    Parameter *router_scale, *before_experts, *after_experts, *after_shared;
+    float eps;
+    NormWeighting weighting;
+  };
 
   int64_t top_k_, moe_index_;
   RouterRule rule_;
@@ -107,6 +125,8 @@ class MixtureOfExperts : public FeedForward {
   Parameter* gate_up_bias_ = nullptr;
   Parameter* down_bias_ = nullptr;
   MlpActivation activation_;
+  std::optional<Norms> norms_;
+  Parameter* expert_scale_ = nullptr;
   std::unique_ptr<SharedExpert> shared_expert_;
 };
 

@@ -144,6 +144,8 @@ TEST(ModelFamilies, NamesOfReleasedModels) {
   EXPECT_EQ(title("rednote-hilab/dots.llm1.inst"), "dots.llm1");
   EXPECT_EQ(title("mistralai/Mistral-Small-4-119B-2603"), "Mistral Small 4");
   EXPECT_EQ(title("tencent/Hunyuan-A13B-Instruct"), "Hunyuan-A13B");
+  EXPECT_EQ(title("google/gemma-4-26B-A4B-it"), "Gemma 4");
+  EXPECT_EQ(title("google/gemma-4-E4B-it"), "Gemma 4 with embeddings for each layer");
   EXPECT_EQ(title("Qwen/Qwen3-VL-30B-A3B-Instruct"), "Qwen3-VL-MoE");
   EXPECT_EQ(title("baidu/ERNIE-4.5-21B-A3B-PT"), "ERNIE 4.5 MoE");
   EXPECT_EQ(title("ibm-granite/granite-4.0-h-tiny"), "Granite 4");

@@ -102,6 +102,8 @@ constexpr ModelFamily kFamilies[] = {
     {"smollm2*", "Llama", "llama"},
     {"smollm3*", "SmolLM3", "smollm3"},
     {"yi-*", "Llama", "llama"},
+    {"gemma-4-12b*", "Gemma 4 without towers", "gemma4_unified"},
+    {"gemma-4-e[24]b*", "Gemma 4 with embeddings for each layer", "gemma4_e"},
     {"gemma-4*", "Gemma 4", "gemma4"},
     {"gemma-3n*", "Gemma 3n", "gemma3n"},
     {"gemma-3*", "Gemma 3", "gemma3"},

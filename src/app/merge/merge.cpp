@@ -133,8 +133,10 @@ namespace {
 namespace fs = std::filesystem;
 
 int64_t deepest_product(const DecoderConfig& model) {
-  int64_t depth = std::max(model.hidden_size, model.num_attention_heads * model.head_dim);
-  for (const LayerConfig& layer : model.layers) depth = std::max(depth, layer.intermediate_size);
+  int64_t depth = model.hidden_size;
+  for (const LayerConfig& layer : model.layers) {
+    depth = std::max({depth, layer.intermediate_size, model.num_attention_heads * model.head_dim_of(layer)});
+  }
   return std::max(depth, model.moe.moe_intermediate_size);
 }
 
