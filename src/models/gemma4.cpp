@@ -17,9 +17,10 @@ void refuse_other_kinds(const HfConfig& config) {
   constexpr const char *kPerLayer = "hidden_size_per_layer_input", *kShared = "num_kv_shared_layers";
   const int64_t width = config.is_null(kPerLayer) ? 0 : config.integer_or(kPerLayer, 256);
   if (width != 0) {
-    config.refuse(fmt::format("{}: {} is not supported (only 0): models with embeddings for each layer, such as E2B "
-                              "and E4B, are not trained",
-                              kPerLayer, width));
+    config.refuse(
+        fmt::format("{}: {} is not supported (only 0): models with embeddings for each layer, such as E2B "
+                    "and E4B, are not trained",
+                    kPerLayer, width));
   }
   if (const int64_t layers = config.integer_or(kShared, 0); layers != 0) {
     config.refuse(fmt::format("{}: {} is not supported (only 0): layers that use another layer's keys are not trained",
@@ -90,14 +91,12 @@ void read_rope(const HfConfig& config, DecoderConfig& decoder) {
     return dim;
   };
   constexpr int64_t kPositions = 131072;
-  decoder.rope = config.rope_of_layer_type(
-      "full_attention", head_dim_of(false),
-      {.max_position_embeddings = kPositions,
-       .rope_theta = 1000000.0,
-       .rope_scaling = {.type = RopeType::kProportional, .proportion = 0.25}});
+  decoder.rope = config.rope_of_layer_type("full_attention", head_dim_of(false),
+                                           {.max_position_embeddings = kPositions,
+                                            .rope_theta = 1000000.0,
+                                            .rope_scaling = {.type = RopeType::kProportional, .proportion = 0.25}});
   if (const int64_t dim = head_dim_of(true); dim > 0) {
-    decoder.window_rope =
-        config.rope_of_layer_type("sliding_attention", dim, {.max_position_embeddings = kPositions});
+    decoder.window_rope = config.rope_of_layer_type("sliding_attention", dim, {.max_position_embeddings = kPositions});
   }
 }
 
@@ -111,6 +110,8 @@ DecoderConfig read_text(const HfConfig& config) {
   DecoderConfig decoder = config.read_decoder(defaults);
   refuse_other_kinds(config);
   decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", true);
+  config.require("hidden_activation", "gelu_pytorch_tanh");
+  decoder.activation.kind = MlpActivation::Kind::kGeglu;
   decoder.attention_scale = 1;
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   decoder.qk_norm = decoder.value_norm = true;

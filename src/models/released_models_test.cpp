@@ -34,6 +34,81 @@ TEST(Released, Glm47FlashHasLatentHeadsOf256) {
   EXPECT_EQ(config.num_moe_layers(), 46);
 }
 
+TEST(Released, Gemma4HasExpertsBesideMlpsAndWiderHeadsWithoutAWindow) {
+  const HfConfig file = released("gemma-4-26b-a4b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  EXPECT_TRUE(config.tie_word_embeddings && config.qk_norm && config.value_norm && config.norms_after);
+  EXPECT_TRUE(config.layer_scalar && config.scaled_embedding && !config.qkv_bias);
+  EXPECT_EQ(config.softmax_scale(), 1.0f);
+  EXPECT_EQ(config.logits_soft_cap, 30.0);
+  EXPECT_EQ(config.pad_token_id, 0);
+  EXPECT_NEAR(config.embedding_multiplier, std::sqrt(2816.0), 1e-12);
+  EXPECT_EQ(config.activation.kind, MlpActivation::Kind::kGeglu);
+  EXPECT_EQ(config.num_moe_layers(), 30);
+  EXPECT_EQ(config.moe.num_experts_per_tok, 8);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 2112);
+  EXPECT_TRUE(config.moe.reads_residual && config.moe.expert_scale && config.moe.router.normalise);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    const bool global = i % 6 == 5;
+    EXPECT_EQ(layer.sliding_window, global ? 0 : 1024) << i;
+    EXPECT_EQ(config.head_dim_of(layer), global ? 512 : 256) << i;
+    EXPECT_EQ(config.kv_heads_of(layer), global ? 2 : 8) << i;
+    EXPECT_EQ(layer.values_are_keys, global) << i;
+    const RopeParameters& rope = config.rope_of(layer);
+    EXPECT_EQ(rope.rotary_dim, global ? 512 : 256) << i;
+    EXPECT_EQ(rope.scaling.type, global ? RopeType::kProportional : RopeType::kDefault) << i;
+    EXPECT_EQ(rope.scaling.proportion, global ? 0.25 : 1.0) << i;
+    EXPECT_EQ(rope.rope_theta, global ? 1e6 : 1e4) << i;
+  }
+  for (const char* kept : {"model.vision_tower.encoder.layers.0.mlp.up_proj.linear.weight",
+                           "model.embed_vision.embedding_projection.weight"}) {
+    EXPECT_TRUE(config.carried.contain(kept)) << kept;
+  }
+  EXPECT_FALSE(config.carried.contain("model.language_model.norm.weight"));
+}
+
+TEST(Gemma4, TransformersWritesSizesOfHeadsByLayer) {
+  const HfConfig file = released("gemma-4-26b-a4b");
+  Json json = file.json();
+  Json& text = json["text_config"];
+  for (const char* key : {"global_head_dim", "num_global_key_value_heads"}) text.erase(key);
+  for (int layer = 5; layer < 30; layer += 6) {
+    text["per_layer_config"][std::to_string(layer)] = {{"head_dim", 512}, {"num_key_value_heads", 2}};
+  }
+  const HfConfig by_layer(json, "config.json");
+  EXPECT_TRUE(read_decoder_config(by_layer) == read_decoder_config(file));
+  EXPECT_THAT(by_layer.unread(), ::testing::IsEmpty());
+  text["per_layer_config"]["5"]["head_dim"] = 256;
+  EXPECT_THAT(refusal(json), HasSubstr("head_dim differs between layers of the same type"));
+  text["per_layer_config"]["5"] = {{"intermediate_size", 64}};
+  EXPECT_THAT(refusal(json), HasSubstr("intermediate_size of one layer is not supported"));
+}
+
+TEST(Gemma4, WhatIsNotComputedIsRefusedByName) {
+  const Json text = released("gemma-4-26b-a4b").json().at("text_config");
+  const auto changed = [&](const Json& fields) {
+    Json json = text;
+    json.update(fields);
+    return json;
+  };
+  EXPECT_EQ(read(changed({{"enable_moe_block", false}})).layers.front().intermediate_size, 2112) << "a dense model";
+  EXPECT_EQ(windows(read(changed({{"num_hidden_layers", 3}, {"layer_types", nullptr}}))),
+            (std::vector<int64_t>{1024, 1024, 0}))
+      << "the last layer has no window";
+  EXPECT_THAT(refusal(changed({{"hidden_size_per_layer_input", 256}})), HasSubstr("E2B and E4B"));
+  Json absent = text;
+  absent.erase("hidden_size_per_layer_input");
+  EXPECT_THAT(refusal(absent), HasSubstr("hidden_size_per_layer_input: 256")) << "the class's default";
+  EXPECT_THAT(refusal(changed({{"num_kv_shared_layers", 20}})), HasSubstr("num_kv_shared_layers: 20"));
+  EXPECT_THAT(refusal(changed({{"use_bidirectional_attention", "all"}})), HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(refusal(changed({{"hidden_activation", "silu"}})), HasSubstr("hidden_activation"));
+  EXPECT_THAT(refusal(changed({{"num_global_key_value_heads", 3}})), HasSubstr("cannot share 3"));
+  EXPECT_THAT(refusal(changed({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}})),
+              HasSubstr("rope_parameters.sliding_attention is missing"));
+}
+
 TEST(Released, MiniMaxM25IsSparseInEveryLayer) {
   const HfConfig file = released("minimax-m2.5");
   const DecoderConfig config = read_decoder_config(file);

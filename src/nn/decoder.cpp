@@ -83,8 +83,9 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
   const int64_t still = config_.qk_norm_last ? max_length * config_.head_dim / 2 : 0;
   RopeTableValues unturned{.cos = std::vector<float>(static_cast<size_t>(still), 1.0f),
                            .sin = std::vector<float>(static_cast<size_t>(still), 0.0f)};
-  rope_memory_ = Buffer(stream.device(), 2 * sizeof(float) * (turned.cos.size() + window.cos.size() +
-                                                              scaled.cos.size() + unturned.cos.size()));
+  rope_memory_ =
+      Buffer(stream.device(),
+             2 * sizeof(float) * (turned.cos.size() + window.cos.size() + scaled.cos.size() + unturned.cos.size()));
   size_t offset = 0;
   const auto upload = [&](std::vector<float>& values) {
     const Shape shape{max_length, static_cast<int64_t>(values.size()) / max_length};

@@ -33,7 +33,7 @@ inline bool is_recurrent(MixerKind mixer) { return mixer == MixerKind::kGatedDel
 /// One layer of a decoder: a mixer, a feed-forward, or both, each with a norm before it and a residual.
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
-  int64_t sliding_window = 0;     ///< 0: full attention
+  int64_t sliding_window = 0;  ///< 0: full attention
   /// Of this layer's attention, where they differ from the model's; 0: they do not.
   int64_t head_dim = 0, num_key_value_heads = 0;
   bool values_are_keys = false;   ///< attention has no v_proj: values are what k_proj computes

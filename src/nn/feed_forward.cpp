@@ -332,9 +332,8 @@ Var MixtureOfExperts::operator()(Tape& tape, const FeedForwardInput& in, const F
   return shared_expert_ ? add(tape, y, of_shared(tape, shared_x, forward)) : y;
 }
 
-Var MixtureOfExperts::on_host(Tape& tape, Var x, Var shared_x, const RoutedTokens& routed,
-                              const ExpertWeights& weights, const ExpertAdapters& adapters,
-                              const Forward& forward) const {
+Var MixtureOfExperts::on_host(Tape& tape, Var x, Var shared_x, const RoutedTokens& routed, const ExpertWeights& weights,
+                              const ExpertAdapters& adapters, const Forward& forward) const {
   const std::vector<Var> there = to_host(tape, {x, routed.ids, routed.weights});
   Var y;
   tape.on_host([&] {

@@ -52,6 +52,18 @@ TEST(ModelFlops, OnlySupervisedTokensHaveLogits) {
   EXPECT_DOUBLE_EQ(all - half, 2.0 * 50 * 2048 * 151936);
 }
 
+TEST(ModelFlops, ALayerMayHaveHeadsOfItsOwn) {
+  DecoderConfig config = qwen3_30b();
+  const double all_alike = flops_of(config, {100, 0, {100}});
+  LayerConfig& layer = config.layers.front();
+  layer.head_dim = 256;
+  layer.num_key_value_heads = 2;
+  layer.values_are_keys = true;
+  // q and o 32 x 128 wider; k as wide as before, and no v; twice the pairs' products.
+  const double projections = 2.0 * 100 * 2048 * (2 * 32 * 128 - 4 * 128), pairs = 4.0 * 5000 * 32 * 128;
+  EXPECT_DOUBLE_EQ(flops_of(config, {100, 0, {100}}) - all_alike, projections + pairs);
+}
+
 TEST(ModelFlops, LinearAttentionHasNoPairs) {
   DecoderConfig config = qwen3_30b();
   config.delta_net.heads = {.num_key_heads = 2, .num_value_heads = 4, .key_dim = 8, .value_dim = 16};

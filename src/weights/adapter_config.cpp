@@ -234,6 +234,12 @@ std::set<std::string> ambiguous_leaves(const ParameterStore& store, const std::v
   return ambiguous;
 }
 
+/// Whether a module is of a text model inside a larger model, whose other parts may have modules of the same last part
+/// (those of Gemma 4's vision tower are of a class that PEFT cannot adapt).
+bool in_larger_model(const Named& named) {
+  return named.adapted->layer() >= 0 && !named.whole.starts_with("model.layers.");
+}
+
 /// `for_servers`: they know modules by the last parts of their names alone.
 void set_targets(const ParameterStore& store, const std::vector<Named>& adapters, bool for_servers, Json& config) {
   const Coverage coverage = coverage_of(store, adapters);
@@ -245,7 +251,8 @@ void set_targets(const ParameterStore& store, const std::vector<Named>& adapters
     if (named.parameter) {
       parameters.insert(all ? named.leaf : named.whole);  // PEFT applies these to every layer
     } else if (named.each.empty()) {
-      modules.insert(!by_leaf ? named.whole : ambiguous.contains(named.leaf) ? last_parts(named.whole, 2) : named.leaf);
+      const bool whole = !by_leaf || (!for_servers && in_larger_model(named));
+      modules.insert(whole ? named.whole : ambiguous.contains(named.leaf) ? last_parts(named.whole, 2) : named.leaf);
     } else if (for_servers || (by_leaf && !ambiguous.contains(named.leaf))) {
       modules.insert(named.leaf);
     } else {

@@ -1,5 +1,7 @@
 #include "app/bench/bench_sizes.h"
 
+#include <algorithm>
+
 namespace hone {
 
 BenchSizes bench_sizes(const DecoderConfig& config, int64_t tokens, int64_t seq, DType dtype, DeviceKind device) {
@@ -11,10 +13,13 @@ BenchSizes bench_sizes(const DecoderConfig& config, int64_t tokens, int64_t seq,
   sizes.hidden = config.hidden_size;
   sizes.vocab = config.vocab_size;
   sizes.heads = config.num_attention_heads;
-  sizes.kv_heads = config.num_key_value_heads;
-  sizes.head_dim = config.head_dim;
-  sizes.v_head_dim = config.v_head_dim;
-  sizes.rotary_dim = config.rotates ? config.rope.rotary_dim : 0;
+  // Attention is that of a layer without a window, if there is one.
+  const auto full = std::ranges::find(config.layers, 0, &LayerConfig::sliding_window);
+  const LayerConfig& layer = full == config.layers.end() ? config.layers.front() : *full;
+  sizes.kv_heads = config.kv_heads_of(layer);
+  sizes.head_dim = config.head_dim_of(layer);
+  sizes.v_head_dim = layer.head_dim > 0 ? layer.head_dim : config.v_head_dim;
+  sizes.rotary_dim = config.rotates ? config.rope_of(layer).rotary_dim : 0;
   sizes.qk_norm = config.qk_norm;
   sizes.intermediate = config.layers.front().intermediate_size;
   sizes.activation = config.activation;

@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kThreads)
 
 /// One CTA for an expert, which reads all choices.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    scale_grad_kernel(const T* weights, const int32_t* ids, const T* dy, float* dscale, bool accumulate, int64_t count) {
+__global__ void __launch_bounds__(kThreads) scale_grad_kernel(const T* weights, const int32_t* ids, const T* dy,
+                                                              float* dscale, bool accumulate, int64_t count) {
   __shared__ float partial[kThreads / 32];
   const int expert = static_cast<int>(blockIdx.x);
   float sum = 0.0f;

@@ -16,11 +16,12 @@ TEST(SoftCap, MatchesTheReference) {
     for (const float cap : {1.5f, 30.0f}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         testing::Argument x = testing::random_argument(shape, 1, 4.0, false);
-        const OpCase op_case{.inputs = {x},
-                             .weights = {},
-                             .op = [cap](Tape& tape, const std::vector<Var>& in,
-                                         const std::vector<Weight*>&) { return std::vector<Var>{soft_cap(tape, in[0], cap)}; },
-                             .reference = {}};
+        const OpCase op_case{
+            .inputs = {x},
+            .weights = {},
+            .op = [cap](Tape& tape, const std::vector<Var>& in,
+                        const std::vector<Weight*>&) { return std::vector<Var>{soft_cap(tape, in[0], cap)}; },
+            .reference = {}};
         const Values got = run_op(op_case, {.dtype = dtype}).outputs[0];
         const Values rounded = testing::rounded(x.values, dtype);
         for (size_t i = 0; i < got.size(); ++i) {
