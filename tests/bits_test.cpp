@@ -183,11 +183,11 @@ MicroBatch documents_of(int64_t vocab_size, int64_t step) {
   return pack_documents(documents);
 }
 
-HostTensors trainable_values(const ParameterStore& store, Stream& stream, const Tensor& (Parameter::*tensor)() const) {
+HostTensors trainable_values(const ParameterStore& store, Stream& stream, const Tensor& (*tensor)(const Parameter&)) {
   HostTensors values;
   for (const Parameter& parameter : store.all()) {
     if (!parameter.trainable()) continue;
-    const Tensor& of = (parameter.*tensor)();
+    const Tensor& of = tensor(parameter);
     dispatch_float(of.dtype, [&](auto element) {
       const auto downloaded = stream.download<decltype(element)>(of);
       values[parameter.name()].values.assign(downloaded.begin(), downloaded.end());
@@ -231,12 +231,13 @@ void add_sized(Bits& bits, const SizedModel& model, Method method, Stream& strea
     engine.accumulate(data, step);
     if (step == 1) {  // B is zero before the first update
       engine.measure();
-      add(bits, prefix + "gradients", trainable_values(store, stream, &Parameter::gradient));
+      add(bits, prefix + "gradients",
+          trainable_values(store, stream, [](const Parameter& p) -> const Tensor& { return p.gradient().whole(); }));
       engine.accumulate(data, step);
     }
     engine.update({1e-3, step});
   }
-  add(bits, prefix + "weights", trainable_values(store, stream, &Parameter::master));
+  add(bits, prefix + "weights", trainable_values(store, stream, stepped_value));
 }
 
 // -- Files of hashes

@@ -137,11 +137,14 @@ TEST(ExpertsOnHost, AreInTheLayersThatWereChosen) {
     model.set_trainable(options);
     Layers layers;
     for (const Parameter& p : model.store().all()) {
-      const bool brought = p.home().brought;
-      EXPECT_FALSE(p.home().host_computed && brought) << p.name();
-      EXPECT_TRUE(p.spec().of_experts || !p.home().host_computed) << p.name();
-      if (!p.spec().of_experts || p.kind() == ParameterKind::kBias) continue;
-      (p.home().host_computed ? layers.on_host : brought ? layers.streamed : layers.resident).insert(p.layer());
+      const bool brought = p.value().home().brought;
+      EXPECT_FALSE(p.value().home().host_computed && brought) << p.name();
+      EXPECT_TRUE(p.spec().of_experts || !p.value().home().host_computed) << p.name();
+      if (!p.spec().of_experts || p.spec().kind == ParameterKind::kBias) continue;
+      (p.value().home().host_computed ? layers.on_host
+       : brought                      ? layers.streamed
+                                      : layers.resident)
+          .insert(p.spec().layer);
     }
     return layers;
   };
@@ -212,9 +215,9 @@ class Replayed : public ::testing::Test {
 
 TEST_F(Replayed, ParametersAreWhereTheyAreUsed) {
   for (const Parameter& p : replay_.store().all()) {
-    EXPECT_EQ(p.home().host_computed, p.spec().of_experts) << p.name();
+    EXPECT_EQ(p.value().home().host_computed, p.spec().of_experts) << p.name();
     EXPECT_EQ(p.view().payload.device, p.spec().of_experts ? Device{} : device_under_test()) << p.name();
-    EXPECT_TRUE(!p.trainable() || p.gradient().device == p.view().payload.device) << p.name();
+    EXPECT_TRUE(!p.trainable() || p.gradient().whole().device == p.view().payload.device) << p.name();
   }
 }
 

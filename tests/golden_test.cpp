@@ -90,7 +90,7 @@ void write_fused(const fs::path& from, const fs::path& to, ThreadPool& pool) {
   }
   SafetensorsWriter writer(to / "model.safetensors", announced);
   for (const Parameter& parameter : model.store().all())
-    writer.write(parameter.value().data, parameter.value().bytes());
+    writer.write(parameter.value().whole().data, parameter.value().whole().bytes());
   writer.finish();
 }
 

@@ -35,7 +35,7 @@ DecoderConfig config() {
 std::vector<float> random_values(const Parameter& parameter) {
   PhiloxSequence random(mix_key(5, std::hash<std::string>()(parameter.name())));
   std::vector<float> values(static_cast<size_t>(parameter.shape().numel()));
-  const bool norm = parameter.kind() == ParameterKind::kNorm;
+  const bool norm = parameter.spec().kind == ParameterKind::kNorm;
   // An adapter's output is a tenth of its weight's, as in training. If it were much larger, activations far from 1
   // would amplify errors in the gate's exponential.
   const float adapter =
@@ -113,7 +113,7 @@ StepOutcome run_step(DType dtype, bool general_kernels) {
   StepOutcome outcome{.loss = engine.measure().loss.loss, .gradients = {}};
   for (const Parameter* parameter : store.trainable()) {
     Gradient gradient{parameter->name(), std::vector<float>(static_cast<size_t>(parameter->shape().numel()))};
-    copy_to_host(gradient.values.data(), parameter->gradient());
+    copy_to_host(gradient.values.data(), parameter->gradient().whole());
     outcome.gradients.push_back(std::move(gradient));
   }
   return outcome;

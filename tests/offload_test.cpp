@@ -183,12 +183,12 @@ TEST(Offload, HasOpsReadWeightsInTheSlotsOfTheirHalves) {
   model.load(device_under_test(), pool, 0);
   std::map<std::pair<int, std::string>, std::set<const void*>> places;  // by slot and name within the layer
   for (const Parameter& p : model.store().all()) {
-    if (p.layer() < 0 || p.kind() == ParameterKind::kBuffer) continue;
-    ASSERT_TRUE(p.home().brought) << p.name();
-    EXPECT_EQ(p.stored().payload.device, Device{}) << p.name();
+    if (p.spec().layer < 0 || p.spec().kind == ParameterKind::kBuffer) continue;
+    ASSERT_TRUE(p.value().home().brought) << p.name();
+    EXPECT_EQ(p.value().stored().payload.device, Device{}) << p.name();
     EXPECT_EQ(p.view().payload.device, device_under_test()) << p.name();
-    EXPECT_NE(p.view().payload.data, p.stored().payload.data) << p.name();
-    const std::string layer = "layers." + std::to_string(p.layer()) + ".";
+    EXPECT_NE(p.view().payload.data, p.value().stored().payload.data) << p.name();
+    const std::string layer = "layers." + std::to_string(p.spec().layer) + ".";
     places[{p.group()->slot(), p.name().substr(p.name().find(layer) + layer.size())}].insert(p.view().payload.data);
   }
   for (const auto& [name, addresses] : places) EXPECT_EQ(addresses.size(), 1u) << name.second;

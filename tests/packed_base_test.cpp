@@ -202,12 +202,12 @@ class AdapterRun {
 int round_like(const std::string& format, const ParameterStore& packed, ParameterStore& dense) {
   int count = 0;
   for (const Parameter& p : packed.all()) {
-    if (!p.packed()) continue;
+    if (!p.value().packed()) continue;
     ++count;
-    const Tensor value = dense.find(p.name())->value();
+    const Tensor value = dense.find(p.name())->value().whole();
     std::vector<float> values(static_cast<size_t>(value.numel()));
     copy_to_host(values.data(), value);
-    const int64_t rows = p.stack()[-2], columns = p.stack()[-1];
+    const int64_t rows = p.spec().stack()[-2], columns = p.spec().stack()[-1];
     for (int64_t at = 0; at < value.numel(); at += rows * columns)
       round_to(format, {values.data() + at, rows, columns});
     copy_from_host(value, values.data(), value.bytes());

@@ -51,9 +51,9 @@ void round_base(ParameterStore& store, const fs::path& checkpoint, const PackedF
   LoadedModel exact(checkpoint, DType::kF32);
   exact.load({}, pool, 0);
   for (Parameter& p : store.all()) {
-    if (p.trainable() || !is_base_weight(p) || !format.fits(p.stack())) continue;
-    const PackedLayout layout = format.layout(p.matrix().rows, p.matrix().columns);
-    std::vector<float> values = host_values<float>(exact.store().find(p.name())->value());
+    if (p.trainable() || !is_base_weight(p) || !format.fits(p.spec().stack())) continue;
+    const PackedLayout layout = format.layout(p.spec().matrix().rows, p.spec().matrix().columns);
+    std::vector<float> values = host_values<float>(exact.store().find(p.name())->value().whole());
     std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
     for (size_t at = 0; at < values.size(); at += static_cast<size_t>(layout.elements())) {
       format.pack(layout, values.data() + at, chunk.data());
@@ -65,13 +65,13 @@ void round_base(ParameterStore& store, const fs::path& checkpoint, const PackedF
 
 void jitter_weights(ParameterStore& store, uint64_t seed) {
   for (Parameter& p : store.all()) {
-    if (p.kind() == ParameterKind::kBuffer || !p.format().dense()) continue;
+    if (p.spec().kind == ParameterKind::kBuffer || !p.value().format().dense()) continue;
     std::vector<float> values;
-    dispatch_float(p.value().dtype, [&](auto element) {
-      const auto stored = host_values<decltype(element)>(p.value());
+    dispatch_float(p.value().whole().dtype, [&](auto element) {
+      const auto stored = host_values<decltype(element)>(p.value().whole());
       values.assign(stored.begin(), stored.end());
     });
-    jitter(values, p.value().dtype, mix_key(seed, p.index()));
+    jitter(values, p.value().whole().dtype, mix_key(seed, p.index()));
     write_values(p, 0, values.data(), p.shape().numel());
   }
 }

@@ -309,7 +309,7 @@ TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
       EXPECT_TRUE(all_bits_set({element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, {}}));
     }
     for (const Parameter* p : replay.store().trainable()) {
-      const auto values = std::span(p->value().as<float>(), static_cast<size_t>(p->shape().numel()));
+      const auto values = std::span(p->value().whole().as<float>(), static_cast<size_t>(p->shape().numel()));
       EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) << p->name();
     }
     EXPECT_TRUE(replay.store().values_arrived());

@@ -113,13 +113,13 @@ class TwiceCommunicator : public HostedCommunicator {
 void drop_gradient_of_an_expert(ParameterStore& store) {
   for (const Parameter* p : store.trainable()) {
     if (!p->spec().of_experts) continue;
-    std::vector<float> values = host_values<float>(p->gradient());
+    std::vector<float> values = host_values<float>(p->gradient().whole());
     const auto size = static_cast<size_t>(p->shape().numel() / p->shape()[0]);
     for (size_t begin = 0; begin < values.size(); begin += size) {
       const auto expert = std::span(values).subspan(begin, size);
       if (std::all_of(expert.begin(), expert.end(), [](float x) { return x == 0; })) continue;
       std::fill(expert.begin(), expert.end(), 0.0f);
-      return copy_from_host(p->gradient(), values.data(), p->gradient().bytes());
+      return copy_from_host(p->gradient().whole(), values.data(), p->gradient().whole().bytes());
     }
   }
   FAIL() << "no expert has a gradient";

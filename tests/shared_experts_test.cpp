@@ -204,11 +204,11 @@ TEST_P(SharedMemory, IsOfAllRanksAndThereOnce) {
     int64_t bytes = 0;
     for (const Parameter& p : store.all()) {
       if (!p.spec().of_experts) continue;
-      EXPECT_TRUE(&p.home() == &kHostShared) << p.name();
-      const Tensor &payload = p.stored().payload, &scales = p.stored().scales;
+      EXPECT_TRUE(&p.value().home() == &kHostShared) << p.name();
+      const Tensor &payload = p.value().stored().payload, &scales = p.value().stored().scales;
       bytes += static_cast<int64_t>(payload.bytes() + (scales.defined() ? scales.bytes() : 0));
       const std::lock_guard lock(mutex);
-      EXPECT_TRUE(!p.filled_here() || filled.insert(p.name()).second) << p.name();
+      EXPECT_TRUE(!p.value().filled_here() || filled.insert(p.name()).second) << p.name();
     }
     EXPECT_GE(shared->all_bytes(), bytes);
     EXPECT_LT(shared->all_bytes(), bytes + 4 * static_cast<int64_t>(mapping_granularity({})));
@@ -217,16 +217,16 @@ TEST_P(SharedMemory, IsOfAllRanksAndThereOnce) {
       parts.push_back(static_cast<int64_t>(shared->own().size()));
     }
     // What one rank writes is what the other reads, at another address.
-    const auto read = [&](size_t i) { return *(shared->parameters()[i]->stored().payload.data + 1); };
+    const auto read = [&](size_t i) { return *(shared->parameters()[i]->value().stored().payload.data + 1); };
     ranks.control().barrier();
     for (size_t i = 0; i < shared->parameters().size(); ++i) {
       const Parameter& p = *shared->parameters()[i];
-      if (p.filled_here()) *(p.stored().payload.data + 1) = std::byte(100 + i);
+      if (p.value().filled_here()) *(p.value().stored().payload.data + 1) = std::byte(100 + i);
     }
     ranks.control().barrier();
     for (size_t i = 0; i < shared->parameters().size(); ++i) EXPECT_EQ(read(i), std::byte(100 + i)) << i;
     const std::vector<std::string> addresses = ranks.control().exchange(
-        std::to_string(reinterpret_cast<uintptr_t>(shared->parameters().front()->stored().payload.data)));
+        std::to_string(reinterpret_cast<uintptr_t>(shared->parameters().front()->value().stored().payload.data)));
     EXPECT_NE(addresses[0], addresses[1]);
     const std::lock_guard lock(mutex);  // both have come here
     EXPECT_EQ(filled.size(), shared->parameters().size());

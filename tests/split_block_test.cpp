@@ -176,7 +176,7 @@ struct Results {
 
 void read_gradients(Side& side, Results& results) {
   for (const Parameter& parameter : side.store.all()) {
-    results.gradients[parameter.name()] = side.stream.download<float>(parameter.gradient());
+    results.gradients[parameter.name()] = side.stream.download<float>(parameter.gradient().whole());
   }
 }
 

@@ -70,7 +70,7 @@ std::string what_is_missing(const ModelSource& source) {
 std::vector<GroupCount> count_groups(const ParameterStore& store, const MoeConfig& moe) {
   std::vector<GroupCount> groups;
   for (const Parameter& parameter : store.all()) {
-    const ParameterKind kind = parameter.kind();
+    const ParameterKind kind = parameter.spec().kind;
     if (kind == ParameterKind::kLora) continue;
     const std::string name(group_of(kind));
     auto group = std::find_if(groups.begin(), groups.end(), [&](const GroupCount& g) { return g.group == name; });
@@ -109,8 +109,8 @@ std::string glob_of(const std::string& name) {
 std::vector<NamePattern> name_patterns(const ParameterStore& store) {
   std::vector<NamePattern> patterns;
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kLora) continue;
-    const NamePattern pattern{glob_of(parameter.name()), std::string(group_of(parameter.kind())),
+    if (parameter.spec().kind == ParameterKind::kLora) continue;
+    const NamePattern pattern{glob_of(parameter.name()), std::string(group_of(parameter.spec().kind)),
                               parameter.shape().to_string()};
     const auto same = std::find_if(patterns.begin(), patterns.end(), [&](const NamePattern& p) {
       return p.glob == pattern.glob && p.shape == pattern.shape;

@@ -7,6 +7,7 @@
 
 #include "core/base/philox.h"
 #include "core/memory/buffer.h"
+#include "formats/packed_weights.h"
 
 namespace hone {
 namespace {

@@ -92,8 +92,8 @@ class TestModel {
     for (Parameter& parameter : store_.all()) {
       PhiloxSequence random(mix_key(17, key++));
       std::vector<float> values(static_cast<size_t>(parameter.shape().numel()));
-      const bool norm = parameter.kind() == ParameterKind::kNorm;
-      const float scale = parameter.kind() == ParameterKind::kEmbedding ? 1.0f : 0.3f;
+      const bool norm = parameter.spec().kind == ParameterKind::kNorm;
+      const float scale = parameter.spec().kind == ParameterKind::kEmbedding ? 1.0f : 0.3f;
       for (float& value : values) value = norm ? 1.0f + 0.1f * random.normal() : scale * random.normal();
       write_values(parameter, 0, values.data(), static_cast<int64_t>(values.size()));
     }

@@ -11,11 +11,11 @@
 
 #include "core/base/error.h"
 #include "core/text/json.h"
-#include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
 #include "library/settings.h"
 #include "ops/cast/cast.h"
 #include "ops/start_gradient.h"
+#include "session/frozen_formats.h"
 #include "tape/pass_runner.h"
 
 namespace hone {
@@ -136,7 +136,7 @@ const WeightFormat& format_of(const std::string& name, DType dtype, const Shape&
   std::string names = "dtype, int8";
   for (const PackedFormat* format : packed_formats()) {
     if (format->name() == name) return *format;
-    if (format->name() != "int8") names += fmt::format(", {}", format->name());
+    names += fmt::format(", {}", format->name());
   }
   throw UserError(fmt::format("'{}' is not a format of weights", name), "settings: weight_dtype",
                   "use one of " + names);

@@ -323,8 +323,9 @@ Var MixtureOfExperts::operator()(Tape& tape, const FeedForwardInput& in, const F
                               .gate_up_bias = gate_up_bias_,
                               .down_bias = down_bias_,
                               .function = activation_};
-  if (gate_up_->home().host_computed) return on_host(tape, x, shared_x, routed, weights, adapters, forward);
-  HONE_ASSERT(forward.exchange != nullptr || !gate_up_->spread(), "a pass of spread experts that nobody has begun");
+  if (gate_up_->value().home().host_computed) return on_host(tape, x, shared_x, routed, weights, adapters, forward);
+  HONE_ASSERT(forward.exchange != nullptr || !gate_up_->share().spread(),
+              "a pass of spread experts that nobody has begun");
   const LoraDropoutContext dropout = forward.dropout_context();
   const Var y =
       of_experts(tape, forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)

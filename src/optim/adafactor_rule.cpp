@@ -55,7 +55,7 @@ class AdafactorRule : public Rule {
                               .columns = parameter->state().column_moments,
                               .v = parameter->state().moment2.values,
                               .m = parameter->state().moment1.values,
-                              .gradient = parameter->own_gradient(),
+                              .gradient = parameter->gradient().own(),
                               .weight_decay = step.weight_decay,
                               .stream_id = parameter->index()});
     }

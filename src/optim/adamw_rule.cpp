@@ -47,10 +47,10 @@ class AdamwRule : public Rule {
                               .working_copy = working_copy_of(*parameter),
                               .m = parameter->state().moment1,
                               .v = parameter->state().moment2,
-                              .gradient = parameter->own_gradient(),
+                              .gradient = parameter->gradient().own(),
                               .weight_decay = step.weight_decay,
                               .stream_id = parameter->index(),
-                              .first_element = parameter->own().begin});
+                              .first_element = parameter->share().own().begin});
     }
     if (step.host == nullptr) return adamw(context, args);
     const std::vector<AdamwTensor> tensors = std::move(args.tensors);

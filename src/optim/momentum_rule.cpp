@@ -16,10 +16,10 @@ void step_by(const Context& context, const RuleStep& step, MomentumArgs args) {
     args.tensors.push_back({.parameter = stepped_part(*parameter),
                             .working_copy = working_copy_of(*parameter),
                             .m = parameter->state().moment1.values,
-                            .gradient = parameter->own_gradient(),
+                            .gradient = parameter->gradient().own(),
                             .weight_decay = step.weight_decay,
                             .stream_id = parameter->index(),
-                            .first_element = parameter->own().begin});
+                            .first_element = parameter->share().own().begin});
   }
   if (step.host == nullptr) return momentum(context, args);
   const auto fields = [](MomentumTensor& t) {

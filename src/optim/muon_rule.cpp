@@ -35,16 +35,16 @@ class MuonRule : public Rule {
                   .rate_factor = step.rate_factor,
                   .weight_decay = step.weight_decay};
     for (const Parameter* parameter : step.parameters) {
-      const MatrixShape matrix = parameter->matrix();
+      const MatrixShape matrix = parameter->spec().matrix();
       args.tensors.push_back({.parameter = stepped_part(*parameter),
                               .working_copy = working_copy_of(*parameter),
                               .m = parameter->state().moment1.values,
-                              .gradient = parameter->own_gradient(),
+                              .gradient = parameter->gradient().own(),
                               .rows = matrix.rows,
                               .columns = matrix.columns,
-                              .may_round = parameter->dtype() == DType::kBF16,
+                              .may_round = parameter->value().dtype() == DType::kBF16,
                               .stream_id = parameter->index(),
-                              .first_element = parameter->own().begin});
+                              .first_element = parameter->share().own().begin});
     }
     muon(context, args);
   }
@@ -65,7 +65,7 @@ std::vector<OptimizerGroup> muon_groups(const std::shared_ptr<const Rule>& muon,
 }
 
 bool is_hidden_matrix(const Parameter& parameter) {
-  switch (parameter.kind()) {
+  switch (parameter.spec().kind) {
     case ParameterKind::kAttention:
     case ParameterKind::kAttentionGate:
     case ParameterKind::kMlp:

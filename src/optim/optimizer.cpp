@@ -29,7 +29,7 @@ std::vector<OptimizerGroup> groups_of(const std::shared_ptr<const Rule>& rule, c
   if (options.lora_b_rate != 1) {
     add(
         [](const Parameter& p) {
-          return p.kind() == ParameterKind::kLora && p.name().find(".lora_B") != std::string::npos;
+          return p.spec().kind == ParameterKind::kLora && p.name().find(".lora_B") != std::string::npos;
         },
         options.lora_b_rate, options.weight_decay);
   }
@@ -90,7 +90,7 @@ struct OnSides {
 
 OnSides on_sides(const std::vector<Parameter*>& parameters) {
   OnSides sides;
-  for (Parameter* p : parameters) (p->home().host_computed ? sides.host : sides.device).push_back(p);
+  for (Parameter* p : parameters) (p->value().home().host_computed ? sides.host : sides.device).push_back(p);
   return sides;
 }
 
@@ -139,10 +139,10 @@ void Optimizer::measure_on_host(const std::vector<Parameter*>& parameters, const
 std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& parameters) const {
   std::vector<Parameter*> here;
   for (Parameter* p : parameters) {
-    const bool measured = p->spread()    ? ranks_->measures_experts()
-                          : p->sharded() ? ranks_->replica() == 0
-                                         : ranks_->rank() == 0;
-    if (measured && p->own().count > 0) here.push_back(p);
+    const bool measured = p->share().spread()    ? ranks_->measures_experts()
+                          : p->share().sharded() ? ranks_->replica() == 0
+                                                 : ranks_->rank() == 0;
+    if (measured && p->share().own().count > 0) here.push_back(p);
   }
   return here;
 }
@@ -153,7 +153,7 @@ void Optimizer::add_squares(const Context& context, Buffer& results, const std::
   if (results.size() == 0) results = Buffer(context.device(), 2 * kIndexOffset);
   const int32_t earlier = goes_on ? static_cast<int32_t>(measured_.size()) : -1;
   std::vector<Tensor> gradients;
-  for (const Parameter* parameter : parameters) gradients.push_back(parameter->own_gradient());
+  for (const Parameter* parameter : parameters) gradients.push_back(parameter->gradient().own());
   measured_.insert(measured_.end(), parameters.begin(), parameters.end());
   sum_of_squares(context, {.gradients = std::move(gradients),
                            .sum_of_squares = results.tensor({1}, DType::kF64),
@@ -187,11 +187,11 @@ void Optimizer::update(const Context& context, const Scalars& scalars) {
 void Optimizer::update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars) {
   std::map<const OptimizerGroup*, std::vector<Parameter*>> members;  // in the order of the options
   for (Parameter* parameter : parameters) {
-    if (parameter->own().count > 0) members[&options_.group_of(*parameter)].push_back(parameter);
+    if (parameter->share().own().count > 0) members[&options_.group_of(*parameter)].push_back(parameter);
   }
   if (store_.offloads_state() && !offloaded_) offloaded_.emplace(context.device());
   for (auto& [group, stepped] : members) {
-    const bool on_host = stepped.front()->home().host_computed;
+    const bool on_host = stepped.front()->value().home().host_computed;
     group->rule->step(context, {.parameters = std::move(stepped),
                                 .scalars = scalars,
                                 .rate_factor = group->rate_factor,

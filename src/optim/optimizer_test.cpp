@@ -64,7 +64,7 @@ struct Trajectory {
   std::vector<double> step(int64_t index, const std::vector<float>& gradients, double rate) {
     size_t at = 0;
     for (Parameter& parameter : store.all()) {
-      copy_from_host(parameter.gradient(), gradients.data() + at, parameter.gradient().bytes());
+      copy_from_host(parameter.gradient().whole(), gradients.data() + at, parameter.gradient().whole().bytes());
       at += static_cast<size_t>(parameter.shape().numel());
     }
     scalars = {};
@@ -74,7 +74,7 @@ struct Trajectory {
     stream.synchronize();
     std::vector<double> values;
     for (Parameter& parameter : store.all()) {
-      const auto* p = parameter.value().as<float>();
+      const auto* p = parameter.value().whole().as<float>();
       values.insert(values.end(), p, p + parameter.shape().numel());
     }
     return values;

@@ -51,12 +51,12 @@ std::string moment_name(DType dtype);
 
 /// The elements of a parameter that this rank steps.
 inline Tensor stepped_part(const Parameter& parameter) {
-  return parameter.has_master() ? parameter.master() : parameter.own_value();
+  return parameter.state().has_master() ? parameter.state().master : own_value(parameter);
 }
 
 /// The rank's part of the working copy, which a step of the master rewrites; undefined without a master.
 inline Tensor working_copy_of(const Parameter& parameter) {
-  return parameter.has_master() ? parameter.own_value() : Tensor{};
+  return parameter.state().has_master() ? own_value(parameter) : Tensor{};
 }
 
 }  // namespace hone

@@ -11,7 +11,7 @@ Parameter& AdapterSite::add(const std::string& suffix, const Shape& shape) const
   Parameter& added = store.add({.name = module + suffix,
                                 .shape = shape,
                                 .kind = ParameterKind::kLora,
-                                .layer = adapted.layer(),
+                                .layer = adapted.spec().layer,
                                 .layouts = {},
                                 .of_experts = adapted.spec().of_experts},
                                DType::kF32);
@@ -20,7 +20,7 @@ Parameter& AdapterSite::add(const std::string& suffix, const Shape& shape) const
 }
 
 AttachedAdapter::AttachedAdapter(const AdapterSite& site) : kind_(site.kind), place_(site.place), scale_(site.scale) {
-  if (site.adapted.kind() != ParameterKind::kRouter) return;
+  if (site.adapted.spec().kind != ParameterKind::kRouter) return;
   const int64_t experts = site.adapted.shape()[0];
   identity_ = &site.add(".lora_identity", {experts, experts});
   identity_->set_trainable(false);
@@ -45,10 +45,10 @@ namespace {
 /// row += scaling · B[e, output] A[e]
 void add_low_rank(const LowRank& low_rank, int64_t expert, int64_t output, std::span<float> row) {
   const int64_t r = low_rank.a->shape()[-2], in = low_rank.a->shape()[-1], out = low_rank.b->shape()[-2];
-  const float* b = low_rank.b->value().as<float>() + (expert * out + output) * r;
+  const float* b = low_rank.b->value().whole().as<float>() + (expert * out + output) * r;
   for (int64_t rho = 0; rho < r; ++rho) {
     const float factor = low_rank.factors.scaling * b[rho];
-    const float* direction = low_rank.a->value().as<float>() + (expert * r + rho) * in;
+    const float* direction = low_rank.a->value().whole().as<float>() + (expert * r + rho) * in;
     for (int64_t i = 0; i < in; ++i) row[static_cast<size_t>(i)] += factor * direction[i];
   }
 }
@@ -65,8 +65,8 @@ void merge_adapters(ParameterStore& store) {
       for (int64_t e = 0; e < experts; ++e) {
         for (int64_t o = 0; o < place.out_count; ++o) {
           const int64_t first = (e * out + place.out_begin + o) * in;
-          dispatch_float(p.master().dtype, [&](auto element) {
-            const auto* weight = p.master().as<decltype(element)>() + first;
+          dispatch_float(stepped_value(p).dtype, [&](auto element) {
+            const auto* weight = stepped_value(p).as<decltype(element)>() + first;
             std::copy(weight, weight + in, row.begin());
           });
           if (const LowRank* low_rank = attached->low_rank()) add_low_rank(*low_rank, e, o, row);

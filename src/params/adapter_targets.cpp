@@ -18,7 +18,7 @@ constexpr const char* kExcludeKey = "lora_exclude_modules";
 const char* what(const std::string& key) { return key == kExcludeKey ? "the excluded module" : "LoRA target"; }
 
 bool is_linear(const Parameter& p) {
-  switch (p.kind()) {
+  switch (p.spec().kind) {
     case ParameterKind::kAttention:
     case ParameterKind::kAttentionGate:
     case ParameterKind::kMlp:
@@ -30,7 +30,7 @@ bool is_linear(const Parameter& p) {
 }
 
 /// The weight of a router, not its bias.
-bool is_router(const Parameter& p) { return p.kind() == ParameterKind::kRouter && p.shape().rank() == 2; }
+bool is_router(const Parameter& p) { return p.spec().kind == ParameterKind::kRouter && p.shape().rank() == 2; }
 
 /// Whether a pattern is a name or the end of one, not a glob or an expression.
 bool is_plain(const Pattern& pattern) {
@@ -104,7 +104,7 @@ bool select_named(Parameter& p, const Pattern& pattern, const std::string& key, 
 }
 
 bool in_layers(const Parameter& p, const std::vector<int64_t>& layers) {
-  return layers.empty() || std::find(layers.begin(), layers.end(), p.layer()) != layers.end();
+  return layers.empty() || std::find(layers.begin(), layers.end(), p.spec().layer) != layers.end();
 }
 
 /// " Did you mean 'q_proj'?" for a target that matches nothing; "" if no name is near.
@@ -134,9 +134,9 @@ void each(ParameterStore& store, const LoraOptions& options, const std::string& 
 bool select_entry(Parameter& p, const Pattern& pattern, const LoraOptions& options, const std::string& key,
                   AdapterTargets& targets) {
   const std::string& target = pattern.text();
-  const bool attention = p.kind() == ParameterKind::kAttention, mlp = p.kind() == ParameterKind::kMlp;
+  const bool attention = p.spec().kind == ParameterKind::kAttention, mlp = p.spec().kind == ParameterKind::kMlp;
   if (target == "attention" || target == "all-linear") {
-    const bool gate = p.kind() == ParameterKind::kAttentionGate;
+    const bool gate = p.spec().kind == ParameterKind::kAttentionGate;
     if (!(attention || ((mlp || gate) && target == "all-linear"))) return false;
     targets.linear.insert(&p);
     return true;
@@ -196,7 +196,7 @@ void exclude(ParameterStore& store, const LoraOptions& options, AdapterTargets& 
 
 void check_layers(const ParameterStore& store, const std::vector<int64_t>& layers) {
   int64_t count = 0;
-  for (const Parameter& p : store.all()) count = std::max<int64_t>(count, p.layer() + 1);
+  for (const Parameter& p : store.all()) count = std::max<int64_t>(count, p.spec().layer + 1);
   for (const int64_t layer : layers) {
     if (layer >= 0 && layer < count) continue;
     throw UserError(fmt::format("the model has no layer {}: they are numbered from 0 to {}", layer, count - 1),

@@ -1,5 +1,5 @@
 // Arrival: values that are being sent by other ranks, beside the work of the stream that will read them. Callers always
-// see complete parameters: Parameter::view() makes the stream wait, Parameter::value() the host.
+// see complete parameters: Parameter::view() makes the stream wait, ParameterValue::stored() the host.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,7 @@ class ContextOf {
   explicit ContextOf(const Context& device) : device_(device), scratch_(Device{}, "host") { scratch_.reserve(0); }
 
   const Context& operator()(const Parameter& parameter) {
-    if (!parameter.home().host_computed || device_.device().kind == DeviceKind::kCpu) return device_;
+    if (!parameter.value().home().host_computed || device_.device().kind == DeviceKind::kCpu) return device_;
     if (!stream_) {
       stream_.emplace(Device{}, device_.stream().pool());
       host_.emplace(*stream_, scratch_);

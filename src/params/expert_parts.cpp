@@ -4,7 +4,7 @@
 
 namespace hone {
 
-bool is_experts(const Parameter& p) { return begins_experts(p.kind()) || p.kind() == ParameterKind::kExpertsDown; }
+bool is_experts(const Parameter& p) { return begins_experts(p.spec().kind) || p.spec().kind == ParameterKind::kExpertsDown; }
 
 bool begins_experts(ParameterKind kind) {
   return kind == ParameterKind::kExpertsGateUp || kind == ParameterKind::kExpertsUp;
@@ -12,8 +12,8 @@ bool begins_experts(ParameterKind kind) {
 
 std::vector<ExpertPart> parts_of(const Parameter& experts) {
   const int64_t out = experts.shape()[1];
-  if (experts.kind() == ParameterKind::kExpertsDown) return {{"down_proj", 0, out}};
-  if (experts.kind() == ParameterKind::kExpertsUp) return {{"up_proj", 0, out}};
+  if (experts.spec().kind == ParameterKind::kExpertsDown) return {{"down_proj", 0, out}};
+  if (experts.spec().kind == ParameterKind::kExpertsUp) return {{"up_proj", 0, out}};
   return {{"gate_proj", 0, out / 2}, {"up_proj", out / 2, out / 2}};
 }
 

@@ -8,6 +8,7 @@
 
 namespace hone {
 
+/// Whether it is a weight of routed experts: their gate_up or down.
 bool is_experts(const Parameter& p);
 /// Whether such parameters are operands of the experts' first product.
 bool begins_experts(ParameterKind kind);

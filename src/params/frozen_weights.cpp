@@ -14,16 +14,17 @@ namespace {
 
 /// Whether only `linear` reads it.
 bool read_by_linear_alone(const Parameter& p) {
-  const bool of_layer = p.kind() == ParameterKind::kAttention || p.kind() == ParameterKind::kAttentionGate ||
-                        p.kind() == ParameterKind::kMlp;
+  const bool of_layer = p.spec().kind == ParameterKind::kAttention || p.spec().kind == ParameterKind::kAttentionGate ||
+                        p.spec().kind == ParameterKind::kMlp;
   return of_layer && p.shape().rank() == 2;
 }
 
 template <class Chosen>
 void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
   for (Parameter& p : store.all()) {
-    if (!chosen(p) || p.trainable() || p.home().brought || !p.format().dense()) continue;
-    if (gains_from_tiles(p.stored().payload.device, p.dtype(), p.local_shape())) p.order_as_tiles(pool);
+    if (!chosen(p) || p.trainable() || p.value().home().brought || !p.value().format().dense()) continue;
+    if (gains_from_tiles(p.value().stored().payload.device, p.value().dtype(), p.local_shape()))
+      p.value().order_as_tiles(pool);
   }
 }
 
@@ -32,7 +33,12 @@ void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
 bool is_routed_expert(const Parameter& parameter) { return is_experts(parameter); }
 
 bool is_base_weight(const Parameter& parameter) {
-  return parameter.layer() >= 0 && (is_routed_expert(parameter) || read_by_linear_alone(parameter));
+  return parameter.spec().layer >= 0 && (is_routed_expert(parameter) || read_by_linear_alone(parameter));
+}
+
+void hold_frozen_in(Parameter& parameter, const WeightFormat& format) {
+  parameter.set_trainable(false);
+  parameter.value().hold_in(format);
 }
 
 void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key) {
@@ -45,7 +51,7 @@ void hold_experts_in(ParameterStore& store, const WeightFormat& format, const st
                                   format.name(), format.sizes()),
                       key, "leave it out: this model's experts are held in dtype");
     }
-    parameter.hold_in(format);
+    hold_frozen_in(parameter, format);
     any = true;
   }
   if (!any) {
@@ -68,14 +74,14 @@ void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
 std::set<int> layers_with_experts(const ParameterStore& store) {
   std::set<int> layers;
   for (const Parameter& p : store.all()) {
-    if (p.spec().of_experts) layers.insert(p.layer());
+    if (p.spec().of_experts) layers.insert(p.spec().layer);
   }
   return layers;
 }
 
 bool experts_are_dense(const ParameterStore& store) {
   return std::all_of(store.all().begin(), store.all().end(),
-                     [](const Parameter& p) { return !is_routed_expert(p) || p.format().dense(); });
+                     [](const Parameter& p) { return !is_routed_expert(p) || p.value().format().dense(); });
 }
 
 }  // namespace hone

@@ -12,6 +12,9 @@ bool is_routed_expert(const Parameter& parameter);
 /// router, norms, the embedding and the head stay in dtype.
 bool is_base_weight(const Parameter& parameter);
 
+/// Freezes a parameter, and sets the format of its value, which fits its shape. Before allocation.
+void hold_frozen_in(Parameter& parameter, const WeightFormat& format);
+
 /// Sets the format of all weights of routed experts; before allocation, and before adapters are attached. UserError,
 /// with the config key `key`, if there are none or the format does not fit their sizes.
 void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key);

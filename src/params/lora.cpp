@@ -10,6 +10,7 @@
 #include "params/adapter_targets.h"
 #include "params/context_of.h"
 #include "params/expert_parts.h"
+#include "params/pattern.h"
 
 namespace hone {
 
@@ -67,7 +68,7 @@ class Attaching {
 void check_kind(const AdapterKind& kind, const AdapterTargets& targets) {
   const auto any = [&](ParameterKind of) {
     return std::any_of(targets.linear.begin(), targets.linear.end(),
-                       [of](const Parameter* p) { return p->kind() == of; });
+                       [of](const Parameter* p) { return p->spec().kind == of; });
   };
   const char* what = targets.experts() && !kind.adapts_experts            ? "routed experts"
                      : any(ParameterKind::kHead) && !kind.adapts_head     ? "the head"

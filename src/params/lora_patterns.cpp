@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "params/expert_parts.h"
 #include "params/name_expression.h"
+#include "params/pattern.h"
 
 namespace hone {
 
@@ -20,7 +21,7 @@ std::string without_weight(const std::string& name) {
 }
 
 bool in_group(const std::string& word, const Parameter& p) {
-  const ParameterKind kind = p.kind();
+  const ParameterKind kind = p.spec().kind;
   if (word == "all-experts") return is_experts(p);
   if (kind == ParameterKind::kAttention) return true;
   return word == "all-linear" && (kind == ParameterKind::kMlp || kind == ParameterKind::kAttentionGate);
@@ -51,7 +52,7 @@ AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part
     const bool part_of_it = is_experts(adapted) && has_expert_files(adapted) && name != adapted.name();
     if (!part_of_it) names.whole.push_back(without_weight(name));
     // PEFT adapts routers as parameters, whose names have the end.
-    if (adapted.kind() == ParameterKind::kRouter) names.whole.push_back(name);
+    if (adapted.spec().kind == ParameterKind::kRouter) names.whole.push_back(name);
   }
   if (!part_begin) return names;
   const int64_t experts = adapted.shape()[0], per_expert = adapted.shape()[1] * adapted.shape()[2];

@@ -121,7 +121,7 @@ TEST(LoraLayers, OnlyTheListedOnesGetAdapters) {
     attach_lora(store, options);
     std::vector<int> layers;
     for (const Parameter& p : store.all()) {
-      if (!p.adapters().empty()) layers.push_back(p.layer());
+      if (!p.adapters().empty()) layers.push_back(p.spec().layer);
     }
     return layers;
   };
@@ -151,7 +151,7 @@ TEST(LoraInits, HaveTheSpreadOfPefts) {
     std::vector<double> result;
     for (const Parameter* p : store.trainable()) {
       double sum = 0;
-      for (int64_t i = 0; i < p->shape().numel(); ++i) sum += std::pow(p->value().as<float>()[i], 2);
+      for (int64_t i = 0; i < p->shape().numel(); ++i) sum += std::pow(p->value().whole().as<float>()[i], 2);
       result.push_back(std::sqrt(sum / static_cast<double>(p->shape().numel())));
     }
     return result;

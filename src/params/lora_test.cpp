@@ -26,7 +26,7 @@ std::map<std::string, Shape> lora_shapes(const LoraOptions& options) {
   attach_lora(store, options);
   std::map<std::string, Shape> shapes;
   for (const Parameter& p : store.all()) {
-    if (p.kind() == ParameterKind::kLora) shapes[p.name()] = p.shape();
+    if (p.spec().kind == ParameterKind::kLora) shapes[p.name()] = p.shape();
   }
   return shapes;
 }
@@ -73,10 +73,10 @@ TEST(Lora, DoraBeginsWithTheNormsOfTheWeights) {
   initialise_lora(Context(stream, scratch), store, 1);
   stream.synchronize();
   const Parameter& weight = *store.find(kLayer + "self_attn.o_proj.weight");
-  const float* norms = store.find(kLayer + "self_attn.o_proj.lora_magnitude_vector")->value().as<float>();
+  const float* norms = store.find(kLayer + "self_attn.o_proj.lora_magnitude_vector")->value().whole().as<float>();
   for (int64_t o = 0; o < 4; ++o) {
     double squares = 0;
-    for (int64_t i = 0; i < 6; ++i) squares += std::pow(weight.value().as<float>()[o * 6 + i], 2);
+    for (int64_t i = 0; i < 6; ++i) squares += std::pow(weight.value().whole().as<float>()[o * 6 + i], 2);
     EXPECT_NEAR(norms[o], std::sqrt(squares), 1e-6) << o;
   }
 }
@@ -229,8 +229,8 @@ TEST(Lora, OnlyAdaptersAreTrainedAndTheyKnowTheirPlace) {
   LoraOptions options = options_for({"all-experts", "attention"});
   options.use_rslora = true;
   attach_lora(store, options);
-  for (const Parameter& p : store.all()) EXPECT_EQ(p.trainable(), p.kind() == ParameterKind::kLora) << p.name();
-  for (const Parameter* p : store.trainable()) EXPECT_EQ(p->dtype(), DType::kF32);
+  for (const Parameter& p : store.all()) EXPECT_EQ(p.trainable(), p.spec().kind == ParameterKind::kLora) << p.name();
+  for (const Parameter* p : store.trainable()) EXPECT_EQ(p->value().dtype(), DType::kF32);
   const auto& adapters = store.find(kLayer + "mlp.experts.gate_up_proj")->adapters();
   ASSERT_EQ(adapters.size(), 2u);
   EXPECT_EQ(adapters[0]->place().out_begin, 0);
@@ -253,7 +253,7 @@ TEST(Lora, InitialValuesFollowFromSeedAndNameAlone) {
     scratch.reserve(0);
     initialise_lora(Context(stream, scratch), store, seed);
     stream.synchronize();
-    const Tensor& value = store.find(name)->value();
+    const Tensor& value = store.find(name)->value().whole();
     return std::vector<float>(value.as<float>(), value.as<float>() + value.numel());
   };
   const std::string a = kLayer + "self_attn.o_proj.lora_A.weight", b = kLayer + "self_attn.o_proj.lora_B.weight";

@@ -39,7 +39,8 @@ MappedValues::MappedValues(std::span<Bucket> buckets, int rank, size_t granulari
     const std::vector<int64_t>& cuts = bucket.value_cuts();
     const ParameterGroup& group = *bucket.parameters.front()->group();
     Place place;
-    place.element_bytes = bucket.kind.packed ? 1 : static_cast<int64_t>(size_of(bucket.parameters.front()->dtype()));
+    place.element_bytes =
+        bucket.kind.packed ? 1 : static_cast<int64_t>(size_of(bucket.parameters.front()->value().dtype()));
     const auto at = [&](int64_t element) { return static_cast<size_t>(element * place.element_bytes); };
     const auto r = static_cast<size_t>(rank);
     place.bytes = at(cuts.back());
@@ -80,7 +81,7 @@ void MappedValues::allocate(Device device) {
     const Place& place = places_.at(bucket);
     const MappableMemory& slot = slots_.at(place.slot);
     AddressRange& range = addresses_.emplace_back(device, aligned(place.bytes, granularity_));
-    const DType dtype = bucket->kind.packed ? DType::kU8 : bucket->parameters.front()->dtype();
+    const DType dtype = bucket->kind.packed ? DType::kU8 : bucket->parameters.front()->value().dtype();
     const auto tensor = [&](std::byte* data, size_t bytes) {
       return Tensor{data, dtype, {static_cast<int64_t>(bytes) / place.element_bytes}, device};
     };
@@ -103,7 +104,7 @@ void MappedValues::for_each(const std::function<void(Parameter&, const ValueTens
     const int64_t own_begin = bucket->value_cuts()[static_cast<size_t>(rank_)];
     for (size_t i = 0; i < bucket->parameters.size(); ++i) {
       Parameter& p = *bucket->parameters[i];
-      const Slice own = p.own();
+      const Slice own = p.share().own();
       const int64_t first = own.count > 0 ? bucket->position(i, own.begin) - own_begin : 0;
       place(p, {.payload = tensor_at(bucket->own_values, first, stored_payload(p)),
                 .present = tensor_at(bucket->values, bucket->position(i, 0), whole_payload(p))});

@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "params/frozen_weights.h"
 #include "params/parameter_store.h"
+#include "params/payload.h"
 #include "params/placement.h"
 
 namespace hone {
@@ -69,23 +70,23 @@ bool is_large_in_layer(const Parameter& p, const RankShare& share) {
   return p.group()->layer() >= 0 && p.shape().numel() >= share.least_sharded_elements;
 }
 
-bool can_move(const Parameter& p) { return p.format().dense() || p.packed(); }
+bool can_move(const Parameter& p) { return p.value().format().dense() || p.value().packed(); }
 
 bool stays_in_files(const Parameter& p, const RankShare& share) {
-  return share.frozen_in_files && !p.trainable() && p.kind() != ParameterKind::kLora && is_large_in_layer(p, share) &&
-         can_move(p);
+  return share.frozen_in_files && !p.trainable() && p.spec().kind != ParameterKind::kLora &&
+         is_large_in_layer(p, share) && can_move(p);
 }
 
 /// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
 /// forward, and a tied embedding has two uses. Nothing of parameters on the host.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
-  if (share.shard_ranks() == 1 || p.spread() || p.home().host_computed) return ZeroStage::kNone;
+  if (share.shard_ranks() == 1 || p.share().spread() || p.value().home().host_computed) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
     const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p) && !stays_in_files(p, share);
     return sharded ? ZeroStage::kValues : ZeroStage::kNone;
   }
-  if (adapters && p.kind() != ParameterKind::kLora) return ZeroStage::kNone;
+  if (adapters && p.spec().kind != ParameterKind::kLora) return ZeroStage::kNone;
   return large ? share.stage : std::min(share.stage, ZeroStage::kState);
 }
 
@@ -113,9 +114,9 @@ struct ExpertLayers {
 };
 
 bool is_offloaded(const Parameter& p, const RankShare& share, const ExpertLayers& layers) {
-  const bool of_params = share.offload.params && p.kind() != ParameterKind::kLora;
+  const bool of_params = share.offload.params && p.spec().kind != ParameterKind::kLora;
   const bool chosen =
-      is_routed_expert(p) || (of_params && p.spec().of_experts) ? layers.in_host.contains(p.layer()) : of_params;
+      is_routed_expert(p) || (of_params && p.spec().of_experts) ? layers.in_host.contains(p.spec().layer) : of_params;
   return chosen && is_large_in_layer(p, share) && can_move(p);
 }
 
@@ -130,7 +131,7 @@ const ValueHome& device_home(const Parameter& p, const RankShare& share, ZeroSta
 
 /// The home of values that the CPU computes with. An adapter is small, and has its own way to be drawn and read.
 const ValueHome& host_home(const Parameter& p, const RankShare& share) {
-  const bool shared = share.ranks > 1 && !p.trainable() && p.kind() != ParameterKind::kLora;
+  const bool shared = share.ranks > 1 && !p.trainable() && p.spec().kind != ParameterKind::kLora;
   return shared ? kHostShared : kHostComputed;
 }
 
@@ -139,9 +140,10 @@ int64_t nearest_cut(const Bucket& bucket, int64_t at) {
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
     const int64_t begin = bucket.layout.offsets[i], end = begin + aligned(p.local_shape().numel(), Bucket::kAlignment);
-    const bool whole = p.packed() || (p.trainable() && p.formats().whole_matrices);
+    const bool whole = p.value().packed() || (p.trainable() && p.state().formats.whole_matrices);
     if (at < begin || at >= end || !whole) continue;
-    const int64_t unit = p.packed() ? p.matrix().numel() : std::lcm(p.matrix().numel(), Bucket::kAlignment);
+    const int64_t unit =
+        p.value().packed() ? p.spec().matrix().numel() : std::lcm(p.spec().matrix().numel(), Bucket::kAlignment);
     HONE_ASSERT(unit > 0, p.name());
     const int64_t below = begin + (at - begin) / unit * unit, above = std::min(below + unit, end);
     return at - below <= above - at ? below : above;
@@ -164,7 +166,7 @@ void cut_chunks(Bucket& bucket) {
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
     layout.chunk_offsets.push_back(bytes);
-    const int64_t matrix = p.matrix().numel(), size = p.packed_layout().bytes;
+    const int64_t matrix = p.spec().matrix().numel(), size = packed_layout(p).bytes;
     const int64_t end = layout.offsets[i] + p.shape().numel();
     for (; rank < layout.cuts.size() && layout.cuts[rank] < end; ++rank) {
       layout.chunk_cuts.push_back(bytes + (layout.cuts[rank] - layout.offsets[i]) / matrix * size);
@@ -179,7 +181,8 @@ void cut_chunks(Bucket& bucket) {
 void cut_for_mapping(Bucket& bucket, const RankShare& share) {
   if (&bucket.home() != &kMapped || bucket.kind.packed) return;
   Bucket::Layout& layout = bucket.layout;
-  const auto granule = static_cast<int64_t>(share.mapping_granularity / size_of(bucket.parameters.front()->dtype()));
+  const auto granule =
+      static_cast<int64_t>(share.mapping_granularity / size_of(bucket.parameters.front()->value().dtype()));
   constexpr int64_t kLeast = 4;
   if (layout.elements < kLeast * share.shard_ranks() * granule) return;
   layout.elements = aligned(layout.elements, share.shard_ranks() * std::lcm(granule, Bucket::kAlignment));
@@ -222,7 +225,7 @@ void require_expert_ranks(int64_t expert_ranks, int64_t shard_ranks, const std::
 int64_t Bucket::position(size_t i, int64_t element) const {
   if (!kind.packed) return layout.offsets[i] + element;
   const Parameter& p = *parameters[i];
-  return layout.chunk_offsets[i] + element / p.matrix().numel() * p.packed_layout().bytes;
+  return layout.chunk_offsets[i] + element / p.spec().matrix().numel() * packed_layout(p).bytes;
 }
 
 bool ParameterStore::shares(bool (Bucket::*what)() const) const {
@@ -232,16 +235,16 @@ bool ParameterStore::shares(bool (Bucket::*what)() const) const {
 /// Gives this rank's experts to a parameter of experts.
 void ParameterStore::spread_over(Parameter& p, const RankShare& share) {
   const bool spread = share.expert_ranks > 1 && p.spec().of_experts;
-  p.expert_ranks_ = spread ? share.expert_ranks : 1;
-  p.expert_rank_ = spread ? share.expert_rank() : 0;
-  p.local_shape_ = p.shape();
+  p.share_.expert_ranks_ = spread ? share.expert_ranks : 1;
+  p.share_.expert_rank_ = spread ? share.expert_rank() : 0;
+  p.share_.local_shape_ = p.shape();
   if (!spread) return;
   HONE_ASSERT(p.shape()[0] % share.expert_ranks == 0 && share.shard_ranks() % share.expert_ranks == 0, p.name());
-  HONE_ASSERT(!share.offload.values() && (p.format().dense() || p.packed()), p.name());
+  HONE_ASSERT(!share.offload.values() && (p.value().format().dense() || p.value().packed()), p.name());
   expert_ranks_ = share.expert_ranks;
   expert_rank_ = share.expert_rank();
-  p.local_shape_ = {p.shape()[0] / share.expert_ranks};
-  for (int i = 1; i < p.shape().rank(); ++i) p.local_shape_.push_back(p.shape()[i]);
+  p.share_.local_shape_ = {p.shape()[0] / share.expert_ranks};
+  for (int i = 1; i < p.shape().rank(); ++i) p.share_.local_shape_.push_back(p.shape()[i]);
 }
 
 bool ParameterStore::values_arrived() const {
@@ -261,20 +264,20 @@ void ParameterStore::share_among(const RankShare& share) {
   experts_on_host_ = !layers.on_host.empty();
   std::vector<Parameter*> shared;
   for (Parameter& p : parameters_) {
-    p.home_ = p.spec().of_experts && layers.on_host.contains(p.layer()) ? &host_home(p, share) : &kResident;
-    p.apart_ = nullptr;
-    p.sharded_ = false;
-    p.arrivals_.reset();
-    p.bucket_ = nullptr;
-    p.stages_gradients_ = share_layer_gradients_ && p.trainable() && p.group() != nullptr && p.group()->layer() >= 0;
-    adapters |= p.kind() == ParameterKind::kLora;
+    p.value_.home_ = p.spec().of_experts && layers.on_host.contains(p.spec().layer) ? &host_home(p, share) : &kResident;
+    p.value_.filled_here_ = true;
+    p.share_.sharded_ = false;
+    p.value_.arrivals_.reset();
+    p.share_.bucket_ = nullptr;
+    p.gradient_.staged_ = share_layer_gradients_ && p.trainable() && p.group() != nullptr && p.group()->layer() >= 0;
+    adapters |= p.spec().kind == ParameterKind::kLora;
     spread_over(p, share);
-    if (p.home_ == &kHostShared) shared.push_back(&p);
+    if (&p.value().home() == &kHostShared) shared.push_back(&p);
   }
   if (!shared.empty()) {
     HONE_ASSERT(share.ranks % share.host_ranks == 0, "every host has as many ranks");
     shared_ = std::make_unique<SharedValues>(shared, share.host_rank(), share.host_ranks);
-    for (Parameter* p : shared) p->apart_ = shared_.get();
+    for (Parameter* p : shared) p->value_.filled_here_ = shared_->fills(*p);
   }
   offloads_state_ = share.offload.optimizer;
   if (share.ranks == 1 && !share.offload.values() && !share.frozen_in_files) return;
@@ -283,21 +286,28 @@ void ParameterStore::share_among(const RankShare& share) {
   for (Parameter& p : parameters_) {
     HONE_ASSERT(p.group() != nullptr, p.name());
     const ZeroStage stage = stage_of(p, share, adapters);
-    if (!p.home_->host_computed) p.home_ = &device_home(p, share, stage, is_offloaded(p, share, layers));
+    if (!p.value().home().host_computed) {
+      p.value_.home_ = &device_home(p, share, stage, is_offloaded(p, share, layers));
+      p.value_.filled_here_ = p.value().home().memory != ValueHome::Memory::kFile;
+    }
     const bool among_ranks = share.ranks > 1 && (p.trainable() || stage != ZeroStage::kNone);
-    if (!among_ranks && !p.home_->brought) continue;
-    const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),
-                        p.dtype(),      p.trainable() ? p.formats().gradient : p.dtype(),
-                        stage,          p.home_,
-                        p.packed(),     p.spread()};
+    if (!among_ranks && !p.value().home().brought) continue;
+    const BucketKey key{!p.trainable(),
+                        -static_cast<int64_t>(p.group()->index()),
+                        p.value().dtype(),
+                        p.trainable() ? p.state().formats.gradient : p.value().dtype(),
+                        stage,
+                        &p.value().home(),
+                        p.value().packed(),
+                        p.share().spread()};
     Bucket& bucket = buckets[key];
     bucket.name = p.group()->name();
     bucket.kind = {.stage = stage,
                    .trained = p.trainable(),
-                   .home = p.home_,
-                   .packed = p.packed(),
-                   .spread = p.spread(),
-                   .one_use = p.kind() != ParameterKind::kEmbedding};
+                   .home = &p.value().home(),
+                   .packed = p.value().packed(),
+                   .spread = p.share().spread(),
+                   .one_use = p.spec().kind != ParameterKind::kEmbedding};
     bucket.parameters.push_back(&p);
     bucket.layout.offsets.push_back(bucket.layout.elements);
     bucket.layout.elements += aligned(p.local_shape().numel(), Bucket::kAlignment);
@@ -314,24 +324,20 @@ void ParameterStore::share_among(const RankShare& share) {
     cut_for_mapping(bucket, share);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
-      p.bucket_ = &bucket;
-      p.arrivals_ = bucket.arrivals;
-      if (share.ranks > 1) p.stages_gradients_ = bucket.shards_gradients();
+      p.share_.bucket_ = &bucket;
+      p.value_.arrivals_ = bucket.arrivals;
+      if (share.ranks > 1) p.gradient_.staged_ = bucket.shards_gradients();
       if (!bucket.sharded()) continue;
-      HONE_ASSERT(!p.trainable() || p.formats().second_moment != SecondMoment::kFactored,
+      HONE_ASSERT(!p.trainable() || p.state().formats.second_moment != SecondMoment::kFactored,
                   "factors belong to whole matrices");
-      p.bucket_offset_ = bucket.layout.offsets[i];
-      p.sharded_ = true;
-      p.rank_ = share.shard_rank();
+      p.share_.bucket_offset_ = bucket.layout.offsets[i];
+      p.share_.sharded_ = true;
+      p.share_.rank_ = share.shard_rank();
     }
   }
   number_slots(buckets_);
   if (share.mapping_granularity > 0 && shards_values()) {
     mapped_ = std::make_unique<MappedValues>(buckets_, share.shard_rank(), share.mapping_granularity);
-    for (Bucket& bucket : buckets_) {
-      if (&bucket.home() != &kMapped) continue;
-      for (Parameter* p : bucket.parameters) p->apart_ = mapped_.get();
-    }
   }
 }
 

@@ -27,19 +27,19 @@ using Need = std::optional<std::pair<Shape, DType>>;
 Need when(bool kept, const Shape& shape, DType dtype) { return kept ? Need{{shape, dtype}} : Need{}; }
 
 /// Optimizer state per element that this rank steps.
-Shape state_shape(const Parameter& p) { return p.sharded() ? Shape{p.own().count} : p.local_shape(); }
+Shape state_shape(const Parameter& p) { return p.share().sharded() ? Shape{p.share().own().count} : p.local_shape(); }
 
 Need state_of(const Parameter& p, bool kept, DType dtype) {
-  return when(kept && p.own().count > 0, state_shape(p), dtype);
+  return when(kept && p.share().own().count > 0, state_shape(p), dtype);
 }
 
 Need scales_of(const Parameter& p, bool kept, DType dtype) {
   return state_of(p, kept && size_of(dtype) == 1, DType::kF32)
-             ? Need{{{(p.own().count + kMomentBlock - 1) / kMomentBlock}, DType::kF32}}
+             ? Need{{{(p.share().own().count + kMomentBlock - 1) / kMomentBlock}, DType::kF32}}
              : Need{};
 }
 
-bool keeps(const Parameter& p, SecondMoment kind) { return p.formats().second_moment == kind; }
+bool keeps(const Parameter& p, SecondMoment kind) { return p.state().formats.second_moment == kind; }
 
 /// The factors of second moments leave out one of the last two dimensions.
 Need factors_of(const Parameter& p, int dropped_from_the_end) {
@@ -52,20 +52,24 @@ Need factors_of(const Parameter& p, int dropped_from_the_end) {
   return Need{{shape, DType::kF32}};
 }
 
-bool shards_gradients(const Parameter& p) { return p.bucket() != nullptr && p.bucket()->shards_gradients(); }
+bool shards_gradients(const Parameter& p) {
+  return p.share().bucket() != nullptr && p.share().bucket()->shards_gradients();
+}
 
 Need need_of(const FormatTensor& tensor) { return Need{{tensor.shape, tensor.dtype}}; }
 
-bool is_apart(const Parameter& p) { return p.home().memory == ValueHome::Memory::kApart; }
+bool is_apart(const Parameter& p) { return p.value().home().memory == ValueHome::Memory::kApart; }
 
 /// The value as this rank keeps it: where ops read it, or apart from the slot to which it is brought.
 Need stored_value(const Parameter& p, bool brought) {
-  const bool none = is_apart(p) || p.home().memory == ValueHome::Memory::kFile;
-  return p.home().brought == brought && !none ? need_of(stored_payload(p)) : Need{};
+  const bool none = is_apart(p) || p.value().home().memory == ValueHome::Memory::kFile;
+  return p.value().home().brought == brought && !none ? need_of(stored_payload(p)) : Need{};
 }
 
 /// The value in its slot.
-Need brought_value(const Parameter& p) { return p.home().brought && !is_apart(p) ? need_of(whole_payload(p)) : Need{}; }
+Need brought_value(const Parameter& p) {
+  return p.value().home().brought && !is_apart(p) ? need_of(whole_payload(p)) : Need{};
+}
 
 Need scales_of_value(const Parameter& p) {
   const std::optional<FormatTensor> scales = value_scales(p);
@@ -100,26 +104,27 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
     return [need](const Parameter& p, bool is_trained) { return is_trained ? need(p) : Need{}; };
   };
   const auto always = [](Room room) { return [room](const Parameter&) { return room; }; };
-  const auto offloaded_value = [](const ParameterStore&, const Parameter& p) { return p.home().offloaded(); };
+  const auto offloaded_value = [](const ParameterStore&, const Parameter& p) { return p.value().home().offloaded(); };
   const auto state_in_host = [](const ParameterStore& store, const Parameter&) { return store.offloads_state_; };
   static const std::vector<Part> list = {
-      {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
+      {[](Parameter& p) -> Tensor& { return p.value_.stored_.payload; },
        [](const Parameter& p, bool) { return stored_value(p, false); }, &ParameterBytes::weights, &Bucket::values,
        always(Room::kWhole)},
-      {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
+      {[](Parameter& p) -> Tensor& { return p.value_.stored_.payload; },
        [](const Parameter& p, bool) { return stored_value(p, true); }, &ParameterBytes::weights, &Bucket::own_values,
-       [](const Parameter& p) { return p.home().sharded ? Room::kOwn : Room::kWhole; }, offloaded_value},
-      {[](Parameter& p) -> Tensor& { return p.present_; }, [](const Parameter& p, bool) { return brought_value(p); },
-       &ParameterBytes::weights, &Bucket::values, always(Room::kTurns)},
-      {[](Parameter& p) -> Tensor& { return p.stored_.scales; },
+       [](const Parameter& p) { return p.value().home().sharded ? Room::kOwn : Room::kWhole; }, offloaded_value},
+      {[](Parameter& p) -> Tensor& { return p.value_.present_; },
+       [](const Parameter& p, bool) { return brought_value(p); }, &ParameterBytes::weights, &Bucket::values,
+       always(Room::kTurns)},
+      {[](Parameter& p) -> Tensor& { return p.value_.stored_.scales; },
        [](const Parameter& p, bool) { return is_apart(p) ? Need{} : scales_of_value(p); }, &ParameterBytes::weights},
-      {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
-         return Need{{p.local_shape(), p.formats().gradient}};
+      {[](Parameter& p) -> Tensor& { return p.gradient_.whole_; }, trained([](const Parameter& p) {
+         return Need{{p.local_shape(), p.state().formats.gradient}};
        }),
        &ParameterBytes::gradients, &Bucket::gradients,
-       [](const Parameter& p) { return p.stages_gradients() ? Room::kTurns : Room::kWhole; }},
-      {[](Parameter& p) -> Tensor& { return p.own_gradient_; }, trained([](const Parameter& p) {
-         return when(hone::shards_gradients(p), {p.own().count}, p.formats().gradient);
+       [](const Parameter& p) { return p.gradient().staged() ? Room::kTurns : Room::kWhole; }},
+      {[](Parameter& p) -> Tensor& { return p.gradient_.own_; }, trained([](const Parameter& p) {
+         return when(hone::shards_gradients(p), {p.share().own().count}, p.state().formats.gradient);
        }),
        &ParameterBytes::gradients, &Bucket::own_gradients, always(Room::kOwn)}};
   static const std::vector<Part> all = [&] {
@@ -128,23 +133,23 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
       parts.push_back({tensor, trained(need), count, nullptr, {}, state_in_host});
     };
     add_state([](Parameter& p) -> Tensor& { return p.state_.moment1.values; },
-              [](const Parameter& p) { return state_of(p, p.formats().has_m, p.formats().m); },
+              [](const Parameter& p) { return state_of(p, p.state().formats.has_m, p.state().formats.m); },
               &ParameterBytes::moments);
     add_state([](Parameter& p) -> Tensor& { return p.state_.moment1.scales; },
-              [](const Parameter& p) { return scales_of(p, p.formats().has_m, p.formats().m); },
+              [](const Parameter& p) { return scales_of(p, p.state().formats.has_m, p.state().formats.m); },
               &ParameterBytes::moments);
     add_state([](Parameter& p) -> Tensor& { return p.state_.moment2.values; },
-              [](const Parameter& p) { return state_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); },
+              [](const Parameter& p) { return state_of(p, keeps(p, SecondMoment::kWhole), p.state().formats.v); },
               &ParameterBytes::moments);
     add_state([](Parameter& p) -> Tensor& { return p.state_.moment2.scales; },
-              [](const Parameter& p) { return scales_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); },
+              [](const Parameter& p) { return scales_of(p, keeps(p, SecondMoment::kWhole), p.state().formats.v); },
               &ParameterBytes::moments);
     add_state([](Parameter& p) -> Tensor& { return p.state_.row_moments; },
               [](const Parameter& p) { return factors_of(p, 1); }, &ParameterBytes::moments);
     add_state([](Parameter& p) -> Tensor& { return p.state_.column_moments; },
               [](const Parameter& p) { return factors_of(p, 2); }, &ParameterBytes::moments);
-    add_state([](Parameter& p) -> Tensor& { return p.master_; },
-              [](const Parameter& p) { return state_of(p, p.keeps_master(), DType::kF32); }, &ParameterBytes::master);
+    add_state([](Parameter& p) -> Tensor& { return p.state_.master; },
+              [](const Parameter& p) { return state_of(p, keeps_master(p), DType::kF32); }, &ParameterBytes::master);
     return parts;
   }();
   return all;
@@ -205,13 +210,13 @@ struct ParameterStore::Places {
 };
 
 ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& parameter) const {
-  if (parameter.home().host_computed) return {.memory = Home::Memory::kHost};
+  if (parameter.value().home().host_computed) return {.memory = Home::Memory::kHost};
   if (part.in_host != nullptr && part.in_host(*this, parameter)) return {.memory = Home::Memory::kPinned};
   if (!part.room || part.room(parameter) != Room::kTurns) return {};
   // While a group is used, values of the next one are on their way, and gradients of the one before it have not left.
   // Gradients that the optimizer uses at once share one slot.
   const bool used_at_once = part.of_bucket == &Bucket::gradients && !hone::shards_gradients(parameter);
-  if (part.of_bucket == &Bucket::values) return {.slot = parameter.bucket()->layout.slot};
+  if (part.of_bucket == &Bucket::values) return {.slot = parameter.share().bucket()->layout.slot};
   return {.slot = used_at_once ? 0 : parameter.group()->slot()};
 }
 
@@ -224,7 +229,7 @@ void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places
   const Room room = part.room(front);
   Home home = home_of(part, front);
   const std::vector<int64_t>& cuts = bucket.value_cuts();
-  const auto rank = static_cast<size_t>(front.rank_);
+  const auto rank = static_cast<size_t>(front.share_.rank_);
   const int64_t own_begin = room == Room::kOwn ? cuts[rank] : 0;
   const int64_t elements = (room == Room::kOwn ? cuts[rank + 1] : cuts.back()) - own_begin;
   size_t& top = places.top(home, front.group());
@@ -232,8 +237,8 @@ void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places
   places.buckets.push_back({static_cast<size_t>(&bucket - buckets_.data()), home, elements, dtype});
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
-    const bool none = room == Room::kOwn && p.own().count == 0;
-    const int64_t element_of_part = room == Room::kOwn ? p.own().begin : 0;
+    const bool none = room == Room::kOwn && p.share().own().count == 0;
+    const int64_t element_of_part = room == Room::kOwn ? p.share().own().begin : 0;
     const int64_t element = none ? 0 : bucket.position(i, element_of_part) - own_begin;
     home.offset = top + static_cast<size_t>(element) * size_of(dtype);
     places.list.push_back({&p, home, part.need(p, trained)->first, dtype});
@@ -248,7 +253,7 @@ ParameterStore::Places ParameterStore::places_of(const Part& part, bool training
     if (part.of_bucket != nullptr) place_bucket(part, bucket, places);
   }
   for (const Parameter& parameter : parameters_) {
-    if (part.of_bucket != nullptr && parameter.bucket() != nullptr) continue;
+    if (part.of_bucket != nullptr && parameter.share().bucket() != nullptr) continue;
     const Need need = part.need(parameter, training && parameter.trainable());
     if (!need) continue;
     const auto& [shape, dtype] = *need;
@@ -269,7 +274,7 @@ ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
   }
   if (is_apart(parameter)) {
     bytes.weights += hone::bytes_of(stored_payload(parameter)) + bytes_of_need(scales_of_value(parameter));
-    if (parameter.home().brought) bytes.weights += hone::bytes_of(whole_payload(parameter));
+    if (parameter.value().home().brought) bytes.weights += hone::bytes_of(whole_payload(parameter));
   }
   return bytes;
 }
@@ -288,9 +293,9 @@ ParameterBytes ParameterStore::bytes(bool training) const {
 
 void ParameterStore::present_stored_values() {
   for (Parameter& parameter : parameters_) {
-    const bool part = parameter.home().sharded || parameter.spread();
-    parameter.stored_.slice = part ? parameter.own() : Slice{0, parameter.shape().numel()};
-    if (!parameter.home().brought) parameter.present_ = parameter.stored_.payload;
+    const bool part = parameter.value().home().sharded || parameter.share().spread();
+    parameter.value_.stored_.slice = part ? parameter.share().own() : Slice{0, parameter.shape().numel()};
+    if (!parameter.value().home().brought) parameter.value_.present_ = parameter.value_.stored_.payload;
   }
 }
 
@@ -303,7 +308,7 @@ std::vector<ValueMemory*> ParameterStore::memories() const {
 
 void ParameterStore::spread_experts() {
   for (Parameter& p : parameters_) {
-    if (!p.home().host_computed || is_apart(p) || !is_routed_expert(p)) continue;
+    if (!p.value().home().host_computed || is_apart(p) || !is_routed_expert(p)) continue;
     for (const Tensor& tensor : {p.stored_.payload, p.stored_.scales, p.gradient_}) {
       if (tensor.defined()) spread_items(tensor.data, tensor.bytes(), p.shape()[0]);
     }
@@ -353,9 +358,9 @@ void ParameterStore::allocate(Device device, bool inference) {
   for (ValueMemory* memory : memories()) {
     memory->allocate(device);
     memory->for_each([](Parameter& p, const ValueTensors& value) {
-      p.stored_.payload = value.payload;
-      p.stored_.scales = value.scales;
-      p.present_ = value.present;
+      p.value_.stored_.payload = value.payload;
+      p.value_.stored_.scales = value.scales;
+      p.value_.present_ = value.present;
     });
   }
   present_stored_values();
@@ -363,9 +368,9 @@ void ParameterStore::allocate(Device device, bool inference) {
 
 void ParameterStore::allocate_trainable_values(Device device) {
   for (Parameter* parameter : trainable()) {
-    buffers_.emplace_back(parameter->home().host_computed ? Device{} : device,
-                          static_cast<size_t>(parameter->shape().numel()) * size_of(parameter->dtype()));
-    parameter->stored_.payload = buffers_.back().tensor(parameter->shape(), parameter->dtype());
+    buffers_.emplace_back(parameter->value().home().host_computed ? Device{} : device,
+                          static_cast<size_t>(parameter->shape().numel()) * size_of(parameter->value().dtype()));
+    parameter->value_.stored_.payload = buffers_.back().tensor(parameter->shape(), parameter->value().dtype());
   }
   present_stored_values();
 }
@@ -376,17 +381,18 @@ void ParameterStore::allocate_dry(Device device) {
     for (Parameter& parameter : parameters_) {
       const Need need = part.need(parameter, parameter.trainable());
       const bool in_host =
-          parameter.home().host_computed || (part.in_host != nullptr && part.in_host(*this, parameter));
+          parameter.value().home().host_computed || (part.in_host != nullptr && part.in_host(*this, parameter));
       if (need) part.tensor(parameter) = {address, need->second, need->first, in_host ? Device{} : device};
     }
   }
   for (Parameter& p : parameters_) {
     if (!is_apart(p)) continue;
     const auto at = [&](const Need& need) {
-      return need ? Tensor{address, need->second, need->first, p.home().host_computed ? Device{} : device} : Tensor{};
+      return need ? Tensor{address, need->second, need->first, p.value().home().host_computed ? Device{} : device}
+                  : Tensor{};
     };
-    p.stored_ = {.slice = {}, .payload = at(need_of(stored_payload(p))), .scales = at(scales_of_value(p))};
-    p.present_ = p.home().brought ? at(need_of(whole_payload(p))) : Tensor{};
+    p.value_.stored_ = {.slice = {}, .payload = at(need_of(stored_payload(p))), .scales = at(scales_of_value(p))};
+    p.value_.present_ = p.value().home().brought ? at(need_of(whole_payload(p))) : Tensor{};
   }
   present_stored_values();
 }

@@ -71,7 +71,7 @@ std::vector<Parameter*> ParameterStore::select(const std::vector<std::string>& p
     const Pattern pattern(text);
     size_t matches = 0;
     for (Parameter& parameter : parameters_) {
-      if (parameter.kind() != ParameterKind::kBuffer && selects(pattern, parameter, key)) {
+      if (parameter.spec().kind != ParameterKind::kBuffer && selects(pattern, parameter, key)) {
         chosen.insert(&parameter);
         ++matches;
       }
@@ -79,7 +79,7 @@ std::vector<Parameter*> ParameterStore::select(const std::vector<std::string>& p
     if (matches == 0) {
       std::set<std::string> names;
       for (const Parameter& parameter : parameters_) {
-        if (parameter.kind() != ParameterKind::kBuffer) names.insert(parameter.name());
+        if (parameter.spec().kind != ParameterKind::kBuffer) names.insert(parameter.name());
       }
       throw UserError(fmt::format("{} '{}' matches no parameter.{}", key, text, did_you_mean(text, names)), key,
                       "`hone inspect MODEL` lists the names");
@@ -94,23 +94,23 @@ std::vector<Parameter*> ParameterStore::select(const std::vector<std::string>& p
 
 void ParameterStore::begin_step(const StepScalars* scalars, const StepScalars* on_host) {
   for (Parameter& parameter : parameters_) {
-    parameter.uses_ = 0;
-    parameter.written_in_pass_ = false;
-    parameter.scalars_ = parameter.home().host_computed ? on_host : scalars;
+    parameter.gradient_.uses_ = 0;
+    parameter.gradient_.written_in_pass_ = false;
+    parameter.gradient_.scalars_ = parameter.value().home().host_computed ? on_host : scalars;
   }
 }
 
 void ParameterStore::continue_step() {
   for (Parameter& parameter : parameters_) {
-    parameter.uses_ = parameter.stages_gradients_ ? 0 : 1;
-    parameter.written_in_pass_ = false;
+    parameter.gradient_.uses_ = parameter.gradient_.staged_ ? 0 : 1;
+    parameter.gradient_.written_in_pass_ = false;
   }
 }
 
 void ParameterStore::zero_unwritten(const Context& context, const Context* host) {
   std::vector<Parameter*> lasting, on_host;
   for (Parameter* p : trainable()) {
-    if (!p->stages_gradients()) (p->home().host_computed ? on_host : lasting).push_back(p);
+    if (!p->gradient().staged()) (p->value().home().host_computed ? on_host : lasting).push_back(p);
   }
   zero_unwritten(context, lasting);
   HONE_ASSERT(on_host.empty() || host != nullptr);
@@ -119,14 +119,14 @@ void ParameterStore::zero_unwritten(const Context& context, const Context* host)
 
 void ParameterStore::zero_unwritten(const Context& context, const std::vector<Parameter*>& parameters) {
   for (Parameter* parameter : parameters) {
-    if (parameter->uses_ > 0) continue;
-    fill_zero(context, parameter->gradient_);
-    ++parameter->uses_;
+    if (parameter->gradient_.uses_ > 0) continue;
+    fill_zero(context, parameter->gradient_.whole_);
+    ++parameter->gradient_.uses_;
   }
 }
 
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count) {
-  HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel() && parameter.format().dense(),
+  HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel() && parameter.value().format().dense(),
               parameter.name());
   const Slice written{offset, count};
   // Writes the overlap of `tensor`, which holds the elements `slice`, and `source`, whose elements begin at `offset`.
@@ -137,11 +137,11 @@ void write_values(Parameter& parameter, int64_t offset, const float* values, int
     to.shape = {here.count};
     if (here.count > 0) copy_from_host(to, source + (here.begin - offset), to.bytes());
   };
-  const StoredValue& stored = parameter.stored();
+  const StoredValue& stored = parameter.value().stored();
   if (stored.payload.dtype == DType::kF32) return write(stored.payload, stored.slice, values);
   const std::vector<BFloat16> rounded(values, values + count);
   write(stored.payload, stored.slice, rounded.data());
-  if (parameter.has_master()) write(parameter.master(), parameter.own(), values);
+  if (parameter.state().has_master()) write(parameter.state().master, parameter.share().own(), values);
 }
 
 }  // namespace hone

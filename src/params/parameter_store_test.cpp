@@ -70,8 +70,10 @@ TEST(ParameterStore, TrainableParametersGetStateAndFrozenOnesDoNot) {
   Parameter& frozen = store.add({"b", {4}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
   frozen.set_trainable(false);
   store.allocate(Device{});
-  EXPECT_TRUE(trained.has_master() && trained.gradient().defined() && trained.state().moment2.values.defined());
-  EXPECT_FALSE(frozen.has_master() || frozen.gradient().defined() || frozen.state().moment1.values.defined());
+  EXPECT_TRUE(trained.state().has_master() && trained.gradient().whole().defined() &&
+              trained.state().moment2.values.defined());
+  EXPECT_FALSE(frozen.state().has_master() || frozen.gradient().whole().defined() ||
+               frozen.state().moment1.values.defined());
   EXPECT_EQ(ParameterStore::bytes_of(trained).total(), 6 * (2 + 4 + 4 + 8));
   EXPECT_EQ(ParameterStore::bytes_of(frozen).total(), 4 * 2);
   EXPECT_EQ(names_of(store.trainable()), std::vector<std::string>{"a"});
@@ -90,9 +92,9 @@ TEST(ParameterStore, KeepsTrainingStateInItsFormats) {
   EXPECT_EQ(bytes.master, 0);
   EXPECT_EQ(bytes.moments, 2 * (kElements + 4 * kScales));
   store.allocate(Device{});
-  EXPECT_EQ(parameter.gradient().dtype, DType::kBF16);
-  EXPECT_FALSE(parameter.has_master());
-  EXPECT_EQ(parameter.master().data, parameter.value().data);
+  EXPECT_EQ(parameter.gradient().whole().dtype, DType::kBF16);
+  EXPECT_FALSE(parameter.state().has_master());
+  EXPECT_EQ(stepped_value(parameter).data, parameter.value().whole().data);
   EXPECT_EQ(parameter.state().moment1.values.dtype, DType::kI8);
   EXPECT_EQ(parameter.state().moment2.values.dtype, DType::kU8);
   EXPECT_EQ(parameter.state().moment2.scales.shape, Shape{kScales});
@@ -105,12 +107,12 @@ TEST(ParameterStore, KeepsFloat32StateWhereFewerBitsWouldSaveNothing) {
   Parameter& adapter = store.add({"l", {64, 64}, ParameterKind::kLora, 0, {}}, DType::kF32);
   for (Parameter& parameter : store.all()) parameter.set_formats(kFewBits);
   store.allocate(Device{});
-  EXPECT_EQ(norm.gradient().dtype, DType::kF32);
+  EXPECT_EQ(norm.gradient().whole().dtype, DType::kF32);
   EXPECT_EQ(norm.state().moment1.values.dtype, DType::kI8);
-  EXPECT_EQ(small.gradient().dtype, DType::kBF16);
+  EXPECT_EQ(small.gradient().whole().dtype, DType::kBF16);
   EXPECT_EQ(small.state().moment1.values.dtype, DType::kF32);
   EXPECT_FALSE(small.state().moment1.scales.defined());
-  EXPECT_EQ(adapter.gradient().dtype, DType::kF32);
+  EXPECT_EQ(adapter.gradient().whole().dtype, DType::kF32);
   EXPECT_EQ(adapter.state().moment2.values.dtype, DType::kU8);
 }
 
@@ -129,11 +131,11 @@ TEST(ParameterStore, LayersMayShareTheMemoryOfTheirGradients) {
   EXPECT_EQ(store.bytes().gradients, 768 + 1536);
   EXPECT_EQ(store.bytes(false).gradients, 0);
   store.allocate(Device{});
-  EXPECT_EQ(first.gradient().data, second.gradient().data);
+  EXPECT_EQ(first.gradient().whole().data, second.gradient().whole().data);
   const std::vector<Parameter*> apart = {&embedding, &head, &first, &first_too};
   for (size_t i = 0; i + 1 < apart.size(); ++i) {
     for (size_t j = i + 1; j < apart.size(); ++j) {
-      const Tensor &a = apart[i]->gradient(), &b = apart[j]->gradient();
+      const Tensor &a = apart[i]->gradient().whole(), &b = apart[j]->gradient().whole();
       EXPECT_TRUE(a.data + a.bytes() <= b.data || b.data + b.bytes() <= a.data) << i << ", " << j;
     }
   }
@@ -195,13 +197,13 @@ TEST(ParameterStore, RanksCutBetweenMatricesThatStayWhole) {
       for (const Parameter* p : {&q, &norm, &gate_up}) {
         int64_t next = 0;
         for (int r = 0; r < ranks; ++r) {
-          const Slice slice = p->slice_of(r);
+          const Slice slice = p->share().slice_of(r);
           if (slice.count == 0) continue;
           EXPECT_EQ(slice.begin, next) << p->name();
           EXPECT_EQ(slice.begin % Bucket::kAlignment, 0) << p->name();
           if (whole && p != &norm) {
-            EXPECT_EQ(slice.begin % p->matrix().numel(), 0) << p->name() << " of rank " << r << " of " << ranks;
-            EXPECT_EQ(slice.count % p->matrix().numel(), 0) << p->name() << " of rank " << r << " of " << ranks;
+            EXPECT_EQ(slice.begin % p->spec().matrix().numel(), 0) << p->name() << " of rank " << r << " of " << ranks;
+            EXPECT_EQ(slice.count % p->spec().matrix().numel(), 0) << p->name() << " of rank " << r << " of " << ranks;
           }
           next = slice.end();
         }
@@ -224,9 +226,9 @@ TEST(ParameterStore, ExpertsOfEightBitsHaveAScaleForEachRowAndAreNotTrained) {
   EXPECT_EQ(view.payload.dtype, DType::kI8);
   EXPECT_EQ(view.payload.shape, gate_up.shape());
   EXPECT_EQ(view.scales.shape, (Shape{3, 256}));
-  EXPECT_FALSE(gate_up.wants_grad() || gate_up.gradient().defined() || gate_up.has_master());
+  EXPECT_FALSE(gate_up.wants_grad() || gate_up.gradient().whole().defined() || gate_up.state().has_master());
   EXPECT_EQ(store.find("model.layers.0.mlp.gate.weight")->view().format, &dense_format());
-  EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->has_master());
+  EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->state().has_master());
   gate_up.set_trainable(true);
   EXPECT_ANY_THROW(ParameterStore::bytes_of(gate_up));
 }
@@ -236,7 +238,8 @@ TEST(ParameterStore, WhatAPlanOnPaperLeavesIsGoneOnceThereAreBytes) {
   testing::add_model(store, {.dtype = DType::kBF16});
   store.allocate_dry();
   store.allocate(Device{}, true);
-  for (const Parameter& p : store.all()) EXPECT_FALSE(p.has_master() || p.gradient().defined()) << p.name();
+  for (const Parameter& p : store.all())
+    EXPECT_FALSE(p.state().has_master() || p.gradient().whole().defined()) << p.name();
 }
 
 TEST(ParameterStore, FrozenExpertsAreOrderedForTheProductsThatGain) {
@@ -250,11 +253,12 @@ TEST(ParameterStore, FrozenExpertsAreOrderedForTheProductsThatGain) {
     const std::vector<float> values{1, 2, 3, 4};
     write_values(gate_up, 0, values.data(), 4);
     order_frozen_weights(store, pool);
-    const bool in_tiles = &gate_up.format() == &tile_format();
+    const bool in_tiles = &gate_up.value().format() == &tile_format();
     EXPECT_EQ(in_tiles, !trained && active_isa() == Isa::kAmx);
     EXPECT_EQ(gate_up.view().format, in_tiles ? &tile_format() : &dense_format());
-    EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->format().dense()) << "of which another op knows nothing";
-    const BFloat16* first = gate_up.value().as<BFloat16>();
+    EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->value().format().dense())
+        << "of which another op knows nothing";
+    const BFloat16* first = gate_up.value().whole().as<BFloat16>();
     EXPECT_EQ(static_cast<float>(first[in_tiles ? 32 : 2]), 3) << "columns 2 and 3 begin a row of a tile";
     if (in_tiles) {
       EXPECT_ANY_THROW(write_values(gate_up, 0, values.data(), 4));
@@ -277,8 +281,8 @@ TEST(ParameterStore, RandomExpertsOfEightBitsHaveTheDeviationThatIsAskedFor) {
   std::vector<std::vector<float>> experts;
   for (int64_t e = 0; e < 3; ++e) {
     std::vector<float>& values = experts.emplace_back(static_cast<size_t>(64 * 128));
-    dequantize_rows(down.value().rows(e, 1).as<int8_t>(), down.scales().rows(e, 1).as<float>(), 0, 64, 128,
-                    values.data());
+    dequantize_rows(down.value().whole().rows(e, 1).as<int8_t>(), down.value().stored().scales.rows(e, 1).as<float>(),
+                    0, 64, 128, values.data());
     double squares = 0;
     for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
     EXPECT_NEAR(std::sqrt(squares / 8192), 0.02, 0.02 * 4 / std::sqrt(2 * 8192.0));  // four standard deviations
@@ -309,9 +313,9 @@ TEST(ParameterStore, WrittenValuesReachTheRoundedWeightAndTheExactMaster) {
   store.allocate(Device{});
   const float values[] = {1.00001f, -2.5f};
   write_values(p, 1, values, 2);
-  EXPECT_EQ(static_cast<float>(p.value().as<BFloat16>()[1]), 1.0f);
-  EXPECT_EQ(p.master().as<float>()[1], 1.00001f);
-  EXPECT_EQ(p.master().as<float>()[0], 0.0f);
+  EXPECT_EQ(static_cast<float>(p.value().whole().as<BFloat16>()[1]), 1.0f);
+  EXPECT_EQ(stepped_value(p).as<float>()[1], 1.00001f);
+  EXPECT_EQ(stepped_value(p).as<float>()[0], 0.0f);
   EXPECT_ANY_THROW(write_values(p, 2, values, 2));
 }
 
@@ -323,15 +327,15 @@ TEST(ParameterStore, TheFirstGradientOfAStepOverwritesAndUnwrittenOnesBecomeZero
   store.begin_step();
   EXPECT_EQ(used.grad().beta, 0.0f);
   EXPECT_EQ(used.grad().beta, 1.0f);
-  used.gradient().as<float>()[0] = unused.gradient().as<float>()[0] = 5.0f;
+  used.gradient().whole().as<float>()[0] = unused.gradient().whole().as<float>()[0] = 5.0f;
   ThreadPool pool(1);
   Stream stream(Device{}, pool);
   Arena scratch(Device{}, "scratch");
   scratch.reserve(4096);
   store.zero_unwritten(Context(stream, scratch));
   stream.synchronize();
-  EXPECT_EQ(used.gradient().as<float>()[0], 5.0f);
-  EXPECT_EQ(unused.gradient().as<float>()[0], 0.0f);
+  EXPECT_EQ(used.gradient().whole().as<float>()[0], 5.0f);
+  EXPECT_EQ(unused.gradient().whole().as<float>()[0], 0.0f);
   store.begin_step();
   EXPECT_EQ(used.grad().beta, 0.0f);
   unused.set_trainable(false);

@@ -10,14 +10,14 @@ namespace hone {
 
 namespace {
 
-constexpr std::string_view kWeightSuffix = ".weight";
 constexpr std::string_view kWholeNameBegin = "re:^(?:", kWholeNameEnd = ")$";
 
-std::string_view without_weight(std::string_view name) {
-  return name.ends_with(kWeightSuffix) ? name.substr(0, name.size() - kWeightSuffix.size()) : name;
-}
-
 }  // namespace
+
+std::string_view without_weight(std::string_view name) {
+  constexpr std::string_view kEnd = ".weight";
+  return name.ends_with(kEnd) ? name.substr(0, name.size() - kEnd.size()) : name;
+}
 
 Pattern::Pattern(std::string text) : text_(std::move(text)) {
   if (text_.starts_with("re:")) {

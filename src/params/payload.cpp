@@ -5,17 +5,32 @@
 namespace hone {
 
 FormatTensor whole_payload(const Parameter& p) {
-  HONE_ASSERT(p.format().dense() || !p.trainable(), p.name());
-  return p.format().payload(p.packed() ? p.local_stack() : p.local_shape(), p.dtype());
+  const ParameterValue& value = p.value();
+  HONE_ASSERT(value.format().dense() || !p.trainable(), p.name());
+  if (!value.packed()) return value.format().payload(p.local_shape(), value.dtype());
+  const MatrixShape matrix = p.spec().matrix();
+  return value.format().payload({p.local_shape().numel() / matrix.numel(), matrix.rows, matrix.columns}, value.dtype());
 }
 
 FormatTensor stored_payload(const Parameter& p) {
-  if (!p.home().sharded) return whole_payload(p);
-  if (!p.packed()) return {{p.own().count}, p.dtype()};
-  return {{p.own().count / p.matrix().numel(), p.packed_layout().bytes}, DType::kU8};
+  if (!p.value().home().sharded) return whole_payload(p);
+  const int64_t own = p.share().own().count;
+  if (!p.value().packed()) return {{own}, p.value().dtype()};
+  return {{own / p.spec().matrix().numel(), packed_layout(p).bytes}, DType::kU8};
 }
 
-std::optional<FormatTensor> value_scales(const Parameter& p) { return p.format().scales(p.shape()); }
+std::optional<FormatTensor> value_scales(const Parameter& p) { return p.value().format().scales(p.shape()); }
+
+PackedLayout packed_layout(const Parameter& p) {
+  HONE_ASSERT(p.value().packed(), p.name());
+  const MatrixShape matrix = p.spec().matrix();
+  return static_cast<const PackedFormat&>(p.value().format()).layout(matrix.rows, matrix.columns);
+}
+
+EncodedWeight encoded(const Parameter& p) {
+  const ParameterValue& value = p.value();
+  return {value.packed() ? p.spec().stack() : p.shape(), value.whole(), value.stored().scales};
+}
 
 int64_t bytes_of(const FormatTensor& tensor) {
   return tensor.shape.numel() * static_cast<int64_t>(size_of(tensor.dtype));

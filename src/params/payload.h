@@ -13,6 +13,10 @@ FormatTensor whole_payload(const Parameter& parameter);
 FormatTensor stored_payload(const Parameter& parameter);
 /// What the format keeps beside the payload.
 std::optional<FormatTensor> value_scales(const Parameter& parameter);
+/// The layout of each of its matrices (ParameterSpec::matrix()); it is packed.
+PackedLayout packed_layout(const Parameter& parameter);
+/// The whole value in its format; packed weights are packed matrix by matrix.
+EncodedWeight encoded(const Parameter& parameter);
 
 int64_t bytes_of(const FormatTensor& tensor);
 /// The tensor that begins at element `first` of `memory`, which has its dtype.

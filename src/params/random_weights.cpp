@@ -14,6 +14,7 @@
 #include "ops/cast/cast.h"
 #include "ops/random_fill/random_fill.h"
 #include "params/context_of.h"
+#include "params/payload.h"
 
 namespace hone {
 
@@ -32,7 +33,7 @@ void fill_each(const Context& context, const Tensor& tensor, Next next) {
 
 InitialValues initial_of(const Parameter& parameter) {
   if (parameter.spec().initial != InitialValues::kOfKind) return parameter.spec().initial;
-  switch (parameter.kind()) {
+  switch (parameter.spec().kind) {
     case ParameterKind::kNorm:
       return InitialValues::kOnes;
     case ParameterKind::kBias:
@@ -71,17 +72,18 @@ void fill(const Context& context, const Tensor& tensor, InitialValues initial, c
 void fill_encoded(const Context& context, const Parameter& parameter, const RandomValues& random) {
   const int64_t rows = parameter.shape()[-2], columns = parameter.shape()[-1];
   const int64_t matrices = parameter.shape().numel() / (rows * columns),
-                together = parameter.format().rows_together(parameter.shape());
+                together = parameter.value().format().rows_together(parameter.shape());
   const auto buffer = std::make_shared<Buffer>(context.device(), static_cast<size_t>(rows * columns) * sizeof(float));
   const Tensor wide = buffer->tensor({rows, columns}, DType::kF32);
   for (int64_t e = 0; e < matrices; ++e) {
     fill(context, wide, initial_of(parameter),
          {random.standard_deviation, mix_key(random.key, static_cast<uint64_t>(e))});
-    context.launch([=, owner = buffer, format = &parameter.format(), to = parameter.encoded()](ThreadPool& pool) {
-      pool.parallel_for(rows / together, [&](int64_t i, int) {
-        format->fill(to, e * rows + i * together, together, wide.as<float>() + i * together * columns);
-      });
-    });
+    context.launch(
+        [=, owner = buffer, format = &parameter.value().format(), to = encoded(parameter)](ThreadPool& pool) {
+          pool.parallel_for(rows / together, [&](int64_t i, int) {
+            format->fill(to, e * rows + i * together, together, wide.as<float>() + i * together * columns);
+          });
+        });
   }
 }
 
@@ -90,7 +92,7 @@ void fill_encoded(const Context& context, const Parameter& parameter, const Rand
 class RandomChunks {
  public:
   void fill(const Context& context, const Parameter& parameter, float standard_deviation) {
-    const Tensor& to = parameter.stored().payload;
+    const Tensor& to = parameter.value().stored().payload;
     if (context.dry() || !to.defined() || to.numel() == 0) return;
     const int64_t matrices = to.shape[0], bytes = to.shape[1], drawn = std::min(kDistinct, matrices);
     const auto range = [&](int64_t first, int64_t count) {
@@ -113,8 +115,8 @@ class RandomChunks {
   static constexpr int64_t kDistinct = 4;
 
   const std::vector<std::byte>& chunks_of(ThreadPool& pool, const Parameter& parameter, float standard_deviation) {
-    const PackedLayout layout = parameter.packed_layout();
-    std::vector<std::byte>& chunks = drawn_[{&parameter.format(), layout.rows, layout.columns}];
+    const PackedLayout layout = packed_layout(parameter);
+    std::vector<std::byte>& chunks = drawn_[{&parameter.value().format(), layout.rows, layout.columns}];
     if (!chunks.empty()) return chunks;
     chunks.resize(static_cast<size_t>(kDistinct * layout.bytes));
     std::vector<float> values(static_cast<size_t>(layout.elements()));
@@ -124,7 +126,7 @@ class RandomChunks {
         float* at = values.data() + row * layout.columns;
         for (int64_t k = 0; k < layout.columns; ++k) at[k] = standard_deviation * random.normal();
       });
-      static_cast<const PackedFormat&>(parameter.format())
+      static_cast<const PackedFormat&>(parameter.value().format())
           .pack(layout, values.data(), chunks.data() + i * layout.bytes);
     }
     return chunks;
@@ -142,15 +144,15 @@ uint64_t random_key(uint64_t seed, const std::string& parameter_name) {
 }
 
 void fill_stored(const Context& context, const Parameter& parameter, const std::function<void(const Tensor&)>& fill) {
-  if (!parameter.home().sharded && !parameter.spread()) return fill(parameter.value());
-  Buffer memory(context.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.dtype()));
-  const Tensor whole = memory.tensor(parameter.shape(), parameter.dtype());
+  if (!parameter.value().home().sharded && !parameter.share().spread()) return fill(parameter.value().whole());
+  Buffer memory(context.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.value().dtype()));
+  const Tensor whole = memory.tensor(parameter.shape(), parameter.value().dtype());
   fill(whole);
-  const Slice own = parameter.own();
+  const Slice own = parameter.share().own();
   Tensor part = whole;
   part.data += static_cast<size_t>(own.begin) * size_of(whole.dtype);
-  part.shape = parameter.stored().payload.shape;
-  if (own.count > 0) copy(context, part, parameter.stored().payload);
+  part.shape = parameter.value().stored().payload.shape;
+  if (own.count > 0) copy(context, part, parameter.value().stored().payload);
   if (!context.dry()) context.stream().synchronize();  // the memory is local
 }
 
@@ -158,24 +160,24 @@ void initialise_weights(const Context& device, ParameterStore& store, double ini
   RandomChunks chunks;
   ContextOf context_of(device);
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kLora || !parameter.filled_here()) continue;
+    if (parameter.spec().kind == ParameterKind::kLora || !parameter.value().filled_here()) continue;
     context_of.finish();  // the pool is free
     const Context& context = context_of(parameter);
     const RandomValues random{static_cast<float>(initializer_range), random_key(seed, parameter.name())};
-    if (parameter.packed()) {
+    if (parameter.value().packed()) {
       chunks.fill(context, parameter, random.standard_deviation);
       continue;
     }
-    if (!parameter.format().dense()) {
+    if (!parameter.value().format().dense()) {
       fill_encoded(context, parameter, random);
       continue;
     }
     const auto draw = [&](const Tensor& values) { fill(context, values, initial_of(parameter), random); };
     fill_stored(context, parameter, draw);
-    if (!parameter.has_master()) continue;
+    if (!parameter.state().has_master()) continue;
     // The master copy draws the same numbers, so that the value is its rounding.
-    const bool part = parameter.sharded() || parameter.spread();
-    part ? cast(context, parameter.own_value(), parameter.master()) : draw(parameter.master());
+    const bool part = parameter.share().sharded() || parameter.share().spread();
+    part ? cast(context, own_value(parameter), parameter.state().master) : draw(parameter.state().master);
   }
   context_of.finish();
 }

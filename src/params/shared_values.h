@@ -23,7 +23,8 @@ class SharedValues final : public ValueMemory {
   SharedValues(std::vector<Parameter*> parameters, int place, int ranks);
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  bool fills(const Parameter& parameter) const override { return spans_.at(&parameter).place == place_; }
+  /// Whether this rank fills the value of a parameter: loads, draws or reorders it.
+  bool fills(const Parameter& parameter) const { return spans_.at(&parameter).place == place_; }
   int place() const { return place_; }
   int ranks() const { return static_cast<int>(parts_.size()); }
   /// Bytes of all parts: what a host has once.

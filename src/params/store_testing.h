@@ -71,11 +71,11 @@ inline void add_model(ParameterStore& store, const StoreSizes& s) {
 /// The groups of a model with these parameters: the embedding, two halves of each layer, the rest.
 inline void add_groups(ParameterStore& store, Placement& placement) {
   int layers = 0;
-  for (const Parameter& p : store.all()) layers = std::max(layers, p.layer() + 1);
+  for (const Parameter& p : store.all()) layers = std::max(layers, p.spec().layer + 1);
   const auto group = [&](ParameterGroup::Place place, auto belongs) {
     std::vector<Parameter*> members;
     for (Parameter& p : store.all()) {
-      if (p.layer() == place.layer && belongs(p.kind())) members.push_back(&p);
+      if (p.spec().layer == place.layer && belongs(p.spec().kind)) members.push_back(&p);
     }
     placement.group(std::move(place), members);
   };
@@ -110,8 +110,8 @@ inline std::vector<float> merged(ParameterStore& store) {
   merge_adapters(store);
   std::vector<float> values;
   for (const Parameter& p : store.all()) {
-    if (p.kind() == ParameterKind::kLora) continue;
-    values.insert(values.end(), p.value().as<float>(), p.value().as<float>() + p.shape().numel());
+    if (p.spec().kind == ParameterKind::kLora) continue;
+    values.insert(values.end(), p.value().whole().as<float>(), p.value().whole().as<float>() + p.shape().numel());
   }
   return values;
 }

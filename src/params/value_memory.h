@@ -25,8 +25,6 @@ class ValueMemory {
   virtual ParameterBytes bytes() const = 0;
   /// Allocates; on a planned device (core/cuda/planned_device.h) addresses alone. UserError if there is not enough.
   virtual void allocate(Device device) = 0;
-  /// Whether this rank fills the value of a parameter that is in it: loads, draws or reorders it.
-  virtual bool fills(const Parameter&) const { return true; }
   /// After allocate(): calls `place` for every parameter that is in it.
   virtual void for_each(const std::function<void(Parameter&, const ValueTensors&)>& place) const = 0;
 };

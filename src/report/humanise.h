@@ -1,6 +1,7 @@
 // Numbers in a readable form: 1.2 GB, 3.4k, 1h02m, 4,194,304.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <bit>
-#include <chrono>
 #include <system_error>
 
 #include "core/base/checksum.h"

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace hone {
@@ -42,8 +44,6 @@ ExpertFormat ExpertFormat::parse(const std::string& name, const std::string& key
                   fmt::format("use one of {}", fmt::join(expert_format_names(), ", ")));
 }
 
-bool ExpertFormat::int8() const { return other_ == &int8_format(); }
-
 const WeightFormat& ExpertFormat::format() const { return other_ == nullptr ? dense_format() : *other_; }
 
 std::string_view ExpertFormat::name() const {
@@ -64,11 +64,11 @@ const std::vector<std::string>& expert_format_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = {"auto", "bfloat16", "int8"};
     for (const PackedFormat* format : packed_formats()) {
-      if (format != &packed_int8_format()) all.emplace_back(format->name());
+      if (format != &packed_int8_format()) all.push_back(format);
     }
     return all;
   }();
-  return names;
+  return formats;
 }
 
 }  // namespace hone

@@ -44,8 +44,6 @@ class ExpertFormat {
 
   /// Whether bfloat16 is stated.
   bool bfloat16() const { return bfloat16_; }
-  /// 8 bits that a CPU multiplies.
-  bool int8() const;
   const WeightFormat& format() const;
   std::string_view name() const;
 
@@ -58,7 +56,7 @@ class ExpertFormat {
 
 /// The names that BaseFormat takes.
 const std::vector<std::string>& base_format_names();
-/// The names that ExpertFormat takes: all packed formats but int8's, which is another format there.
+/// The names that ExpertFormat takes.
 const std::vector<std::string>& expert_format_names();
 
 }  // namespace hone

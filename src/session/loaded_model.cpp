@@ -35,7 +35,7 @@ void hold_base_as(TrainableOptions& options, const BaseFormat& format, std::vect
 
 namespace {
 
-bool can_be_packed(const Parameter& p) { return is_base_weight(p) && !p.trainable() && p.format().dense(); }
+bool can_be_packed(const Parameter& p) { return is_base_weight(p) && !p.trainable() && p.value().format().dense(); }
 
 }  // namespace
 
@@ -48,7 +48,7 @@ std::map<const Parameter*, const PackedFormat*> packed_weights(
   for (const Parameter& p : store.all()) {
     if (!can_be_packed(p) || kept.contains(&p)) continue;
     const PackedFormat* of = format(p);
-    if (of != nullptr && of->fits(p.stack())) formats.emplace(&p, of);
+    if (of != nullptr && of->fits(p.spec().stack())) formats.emplace(&p, of);
   }
   return formats;
 }
@@ -81,7 +81,7 @@ LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, const Wei
   if (added_vocab_rows_ > 0) {
     std::vector<std::string> names;
     for (const Parameter& p : store_.all()) {
-      if (p.kind() != ParameterKind::kEmbedding && p.kind() != ParameterKind::kHead) continue;
+      if (p.spec().kind != ParameterKind::kEmbedding && p.spec().kind != ParameterKind::kHead) continue;
       for (const FileLayout& layout : p.spec().all_layouts()) names.push_back(layout.front().name);
     }
     checkpoint_.grow(names, added_vocab_rows_);
@@ -95,7 +95,7 @@ namespace {
 std::set<ParameterKind> whole_kinds(const ParameterStore& store, const TrainableOptions& options) {
   std::set<ParameterKind> kinds;
   const bool tied = std::none_of(store.all().begin(), store.all().end(),
-                                 [](const Parameter& p) { return p.kind() == ParameterKind::kHead; });
+                                 [](const Parameter& p) { return p.spec().kind == ParameterKind::kHead; });
   if (options.train_router) kinds.insert(ParameterKind::kRouter);
   if (options.train_embedding || (options.train_head && tied)) kinds.insert(ParameterKind::kEmbedding);
   if (options.train_head && !tied) kinds.insert(ParameterKind::kHead);
@@ -105,8 +105,8 @@ std::set<ParameterKind> whole_kinds(const ParameterStore& store, const Trainable
 /// Adapters can hold what trainable_parameters adds to them, and a weight is trained in one way.
 void check_whole(const ParameterStore& store) {
   for (const Parameter& p : store.all()) {
-    if (!p.trainable() || p.kind() == ParameterKind::kLora) continue;
-    if (!can_be_saved_whole(p.kind())) {
+    if (!p.trainable() || p.spec().kind == ParameterKind::kLora) continue;
+    if (!can_be_saved_whole(p.spec().kind)) {
       throw UserError(fmt::format("'{}' would be trained beside the adapters, which cannot hold it", p.name()),
                       "trainable_parameters",
                       "routers, norms, the embedding and the head can be trained whole beside adapters");
@@ -123,7 +123,7 @@ void pack_base(ParameterStore& store, const TrainableOptions& options) {
   const auto formats = packed_weights(store, options.base_format, options.base_keep);
   for (Parameter& p : store.all()) {
     const auto format = formats.find(&p);
-    if (format != formats.end()) p.hold_in(*format->second);
+    if (format != formats.end()) hold_frozen_in(p, *format->second);
   }
   if (!formats.empty() || options.base_as_stored) return;
   if (std::none_of(store.all().begin(), store.all().end(), can_be_packed)) {
@@ -137,8 +137,8 @@ void pack_base(ParameterStore& store, const TrainableOptions& options) {
 /// What is not dense is frozen.
 void check_formats(const ParameterStore& store) {
   for (const Parameter& p : store.all()) {
-    if (!p.trainable() || p.format().dense()) continue;
-    throw UserError(fmt::format("'{}' is held in {} and would be trained", p.name(), p.format().name()),
+    if (!p.trainable() || p.value().format().dense()) continue;
+    throw UserError(fmt::format("'{}' is held in {} and would be trained", p.name(), p.value().format().name()),
                     kExpertWeightKey, "leave expert_weight_dtype out, or train adapters alone beside the experts");
   }
 }
@@ -156,7 +156,7 @@ void check_spread(const ParameterStore& store, const RankShare& share) {
       throw UserError(fmt::format("{} experts do not spread evenly over {} ranks", experts, share.expert_ranks), kKey,
                       fmt::format("choose a divisor of {}", experts));
     }
-    const TrainingFormats formats = p.formats();
+    const TrainingFormats formats = p.state().formats;
     const bool coded = size_of(formats.m) == 1 || size_of(formats.v) == 1;
     if (p.trainable() && coded && block % Bucket::kAlignment != 0) {
       throw UserError(fmt::format("a rank's experts of '{}' have {} elements, and moments of 8 bits take multiples of "
@@ -295,11 +295,11 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
     }
     attach_lora(store, *lora);
     for (Parameter& parameter : store.all()) {
-      if (whole.contains(parameter.kind())) parameter.set_trainable(true);
+      if (whole.contains(parameter.spec().kind)) parameter.set_trainable(true);
     }
   } else {
     for (Parameter& parameter : store.all()) {
-      const bool router = parameter.kind() == ParameterKind::kRouter;
+      const bool router = parameter.spec().kind == ParameterKind::kRouter;
       parameter.set_trainable(options.train_base && (options.train_router || !router));
     }
   }

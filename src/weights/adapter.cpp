@@ -76,7 +76,7 @@ void refuse_foreign(const std::string& key, const SafetensorsEntry& entry, const
 
 /// An embedding or a head of another number of rows belongs to a model of another vocabulary.
 void check_vocabulary(const SafetensorsEntry& entry, const Parameter& p, const AdapterWeights& file) {
-  const bool of_vocabulary = p.kind() == ParameterKind::kEmbedding || p.kind() == ParameterKind::kHead;
+  const bool of_vocabulary = p.spec().kind == ParameterKind::kEmbedding || p.spec().kind == ParameterKind::kHead;
   if (!of_vocabulary || entry.shape.size() != 2 || entry.shape[0] == p.shape()[0]) return;
   throw UserError(fmt::format("'{}' has rows for a vocabulary of {} tokens, and this model's has {}", entry.name,
                               entry.shape[0], p.shape()[0]),
@@ -118,7 +118,7 @@ std::vector<LoraPattern> read_patterns(const Json& config, const char* key, cons
 const Parameter* find_by_name(const ParameterStore& store, const std::string& name) {
   for (const Parameter& p : store.all()) {
     if (p.name() == name) return &p;
-    if (p.kind() != ParameterKind::kEmbedding) continue;
+    if (p.spec().kind != ParameterKind::kEmbedding) continue;
     const std::vector<std::string> names = whole_names(store, p);
     if (std::find(names.begin(), names.end(), name) != names.end()) return &p;
   }
@@ -129,8 +129,8 @@ const Parameter* find_by_name(const ParameterStore& store, const std::string& na
 std::map<std::string, ParameterKind> kinds_of_whole(const ParameterStore& store) {
   std::map<std::string, ParameterKind> kinds;
   for (const Parameter& p : store.all()) {
-    if (!can_be_saved_whole(p.kind())) continue;
-    for (const std::string& name : whole_names(store, p)) kinds.emplace(name, p.kind());
+    if (!can_be_saved_whole(p.spec().kind)) continue;
+    for (const std::string& name : whole_names(store, p)) kinds.emplace(name, p.spec().kind);
   }
   return kinds;
 }
@@ -170,7 +170,7 @@ std::vector<ExpertNames> expert_names(const ParameterStore& store) {
                        file_name.substr(leaf),
                        experts_module(p) + ".",
                        "." + part.name,
-                       fmt::format("model.layers.{}.mlp.experts.", p.layer()),
+                       fmt::format("model.layers.{}.mlp.experts.", p.spec().layer),
                        {kt_key(p, part.name, true), kt_key(p, part.name, false)},
                        &p,
                        part.out_begin});
@@ -396,7 +396,7 @@ bool load_from_kt(const SafetensorsFile* file, const AdapterTensor& tensor, std:
 void load_run(const AdapterWeights& file, const SafetensorsEntry& entry, const AdapterTensor& tensor) {
   Parameter& parameter = tensor.parameter();
   const int64_t begin = tensor.blocks.front().in_parameter.begin;
-  const Slice here = parameter.stored().slice.intersect({begin, tensor.numel()});
+  const Slice here = parameter.value().stored().slice.intersect({begin, tensor.numel()});
   if (here.count == 0) return;
   std::vector<float> values(static_cast<size_t>(here.count));
   file.read_floats(entry, here.begin - begin, values.data(), here.count);

@@ -59,7 +59,7 @@ std::string expression_of_glob(const std::string& glob) {
 std::string expression_of_group(const ParameterStore& store, const std::string& word) {
   std::vector<std::string> names;
   for (const Parameter& p : store.all()) {
-    const ParameterKind kind = p.kind();
+    const ParameterKind kind = p.spec().kind;
     if (word == "all-experts") {
       if (kind == ParameterKind::kExpertsDown) names.push_back(escaped(experts_module(p)) + "(\\..*)?");
     } else if (kind == ParameterKind::kAttention ||
@@ -151,7 +151,7 @@ std::vector<Named> named_adapters(const ParameterStore& store, const AdapterFile
   for (const Parameter& p : store.all()) {
     for (const auto& attached : p.adapters()) {
       const AdapterScale scale = files.scale(p, *attached);
-      if (p.kind() == ParameterKind::kRouter) {
+      if (p.spec().kind == ParameterKind::kRouter) {
         // transformers 5 has no module for a router's product.
         all.push_back({last_parts(p.name(), 3), p.name(), &p, scale, true});
       } else if (!is_experts(p)) {
@@ -195,18 +195,18 @@ Coverage coverage_of(const ParameterStore& store, const std::vector<Named>& adap
   std::set<std::string> leaves;
   std::set<ParameterKind> kinds;  // the kinds of experts and routers
   for (const Named& named : adapters) {
-    coverage.adapted_layers.insert(named.adapted->layer());
+    coverage.adapted_layers.insert(named.adapted->spec().layer);
     if (named.parameter || !named.each.empty())
-      kinds.insert(named.adapted->kind());
+      kinds.insert(named.adapted->spec().kind);
     else
       leaves.insert(named.leaf);
   }
   for (const Parameter& p : store.all()) {
-    const bool by_kind = is_experts(p) || (p.kind() == ParameterKind::kRouter && p.shape().rank() == 2);
-    const bool meant =
-        by_kind ? kinds.contains(p.kind()) : p.kind() != ParameterKind::kLora && leaves.contains(leaf_of(module_of(p)));
+    const bool by_kind = is_experts(p) || (p.spec().kind == ParameterKind::kRouter && p.shape().rank() == 2);
+    const bool meant = by_kind ? kinds.contains(p.spec().kind)
+                               : p.spec().kind != ParameterKind::kLora && leaves.contains(leaf_of(module_of(p)));
     if (!meant || !p.adapters().empty()) continue;
-    (coverage.adapted_layers.contains(p.layer()) ? coverage.whole_layers : coverage.every_layer) = false;
+    (coverage.adapted_layers.contains(p.spec().layer) ? coverage.whole_layers : coverage.every_layer) = false;
   }
   return coverage;
 }
@@ -219,7 +219,7 @@ std::set<std::string> ambiguous_leaves(const ParameterStore& store, const std::v
   std::set<std::string> of_experts, of_others, ambiguous;
   for (const Named& named : adapters) (named.each.empty() ? of_others : of_experts).insert(named.leaf);
   for (const Parameter& p : store.all()) {
-    if (!p.adapters().empty() || p.kind() == ParameterKind::kLora) continue;
+    if (!p.adapters().empty() || p.spec().kind == ParameterKind::kLora) continue;
     if (!is_experts(p)) {
       if (of_experts.contains(leaf_of(module_of(p)))) ambiguous.insert(leaf_of(module_of(p)));
       continue;
@@ -276,9 +276,9 @@ std::string saved_name(ParameterKind kind, const std::string& module) {
 std::set<std::string> saved_whole(const ParameterStore& store) {
   std::set<std::string> saved;
   for (const Parameter& p : store.all()) {
-    if (!p.trainable() || !can_be_saved_whole(p.kind())) continue;
+    if (!p.trainable() || !can_be_saved_whole(p.spec().kind)) continue;
     for (const std::string& name : whole_names(store, p))
-      saved.insert(saved_name(p.kind(), name.substr(0, name.rfind('.'))));
+      saved.insert(saved_name(p.spec().kind, name.substr(0, name.rfind('.'))));
   }
   return saved;
 }

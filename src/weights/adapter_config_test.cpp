@@ -43,7 +43,7 @@ class AdapterFiles : public ::testing::Test {
     add_layers(store, tied_);
     attach_lora(store, lora);
     for (Parameter& p : store.all()) {
-      if (whole.contains(p.kind())) p.set_trainable(true);
+      if (whole.contains(p.spec().kind)) p.set_trainable(true);
     }
     store.allocate(Device{});
     testing::fill(store, 3);
@@ -59,12 +59,13 @@ class AdapterFiles : public ::testing::Test {
     const AdapterDescription description = describe_adapter(directory_, store);
     attach_lora(store, description.lora);
     for (Parameter& p : store.all()) {
-      if (description.whole.contains(p.kind())) p.set_trainable(true);
+      if (description.whole.contains(p.spec().kind)) p.set_trainable(true);
     }
     store.allocate(Device{});
     testing::fill(store, 3);
     for (Parameter& p : store.all()) {
-      if (description.whole.contains(p.kind())) write_values(p, 0, std::vector<float>(28, 9).data(), p.shape().numel());
+      if (description.whole.contains(p.spec().kind))
+        write_values(p, 0, std::vector<float>(28, 9).data(), p.shape().numel());
     }
     load_adapter(directory_, store);
     return testing::merged(store);

@@ -185,7 +185,7 @@ void add_adaptable_experts(const Parameter& p, std::vector<Adaptable>& all) {
 
 void add_adaptable(const Parameter& p, std::vector<Adaptable>& all) {
   TargetGroup group = TargetGroup::kLinear;
-  switch (p.kind()) {
+  switch (p.spec().kind) {
     case ParameterKind::kExpertsGateUp:
     case ParameterKind::kExpertsUp:
     case ParameterKind::kExpertsDown:
@@ -313,7 +313,7 @@ void compare_saved(const PeftNames& saved, const std::filesystem::path& path, co
   const std::set<std::string>& whole = adapted.whole;
   std::vector<std::string> missing;
   for (const Parameter& p : store.all()) {
-    if (!can_be_saved_whole(p.kind()) || !p.name().ends_with(".weight")) continue;
+    if (!can_be_saved_whole(p.spec().kind) || !p.name().ends_with(".weight")) continue;
     for (const std::string& name : whole_names(store, p)) {
       std::vector<std::string> modules;
       add_with_language_model(without_end(name, ".weight"), modules);

@@ -133,7 +133,7 @@ class ModelNames {
  public:
   explicit ModelNames(const ParameterStore& store) {
     for (const Parameter& p : store.all()) {
-      if (p.kind() == ParameterKind::kLora) continue;
+      if (p.spec().kind == ParameterKind::kLora) continue;
       inside_ = inside_ || p.name().starts_with(kInside);
       if (is_experts(p)) continue;
       for (const std::string& name : p.spec().all_names()) own_.emplace(without_language_model(name), p.name());

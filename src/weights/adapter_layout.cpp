@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "params/adapter_kind.h"
+#include "params/pattern.h"
 #include "weights/tensor_dims.h"
 
 namespace hone {
@@ -26,16 +27,16 @@ bool can_be_saved_whole(ParameterKind kind) {
 
 std::vector<std::string> whole_names(const ParameterStore& store, const Parameter& whole) {
   std::vector<std::string> names = {whole.name()};
-  const bool tied = whole.kind() == ParameterKind::kEmbedding &&
+  const bool tied = whole.spec().kind == ParameterKind::kEmbedding &&
                     std::none_of(store.all().begin(), store.all().end(),
-                                 [](const Parameter& p) { return p.kind() == ParameterKind::kHead; });
+                                 [](const Parameter& p) { return p.spec().kind == ParameterKind::kHead; });
   if (tied) names.push_back("lm_head.weight");
   return names;
 }
 
 std::string kt_key(const Parameter& experts, const std::string& part, bool a) {
   const std::string projection = part.substr(0, part.find('_'));  // gate of gate_proj
-  return fmt::format("layers.{}.experts.{}_lora_{}", experts.layer(), projection, a ? "a" : "b");
+  return fmt::format("layers.{}.experts.{}_lora_{}", experts.spec().layer, projection, a ? "a" : "b");
 }
 
 ExpertKeys::ExpertKeys(const Parameter& experts, ExpertNaming names) : experts_(experts), naming_(names) {
@@ -49,7 +50,7 @@ std::string ExpertKeys::module(int64_t expert, int64_t out_begin) const {
     return prefix_of(naming_) + found->second;
   }
   const std::string experts = naming_ == ExpertNaming::kServing
-                                  ? fmt::format("model.layers.{}.mlp.experts", experts_.layer())
+                                  ? fmt::format("model.layers.{}.mlp.experts", experts_.spec().layer)
                                   : prefix_of(naming_) + experts_module(experts_);
   const auto parts = parts_of(experts_);
   const auto part = std::find_if(parts.begin(), parts.end(),
@@ -297,14 +298,14 @@ const LayoutRow& row_of(AdapterLayout layout) {
 
 /// Whether the weight begins experts and is fused in the file together with the down of the same experts.
 bool is_inner(const ParameterStore& store, const LayoutRow& row, const Parameter& weight) {
-  if (!begins_experts(weight.kind())) return false;
+  if (!begins_experts(weight.spec().kind)) return false;
   return std::any_of(store.all().begin(), store.all().end(), [&](const Parameter& other) {
     return &other != &weight && is_experts(other) && experts_module(other) == experts_module(weight) &&
            !other.adapters().empty() && row.cell(other) == fused;
   });
 }
 
-bool is_saved_whole(const Parameter& p) { return p.trainable() && can_be_saved_whole(p.kind()); }
+bool is_saved_whole(const Parameter& p) { return p.trainable() && can_be_saved_whole(p.spec().kind); }
 
 /// The effective layout: target_parameters instead of split for experts that model files store fused only.
 AdapterLayout layout_for(const ParameterStore& store, AdapterLayout layout) {
@@ -336,7 +337,7 @@ void require_layout(const ParameterStore& store, AdapterLayout layout) {
   for (const Parameter& p : store.all()) {
     for (const auto& attached : p.adapters()) {
       scales.insert({attached->scale().rank, attached->scale().alpha});
-      if (p.kind() == ParameterKind::kRouter) {
+      if (p.spec().kind == ParameterKind::kRouter) {
         throw UserError("the adapter adapts the router too, which the layouts kt and sglang do not support",
                         "adapter_layout", "use split or target_parameters, or merge the adapter");
       }
@@ -351,7 +352,7 @@ void require_layout(const ParameterStore& store, AdapterLayout layout) {
     }
     if (!is_saved_whole(p)) continue;
     throw UserError(
-        p.kind() == ParameterKind::kRouter
+        p.spec().kind == ParameterKind::kRouter
             ? "the adapter trains the router too, which the layouts kt and sglang do not support"
             : "the adapter trains '" + p.name() + "' in full, which the layouts kt and sglang do not support",
         "adapter_layout", "use split or target_parameters, freeze it, or merge the adapter");

@@ -38,8 +38,8 @@ LoraOptions lora_of(ExpertLora experts) {
 /// Rounds the adapters to bfloat16, which kt's experts have in files.
 void round_adapters(ParameterStore& store) {
   for (Parameter& p : store.all()) {
-    if (p.kind() != ParameterKind::kLora) continue;
-    float* values = p.value().as<float>();
+    if (p.spec().kind != ParameterKind::kLora) continue;
+    float* values = p.value().whole().as<float>();
     for (int64_t i = 0; i < p.shape().numel(); ++i) values[i] = static_cast<float>(BFloat16(values[i]));
   }
 }
@@ -172,8 +172,8 @@ TEST_F(Adapters, MergingDoraGivesRowsItsMagnitudes) {
   merge_adapters(store);
   for (int64_t o = 0; o < 6; ++o) {
     double squares = 0;
-    for (int64_t i = 0; i < 4; ++i) squares += std::pow(weight.value().as<float>()[o * 4 + i], 2);
-    EXPECT_NEAR(std::sqrt(squares), std::abs(magnitude.value().as<float>()[o]), 1e-5) << o;
+    for (int64_t i = 0; i < 4; ++i) squares += std::pow(weight.value().whole().as<float>()[o * 4 + i], 2);
+    EXPECT_NEAR(std::sqrt(squares), std::abs(magnitude.value().whole().as<float>()[o]), 1e-5) << o;
   }
 }
 
@@ -224,8 +224,8 @@ TEST_F(Adapters, FilesMayHoldThemInSixteenBits) {
     make(loaded, lora);
     load_adapter(directory_, loaded);
     for (Parameter& p : store.all()) {
-      if (p.kind() != ParameterKind::kLora) continue;
-      const float *exact = p.value().as<float>(), *rounded = loaded.find(p.name())->value().as<float>();
+      if (p.spec().kind != ParameterKind::kLora) continue;
+      const float *exact = p.value().whole().as<float>(), *rounded = loaded.find(p.name())->value().whole().as<float>();
       for (int64_t i = 0; i < p.shape().numel(); ++i) {
         const float expected = dtype == DType::kBF16 ? float(BFloat16(exact[i])) : float(Float16(exact[i]));
         ASSERT_EQ(rounded[i], expected) << p.name();
@@ -532,13 +532,15 @@ TEST_F(Adapters, ATrainedRouterIsSavedWholeWithItsBias) {
   EXPECT_TRUE(describe_adapter(directory_, loaded).whole.contains(ParameterKind::kRouter));
   attach_lora(loaded, lora);
   for (Parameter& p : loaded.all()) {
-    if (p.kind() == ParameterKind::kRouter) p.set_trainable(true);
+    if (p.spec().kind == ParameterKind::kRouter) p.set_trainable(true);
   }
   loaded.allocate(Device{});
   testing::fill(loaded, 4);
   load_adapter(directory_, loaded);
   for (const char* name : {"model.layers.0.mlp.gate.weight", "model.layers.0.mlp.gate.bias"}) {
-    EXPECT_EQ(testing::bytes_of(loaded.find(name)->value()), testing::bytes_of(store.find(name)->value())) << name;
+    EXPECT_EQ(testing::bytes_of(loaded.find(name)->value().whole()),
+              testing::bytes_of(store.find(name)->value().whole()))
+        << name;
   }
 }
 
@@ -614,7 +616,7 @@ TEST_F(Adapters, OfInterleavedExpertsAreTargetParametersInTheFilesOrder) {
       // B is [2I, r E]: row 2 i of the file is output i of gate, row 2 i + 1 output i of up.
       const SafetensorsFile file(directory_ / "adapter_model.safetensors");
       const std::vector<float> b = file.read_floats(std::string(kExperts) + ".base_layer.lora_B.weight");
-      const float* ours = store.find("model.layers.0.mlp.experts.gate_up_proj.lora_B")->value().as<float>();
+      const float* ours = store.find("model.layers.0.mlp.experts.gate_up_proj.lora_B")->value().whole().as<float>();
       for (size_t row = 0; row < 10; ++row) {
         const size_t output = row % 2 * 5 + row / 2;
         for (size_t e = 0; e < 3; ++e) {
@@ -640,10 +642,10 @@ struct Counted {
     store.allocate(Device{});
     std::iota(values(), values() + 24, 0.0f);
   }
-  float* values() const { return parameter->value().as<float>(); }
+  float* values() const { return parameter->value().whole().as<float>(); }
   std::vector<float> gathered(const AdapterTensor& tensor) {
     const std::span<const float> made = gather(
-        tensor, [](const Parameter& p) { return p.value().as<float>(); }, scratch);
+        tensor, [](const Parameter& p) { return p.value().whole().as<float>(); }, scratch);
     return {made.begin(), made.end()};
   }
 
@@ -658,7 +660,7 @@ TEST(AdapterTensor, ARunIsReadWhereItLies) {
   EXPECT_TRUE(tensor.is_run());
   std::vector<float> scratch;
   EXPECT_EQ(gather(
-                tensor, [](const Parameter& p) { return p.value().as<float>(); }, scratch)
+                tensor, [](const Parameter& p) { return p.value().whole().as<float>(); }, scratch)
                 .data(),
             counted.values() + 4);
   scatter(tensor, std::vector<float>(8, -1.0f));

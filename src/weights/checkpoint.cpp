@@ -145,7 +145,7 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   std::set<std::string> used;
   std::vector<std::string> missing;
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kLora) continue;
+    if (parameter.spec().kind == ParameterKind::kLora) continue;
     const std::vector<FileLayout> layouts = parameter.spec().all_layouts();
     const UsedLayout found = used_layout(checkpoint, layouts, missing);
     for (const StoredTensor& tensor : found.tensors) {
@@ -160,7 +160,7 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   }
   const Parameter* embedding = nullptr;
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kEmbedding) embedding = &parameter;
+    if (parameter.spec().kind == ParameterKind::kEmbedding) embedding = &parameter;
   }
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : checkpoint.tensors()) {

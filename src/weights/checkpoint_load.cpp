@@ -8,9 +8,9 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
   std::vector<LoadedSource> sources;
   for (const Parameter& parameter : store.all()) {
     const auto layout = map.layouts.find(&parameter);
-    if (layout == map.layouts.end() || !parameter.filled_here()) continue;
-    std::vector<LoadedSource> of_parameter = sources_of(checkpoint, layout->second, parameter, parameter.stored(),
-                                                        parameter.has_master() ? parameter.master() : Tensor{});
+    if (layout == map.layouts.end() || !parameter.value().filled_here()) continue;
+    std::vector<LoadedSource> of_parameter =
+        sources_of(checkpoint, layout->second, parameter, parameter.value().stored(), parameter.state().master);
     std::move(of_parameter.begin(), of_parameter.end(), std::back_inserter(sources));
   }
   const std::vector<LoadedPiece> pieces = pieces_of(sources);

@@ -28,7 +28,7 @@ namespace {
 DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Parameter& parameter) {
   std::vector<std::string> missing;
   const auto stored = source ? StoredTensor::find(*source, tensor, missing) : std::nullopt;
-  const DType dtype = stored ? stored->dtype() : parameter.dtype();
+  const DType dtype = stored ? stored->dtype() : parameter.value().dtype();
   return dtype == DType::kF64 ? DType::kF32 : dtype;
 }
 
@@ -105,10 +105,10 @@ std::vector<SavedSlice> saved_slices(const ParameterStore& store, const Checkpoi
                                      std::optional<DType> dtype) {
   std::vector<SavedSlice> slices;
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kLora) continue;
-    HONE_ASSERT(parameter.format().dense(), "weights in a packed format are never saved: " + parameter.name());
+    if (parameter.spec().kind == ParameterKind::kLora) continue;
+    HONE_ASSERT(parameter.value().format().dense(), "weights in a packed format are never saved: " + parameter.name());
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.spec().all_layouts().front();
-    const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
+    const bool converted = dtype && parameter.spec().kind != ParameterKind::kBuffer;
     for (const FileTensor& tensor : layout) {
       const DType in_file = converted ? *dtype : file_dtype(source, tensor, parameter);
       slices.push_back({{tensor.name, in_file, dims_of(file_shape(tensor.order, tensor.shape))}, &parameter, tensor});

@@ -234,14 +234,14 @@ TEST_F(CheckpointFiles, ABufferKeepsItsBytesInFilesOfAnotherDtype) {
   const Checkpoint source = Checkpoint::open(root_ / "a");
   const CheckpointMap map = map_checkpoint(source, loaded);
   load_parameters(source, map, loaded, pool_);
-  EXPECT_EQ(testing::bytes_of(loaded.find(name)->value()), testing::bytes_of(made.find(name)->value()));
+  EXPECT_EQ(testing::bytes_of(loaded.find(name)->value().whole()), testing::bytes_of(made.find(name)->value().whole()));
   save_parameters(root_ / "b", loaded, &source, &map, {.dtype = DType::kF16});
   const Checkpoint saved = Checkpoint::open(root_ / "b");
   EXPECT_EQ(saved.find(name)->entry->dtype, DType::kF32);
   EXPECT_EQ(saved.find("model.norm.weight")->entry->dtype, DType::kF16);
   std::vector<float> values(3);
   saved.find(name)->file->read_floats(*saved.find(name)->entry, 0, values.data(), 3);
-  const float* want = made.find(name)->value().as<float>();
+  const float* want = made.find(name)->value().whole().as<float>();
   EXPECT_EQ(values, (std::vector<float>{want, want + 3}));
 }
 
@@ -250,7 +250,7 @@ TEST_F(CheckpointFiles, NumbersThatAreNotFiniteAreNotSaved) {
   store.add({"model.norm.weight", {3}, ParameterKind::kNorm, -1, {}}, DType::kF32);
   store.find("model.norm.weight")->set_trainable(true);
   store.allocate(Device{});
-  float* values = store.find("model.norm.weight")->value().as<float>();
+  float* values = store.find("model.norm.weight")->value().whole().as<float>();
   values[0] = 1, values[1] = 2, values[2] = std::numeric_limits<float>::infinity();
   try {
     save_parameters(root_ / "a", store, nullptr, nullptr, {.finite = true});
@@ -301,14 +301,16 @@ class Int8Load : public ::testing::Test {
     size_t experts = 0;
     for (size_t i = 0; i < wide.all().size(); ++i) {
       const Parameter &exact = wide.all()[i], &rounded = narrow.all()[i];
-      if (rounded.format().dense()) continue;
+      if (rounded.value().format().dense()) continue;
       ++experts;
       std::vector<int8_t> q(static_cast<size_t>(exact.shape().numel()));
-      std::vector<float> scales(static_cast<size_t>(rounded.scales().numel()));
-      quantize_panels(exact.value().as<float>(), rounded.scales().numel() / kInt8PanelRows, exact.shape()[2], q.data(),
-                      scales.data());
-      EXPECT_EQ(std::memcmp(q.data(), rounded.value().data, q.size()), 0) << exact.name();
-      EXPECT_EQ(std::memcmp(scales.data(), rounded.scales().data, rounded.scales().bytes()), 0) << exact.name();
+      std::vector<float> scales(static_cast<size_t>(rounded.value().stored().scales.numel()));
+      quantize_panels(exact.value().whole().as<float>(), rounded.value().stored().scales.numel() / kInt8PanelRows,
+                      exact.shape()[2], q.data(), scales.data());
+      EXPECT_EQ(std::memcmp(q.data(), rounded.value().whole().data, q.size()), 0) << exact.name();
+      EXPECT_EQ(
+          std::memcmp(scales.data(), rounded.value().stored().scales.data, rounded.value().stored().scales.bytes()), 0)
+          << exact.name();
       EXPECT_GT(*std::max_element(scales.begin(), scales.end()), 0.0f);
     }
     EXPECT_EQ(experts, 2u);

@@ -80,8 +80,9 @@ const FileValues::Sources& FileValues::sources(const Bucket& bucket) {
   Sources& sources = at->second;
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
-    const StoredValue slot{
-        .slice = p.own(), .payload = tensor_at(bucket.values, bucket.position(i, 0), whole_payload(p)), .scales = {}};
+    const StoredValue slot{.slice = p.share().own(),
+                           .payload = tensor_at(bucket.values, bucket.position(i, 0), whole_payload(p)),
+                           .scales = {}};
     std::vector<LoadedSource> of_parameter = sources_of(checkpoint_, map_.layouts.at(&p), p, slot);
     std::move(of_parameter.begin(), of_parameter.end(), std::back_inserter(sources.list));
   }

@@ -130,7 +130,7 @@ class MergedModel : public ::testing::Test {
     add(store);
     attach_lora(store, lora);
     for (Parameter& p : store.all()) {
-      if (whole.contains(p.kind())) p.set_trainable(true);
+      if (whole.contains(p.spec().kind)) p.set_trainable(true);
     }
     store.allocate(Device{});
     testing::fill(store, 7);
@@ -143,7 +143,7 @@ class MergedModel : public ::testing::Test {
     const AdapterDescription description = describe_adapter(root_ / "adapter", store);
     attach_lora(store, description.lora);
     for (Parameter& p : store.all()) {
-      if (description.whole.contains(p.kind())) p.set_trainable(true);
+      if (description.whole.contains(p.spec().kind)) p.set_trainable(true);
     }
   }
 
@@ -177,10 +177,10 @@ class MergedModel : public ::testing::Test {
 
   /// Rounds each matrix of a dense value.
   static void round_matrices(const PackedFormat& format, const Parameter& p) {
-    const PackedLayout layout = format.layout(p.stack()[-2], p.stack()[-1]);
+    const PackedLayout layout = format.layout(p.spec().stack()[-2], p.spec().stack()[-1]);
     std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
     for (int64_t at = 0; at < p.shape().numel(); at += layout.elements()) {
-      float* values = p.value().as<float>() + at;
+      float* values = p.value().whole().as<float>() + at;
       format.pack(layout, values, chunk.data());
       unpack(layout, chunk.data(), 0, layout.elements(), values);
     }
@@ -482,7 +482,7 @@ TEST_F(MergedModel, WithNumbersThatAreNotFiniteIsNotWritten) {
   load_adapter_values(root_ / "adapter", store, base, map, pool);
   for (Parameter& p : store.all()) {
     if (p.name().find("q_proj.lora_B") == std::string::npos) continue;
-    p.value().as<float>()[p.shape().numel() - 1] = std::numeric_limits<float>::quiet_NaN();
+    p.value().whole().as<float>()[p.shape().numel() - 1] = std::numeric_limits<float>::quiet_NaN();
   }
   try {
     save_merged(root_ / "merged", store, base, map, pool, {});

@@ -151,7 +151,7 @@ MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base, const Packe
   const bool plain = stored_->format() == StoredTensor::Format::kPlain;
   source_ = plain && stored_->dtype() == announced_.dtype ? Source::kCopied : Source::kConverted;
   if (parameter_->trainable()) {
-    HONE_ASSERT(slice_.order == FileOrder::kSame && parameter_->dtype() == DType::kF32, announced_.name);
+    HONE_ASSERT(slice_.order == FileOrder::kSame && parameter_->value().dtype() == DType::kF32, announced_.name);
     source_ = Source::kReplaced;
     return;
   }
@@ -172,8 +172,8 @@ MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base, const Packe
     }
     const LowRank* low_rank = attached->low_rank();
     if (low_rank == nullptr) continue;
-    terms_.push_back({low_rank->a->value().as<float>(), low_rank->b->value().as<float>(), low_rank->a->shape()[-2],
-                      adapted.out_begin, adapted.out_count, low_rank->factors.scaling});
+    terms_.push_back({low_rank->a->value().whole().as<float>(), low_rank->b->value().whole().as<float>(),
+                      low_rank->a->shape()[-2], adapted.out_begin, adapted.out_count, low_rank->factors.scaling});
   }
 }
 
@@ -319,7 +319,7 @@ void MergedTensor::make(MergeScratch& scratch, int64_t first_row, int64_t rows, 
     case Source::kCopied:
       return stored_->read(scratch.read, first, count, announced_.dtype, written);
     case Source::kReplaced:
-      narrow(parameter_->value().as<float>() + slice_.offset + first, announced_.dtype, written, count);
+      narrow(parameter_->value().whole().as<float>() + slice_.offset + first, announced_.dtype, written, count);
       return expect_finite(written, count);
     case Source::kConverted:
       if (!turned_) return stored_->read(scratch.read, first, count, announced_.dtype, written);

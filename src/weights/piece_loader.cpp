@@ -57,7 +57,7 @@ class PieceLoaders::Loader {
   void load(const LoadedPiece& piece) {
     const LoadedSource& source = *piece.source;
     if (source.passes_through()) return load_chunks(piece);
-    const bool large = source.parameter->packed() && piece.count > kLargeMatrix;
+    const bool large = source.parameter->value().packed() && piece.count > kLargeMatrix;
     if (large) large_matrices.acquire();
     load_values(piece);
     if (!large) return;
@@ -110,7 +110,7 @@ class PieceLoaders::Loader {
       }
     };
     write(source.value.payload, source.value.slice);
-    if (source.master.defined()) write(source.master, source.parameter->own());
+    if (source.master.defined()) write(source.master, source.parameter->share().own());
   }
 
   /// The same for whole rows of a value that is not dense.
@@ -121,15 +121,15 @@ class PieceLoaders::Loader {
     HONE_ASSERT(first % together == 0 && count % together == 0, parameter.name());
     exact_.resize(static_cast<size_t>(count));
     fill(DType::kF32, reinterpret_cast<std::byte*>(exact_.data()));
-    if (parameter.packed()) return deliver_packed(source, first, count);
-    parameter.format().fill(parameter.encoded(), first / columns, count / columns, exact_.data());
+    if (parameter.value().packed()) return deliver_packed(source, first, count);
+    parameter.value().format().fill(encoded(parameter), first / columns, count / columns, exact_.data());
   }
 
   /// The same for whole matrices of a packed value, from exact_: those that this rank keeps.
   void deliver_packed(const LoadedSource& source, int64_t first, int64_t count) {
     const Parameter& parameter = *source.parameter;
-    const PackedLayout layout = parameter.packed_layout();
-    const auto& format = static_cast<const PackedFormat&>(parameter.format());
+    const PackedLayout layout = packed_layout(parameter);
+    const auto& format = static_cast<const PackedFormat&>(parameter.value().format());
     for (int64_t at = 0; at < count; at += layout.elements()) {
       deliver_chunk(source, (first + at) / layout.elements(),
                     [&](std::byte* chunk) { format.pack(layout, exact_.data() + at, chunk); });
@@ -139,7 +139,7 @@ class PieceLoaders::Loader {
   /// Has make(chunk) write the chunk of a matrix, and puts it in its place if this rank keeps it.
   template <class Make>
   void deliver_chunk(const LoadedSource& source, int64_t matrix, const Make& make) {
-    const PackedLayout layout = source.parameter->packed_layout();
+    const PackedLayout layout = packed_layout(*source.parameter);
     const Slice here = source.value.slice;
     const int64_t place = matrix - here.begin / layout.elements();
     if (place < 0 || place >= here.count / layout.elements()) return;
@@ -156,7 +156,7 @@ class PieceLoaders::Loader {
 
   void load_chunks(const LoadedPiece& piece) {
     const LoadedSource& source = *piece.source;
-    const PackedLayout layout = source.parameter->packed_layout();
+    const PackedLayout layout = packed_layout(*source.parameter);
     for (int64_t at = piece.first; at < piece.first + piece.count; at += layout.elements()) {
       deliver_chunk(source, (source.offset + at) / layout.elements(),
                     [&](std::byte* chunk) { source.stored.read_chunk(layout, at / layout.elements(), chunk); });

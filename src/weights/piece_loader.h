@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/cpu/thread_pool.h"
+#include "params/payload.h"
 #include "weights/checkpoint.h"
 #include "weights/stored_tensor.h"
 #include "weights/tensor_pieces.h"
@@ -20,21 +21,23 @@ struct LoadedSource {
   int64_t numel;       ///< elements of the tensor
   MatrixOrder order;   ///< the order of a matrix, as it is read
   StoredValue value;   ///< receives the value
-  Tensor master = {};  ///< receives the float32 values of Parameter::own(), if that is defined
+  Tensor master = {};  ///< receives the float32 values of ParameterShare::own(), if that is defined
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
-  bool dense() const { return parameter->format().dense(); }
+  bool dense() const { return parameter->value().format().dense(); }
   /// Whether this rank keeps only a part of what is written.
   bool sharded() const {
-    return parameter->spread() || parameter->home().sharded || (parameter->sharded() && parameter->keeps_master());
+    return parameter->share().spread() || parameter->value().home().sharded ||
+           (parameter->share().sharded() && keeps_master(*parameter));
   }
   /// Rows of the parameter that are written at once are a multiple of these.
   int64_t rows_together() const {
-    return parameter->format().rows_together(parameter->packed() ? parameter->stack() : parameter->shape());
+    return parameter->value().format().rows_together(parameter->value().packed() ? parameter->spec().stack()
+                                                                                 : parameter->shape());
   }
   /// Whether the file has what the parameter keeps, chunk by chunk.
   bool passes_through() const {
-    return parameter->packed() && contiguous() && stored.has_chunks(parameter->packed_layout());
+    return parameter->value().packed() && contiguous() && stored.has_chunks(packed_layout(*parameter));
   }
   int64_t elements_together() const { return rows_together() * parameter->shape()[-1]; }
 };

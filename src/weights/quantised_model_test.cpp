@@ -50,7 +50,7 @@ class QuantisedModel : public ::testing::Test {
     add(store);
     store.allocate(Device{}, true);
     testing::fill(store, 5);
-    if (strange != 0.0f) store.all()[1].value().as<float>()[7] = strange;
+    if (strange != 0.0f) store.all()[1].value().whole().as<float>()[7] = strange;
     save_parameters(root_ / "base", store, nullptr, nullptr, {});
     const Checkpoint base = Checkpoint::open(root_ / "base");
     write_text_file(root_ / "out/config.json", quantized_config(Json::object(), method, {"lm_head"}).dump());
@@ -73,14 +73,14 @@ class QuantisedModel : public ::testing::Test {
       const bool packed = format.name() == "mxfp4" ? is_routed_expert(p) : is_base_weight(p);
       if (packed) {
         ++count;
-        const PackedLayout layout = format.layout(p.stack()[-2], p.stack()[-1]);
+        const PackedLayout layout = format.layout(p.spec().stack()[-2], p.spec().stack()[-1]);
         std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
         for (int64_t at = 0; at < p.shape().numel(); at += layout.elements()) {
-          format.pack(layout, p.value().as<float>() + at, chunk.data());
-          unpack(layout, chunk.data(), 0, layout.elements(), p.value().as<float>() + at);
+          format.pack(layout, p.value().whole().as<float>() + at, chunk.data());
+          unpack(layout, chunk.data(), 0, layout.elements(), p.value().whole().as<float>() + at);
         }
       }
-      EXPECT_EQ(testing::bytes_of(read.all()[i].value()), testing::bytes_of(p.value())) << p.name();
+      EXPECT_EQ(testing::bytes_of(read.all()[i].value().whole()), testing::bytes_of(p.value().whole())) << p.name();
     }
     EXPECT_EQ(count, rounded);
   }

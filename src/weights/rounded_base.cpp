@@ -11,7 +11,7 @@ namespace {
 
 /// Rounds matrices of the stack of `parameter`, one after another.
 RoundingError round_matrices(const PackedFormat& format, const Parameter& parameter, float* values, int64_t count) {
-  const Shape stack = parameter.stack();
+  const Shape stack = parameter.spec().stack();
   const PackedLayout layout = format.layout(stack[-2], stack[-1]);
   HONE_ASSERT(count % layout.elements() == 0, parameter.name());
   std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));

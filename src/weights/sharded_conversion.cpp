@@ -80,7 +80,7 @@ class SourceFinder {
   }
 
   Pieces of_scatter_moe(const Parameter& parameter) {
-    if (parameter.kind() == ParameterKind::kRouter) {
+    if (parameter.spec().kind == ParameterKind::kRouter) {
       for (const std::string& name : parameter.spec().all_names()) {
         const size_t leaf = name.rfind('.'), module = leaf == std::string::npos ? leaf : name.rfind('.', leaf - 1);
         if (module == std::string::npos) continue;
@@ -314,10 +314,10 @@ void write_model(const ShardedCheckpoint& checkpoint, const ParameterStore& stor
       missing.push_back(parameter.name());
       continue;
     }
-    if (parameter.kind() == ParameterKind::kHead) head = &parameter;
-    if (parameter.kind() == ParameterKind::kEmbedding) embedding = pieces->front().tensor;
+    if (parameter.spec().kind == ParameterKind::kHead) head = &parameter;
+    if (parameter.spec().kind == ParameterKind::kEmbedding) embedding = pieces->front().tensor;
     const DType from = pieces->front().tensor->dtype;
-    const bool converted = options.dtype && parameter.kind() != ParameterKind::kBuffer;
+    const bool converted = options.dtype && parameter.spec().kind != ParameterKind::kBuffer;
     const DType to = converted ? *options.dtype : file_dtype(from);
     for (const FileTensor& tensor : map.layouts.at(&parameter)) {
       tensors.push_back({{tensor.name, to, dims_of(file_shape(tensor.order, tensor.shape))},

@@ -13,6 +13,8 @@
 #include "core/cpu/isa_testing.h"
 #include "core/cpu/thread_pool.h"
 #include "core/stream/transfer.h"
+#include "params/frozen_weights.h"
+#include "params/payload.h"
 #include "params/store_testing.h"
 
 namespace hone {
@@ -79,13 +81,13 @@ std::vector<double> mxfp4_values(const Checkpoint& checkpoint, const std::string
 void expect_element(const Parameter& parameter, int64_t i, double expected) {
   const auto exact = static_cast<float>(expected);
   const bool nan = std::isnan(expected);
-  if (parameter.dtype() == DType::kF32 || parameter.has_master()) {
-    const float value = parameter.master().as<float>()[i];
+  if (parameter.value().dtype() == DType::kF32 || parameter.state().has_master()) {
+    const float value = stepped_value(parameter).as<float>()[i];
     ASSERT_TRUE(nan ? std::isnan(value) : value == exact)
         << parameter.name() << " " << i << ": " << value << " " << exact;
   }
-  if (parameter.dtype() == DType::kF32) return;
-  const BFloat16 value = parameter.value().as<BFloat16>()[i];
+  if (parameter.value().dtype() == DType::kF32) return;
+  const BFloat16 value = parameter.value().whole().as<BFloat16>()[i];
   ASSERT_TRUE(nan ? std::isnan(static_cast<float>(value)) : value.bits == BFloat16(exact).bits)
       << parameter.name() << " " << i << ": " << static_cast<float>(value) << " " << exact;
 }
@@ -113,7 +115,7 @@ void add_mxfp4_model(ParameterStore& store, DType dtype) {
 
 void expect_fp8_model(const Checkpoint& checkpoint, const CheckpointMap& map, const ParameterStore& store) {
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kNorm) continue;
+    if (parameter.spec().kind == ParameterKind::kNorm) continue;
     for (const FileTensor& tensor : map.layouts.at(&parameter)) {
       const std::vector<double> expected = block_fp8_values(checkpoint, tensor.name);
       for (size_t i = 0; i < expected.size(); ++i) {
@@ -128,8 +130,8 @@ int64_t memory_row(int64_t file_row, int64_t rows) { return file_row % 2 * (rows
 
 void expect_mxfp4_model(const Checkpoint& checkpoint, const ParameterStore& store) {
   for (const Parameter& parameter : store.all()) {
-    const bool interleaved = parameter.kind() != ParameterKind::kExpertsDown;
-    const bool bias = parameter.kind() == ParameterKind::kBias;
+    const bool interleaved = parameter.spec().kind != ParameterKind::kExpertsDown;
+    const bool bias = parameter.spec().kind == ParameterKind::kBias;
     std::vector<double> expected;
     for (int i = 0; i < 102 && bias; ++i) expected.push_back(i);
     if (!bias) expected = mxfp4_values(checkpoint, parameter.name());
@@ -224,14 +226,14 @@ void add_bitsandbytes_model(ParameterStore& store, DType dtype) {
 void expect_bitsandbytes_model(const ParameterStore& store) {
   const SafetensorsFile expected(kFixtures / "bitsandbytes/expected.safetensors");
   for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kNorm) continue;
+    if (parameter.spec().kind == ParameterKind::kNorm) continue;
     const std::vector<float> numbers = expected.read_floats(parameter.name());
     ASSERT_EQ(static_cast<int64_t>(numbers.size()), parameter.shape().numel());
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (!parameter.name().ends_with("o_proj.weight")) {
         expect_element(parameter, static_cast<int64_t>(i), numbers[i]);
-      } else if (parameter.dtype() == DType::kF32) {
-        ASSERT_NEAR(parameter.value().as<float>()[i], numbers[i], 2e-7 * std::fabs(numbers[i])) << i;
+      } else if (parameter.value().dtype() == DType::kF32) {
+        ASSERT_NEAR(parameter.value().whole().as<float>()[i], numbers[i], 2e-7 * std::fabs(numbers[i])) << i;
       }
     }
   }
@@ -276,14 +278,14 @@ TEST_F(QuantizedCheckpoint, BitsandbytesCodesStayAsTheyAre) {
   add_bitsandbytes_model(store, DType::kBF16);
   std::map<std::string, const PackedFormat*> formats;
   for (Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kNorm) continue;
+    if (parameter.spec().kind == ParameterKind::kNorm) continue;
     std::vector<std::string> missing;
     const auto stored = StoredTensor::find(checkpoint, parameter.spec().all_layouts().front().front(), missing);
     formats[parameter.name()] = stored->packed_format();
     if (stored->packed_format() == nullptr) continue;
     parameter.set_trainable(false);
-    parameter.hold_in(*stored->packed_format());
-    EXPECT_TRUE(stored->has_chunks(parameter.packed_layout())) << parameter.name();
+    hold_frozen_in(parameter, *stored->packed_format());
+    EXPECT_TRUE(stored->has_chunks(packed_layout(parameter))) << parameter.name();
   }
   const std::string layer = "model.layers.0.";
   EXPECT_EQ(formats[layer + "self_attn.q_proj.weight"], &nf4_format());
@@ -295,10 +297,11 @@ TEST_F(QuantizedCheckpoint, BitsandbytesCodesStayAsTheyAre) {
   load_parameters(checkpoint, map_checkpoint(checkpoint, store, {{"mtp."}}), store, pool_);
   const SafetensorsFile expected(kFixtures / "bitsandbytes/expected.safetensors");
   for (const Parameter& parameter : store.all()) {
-    if (!parameter.packed()) continue;
+    if (!parameter.value().packed()) continue;
     const std::vector<float> numbers = expected.read_floats(parameter.name());
     std::vector<float> values(numbers.size());
-    unpack(parameter.packed_layout(), parameter.stored().payload.data, 0, parameter.shape().numel(), values.data());
+    unpack(packed_layout(parameter), parameter.value().stored().payload.data, 0, parameter.shape().numel(),
+           values.data());
     const float tolerance = parameter.name().ends_with("o_proj.weight") ? 2e-7f : 0.0f;
     for (size_t i = 0; i < values.size(); ++i) {
       ASSERT_NEAR(values[i], numbers[i], tolerance * std::fabs(numbers[i])) << parameter.name() << " " << i;
@@ -319,11 +322,11 @@ TEST_F(QuantizedCheckpoint, LoadsTheSameBytesOnAGpu) {
       }
       for (size_t i = 0; i < on_cpu.all().size(); ++i) {
         const Parameter &ours = on_gpu.all()[i], &theirs = on_cpu.all()[i];
-        std::vector<std::byte> value(ours.value().bytes()), master(ours.master().bytes());
-        copy_to_host(value.data(), ours.value());
-        copy_to_host(master.data(), ours.master());
-        EXPECT_EQ(value, testing::bytes_of(theirs.value())) << ours.name();
-        EXPECT_EQ(master, testing::bytes_of(theirs.master())) << ours.name();
+        std::vector<std::byte> value(ours.value().whole().bytes()), master(stepped_value(ours).bytes());
+        copy_to_host(value.data(), ours.value().whole());
+        copy_to_host(master.data(), stepped_value(ours));
+        EXPECT_EQ(value, testing::bytes_of(theirs.value().whole())) << ours.name();
+        EXPECT_EQ(master, testing::bytes_of(stepped_value(theirs))) << ours.name();
       }
     }
   }
@@ -356,7 +359,7 @@ TEST_F(QuantizedCheckpoint, IsSavedInBFloat16UnderThePlainNamesAndOrders) {
   }
   load_parameters(saved, map_checkpoint(saved, again), again, pool_);
   for (size_t i = 0; i < store.all().size(); ++i) {
-    EXPECT_EQ(testing::bytes_of(store.all()[i].value()), testing::bytes_of(again.all()[i].value()));
+    EXPECT_EQ(testing::bytes_of(store.all()[i].value().whole()), testing::bytes_of(again.all()[i].value().whole()));
   }
 }
 
@@ -449,9 +452,9 @@ TEST_F(QuantizedCheckpoint, AWholeMatrixMayHaveOneScale) {
   const CheckpointMap map = map_checkpoint(checkpoint, store);
   EXPECT_THAT(map.carried, ::testing::IsEmpty());
   load_parameters(checkpoint, map, store, pool_);
-  EXPECT_THAT(std::vector<float>(q.value().as<float>(), q.value().as<float>() + 6),
+  EXPECT_THAT(std::vector<float>(q.value().whole().as<float>(), q.value().whole().as<float>() + 6),
               ::testing::ElementsAre(0.25f, 0.5f, -0.25f, 0.125f, 0.0f, 112.0f));
-  EXPECT_THAT(std::vector<float>(down.value().as<float>(), down.value().as<float>() + 8),
+  EXPECT_THAT(std::vector<float>(down.value().whole().as<float>(), down.value().whole().as<float>() + 8),
               ::testing::ElementsAre(0.5f, 1.0f, -0.5f, 0.25f, 2.0f, 4.0f, -2.0f, 1.0f));
   const auto linear = [](ParameterStore& other) {
     other.add({"q.weight", {130, 256}, ParameterKind::kAttention, 0, {}}, DType::kF32);

@@ -81,7 +81,7 @@ StateTensor whole(const Tensor& tensor) {
 const Tensor& tensor_of(const Parameter& parameter, StatePart part) {
   switch (part) {
     case StatePart::kValue:
-      return parameter.master();
+      return stepped_value(parameter);
     case StatePart::kM:
       return parameter.state().moment1.values;
     case StatePart::kMScales:
@@ -100,12 +100,12 @@ const Tensor& tensor_of(const Parameter& parameter, StatePart part) {
 
 /// The dtype of a sharded tensor, which ranks without elements do not have; none if it is not kept.
 std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
-  const TrainingFormats formats = parameter.formats();
+  const TrainingFormats formats = parameter.state().formats;
   const auto when = [](bool kept, DType dtype) { return kept ? std::optional(dtype) : std::nullopt; };
   const bool has_v = formats.second_moment == SecondMoment::kWhole;
   switch (part) {
     case StatePart::kValue:
-      return parameter.keeps_master() ? DType::kF32 : parameter.dtype();
+      return keeps_master(parameter) ? DType::kF32 : parameter.value().dtype();
     case StatePart::kM:
       return when(formats.has_m, formats.m);
     case StatePart::kMScales:
@@ -123,31 +123,33 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
 
 /// Values are replicated unless they are sharded or spread themselves, or have sharded masters.
 bool is_sharded(const Parameter& parameter, StatePart part) {
-  if (parameter.spread()) return true;
-  return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master() || parameter.home().sharded);
+  if (parameter.share().spread()) return true;
+  return parameter.share().sharded() &&
+         (part != StatePart::kValue || keeps_master(parameter) || parameter.value().home().sharded);
 }
 
 StateTensor state_tensor(const Parameter& parameter, StatePart part) {
   StateTensor state;
   if (!is_sharded(parameter, part)) {
     state = whole(tensor_of(parameter, part));
-    state.exact = part == StatePart::kValue && parameter.has_master();
+    state.exact = part == StatePart::kValue && parameter.state().has_master();
     return state;
   }
   const std::optional<DType> dtype = sharded_dtype(parameter, part);
   if (!dtype) return {};
   state.shape = is_scales(part) ? Shape{blocks_of(parameter.shape().numel())} : parameter.shape();
   state.dtype = *dtype;
-  state.slice =
-      is_scales(part) ? Slice{parameter.own().begin / kMomentBlock, blocks_of(parameter.own().count)} : parameter.own();
+  state.slice = is_scales(part)
+                    ? Slice{parameter.share().own().begin / kMomentBlock, blocks_of(parameter.share().own().count)}
+                    : parameter.share().own();
   if (state.slice.count > 0) state.here = tensor_of(parameter, part);
-  state.exact = part == StatePart::kValue && parameter.keeps_master();
+  state.exact = part == StatePart::kValue && keeps_master(parameter);
   return state;
 }
 
 Slice state_slice(const Parameter& parameter, StatePart part, int rank) {
   if (!is_sharded(parameter, part)) return state_tensor(parameter, part).slice;
-  const Slice slice = parameter.slice_of(rank);
+  const Slice slice = parameter.share().slice_of(rank);
   return is_scales(part) ? Slice{slice.begin / kMomentBlock, blocks_of(slice.count)} : slice;
 }
 

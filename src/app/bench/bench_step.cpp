@@ -356,12 +356,12 @@ Json precision_of(const ParameterStore& store) {
   }
   HONE_ASSERT(largest != nullptr);
   const auto format = [](const Tensor& tensor) { return std::string(name_of(tensor.dtype)); };
-  const auto int8 = [](const Parameter& p) { return &p.format() == &int8_format(); };
-  return {{"weights", std::string(name_of(store.all().front().dtype()))},
+  const auto int8 = [](const Parameter& p) { return &p.value().format() == &int8_format(); };
+  return {{"weights", std::string(name_of(store.all().front().value().dtype()))},
           {"experts_in_int8", std::ranges::any_of(store.all(), int8)},
-          {"trained", std::string(name_of(largest->dtype()))},
-          {"master", format(largest->master())},
-          {"gradients", format(largest->gradient())},
+          {"trained", std::string(name_of(largest->value().dtype()))},
+          {"master", format(stepped_value(*largest))},
+          {"gradients", format(largest->gradient().whole())},
           {"moments",
            {moment_name(largest->state().moment1.values.dtype), moment_name(largest->state().moment2.values.dtype)}},
           {"optimizer_in_backward", store.layers_share_gradients()}};

@@ -228,7 +228,7 @@ std::vector<std::string> dense_modules(const ParameterStore& store, QuantMethod 
   std::vector<std::string> modules = {"lm_head"};
   constexpr std::string_view kWeight = ".weight";
   for (const Parameter& p : store.all()) {
-    if (p.kind() != ParameterKind::kRouter || !p.name().ends_with(kWeight)) continue;
+    if (p.spec().kind != ParameterKind::kRouter || !p.name().ends_with(kWeight)) continue;
     modules.push_back(p.name().substr(0, p.name().size() - kWeight.size()));
   }
   return modules;

@@ -131,7 +131,7 @@ class KTransformersConfigs : public ConvertConfig {
       end += bytes;
     };
     for (const Parameter& p : model.store().all()) {
-      const bool blocks = fp8 && p.layer() >= 0 && p.kind() != ParameterKind::kRouter;
+      const bool blocks = fp8 && p.spec().layer >= 0 && p.spec().kind != ParameterKind::kRouter;
       const FileLayout layout = p.spec().all_layouts().front();
       for (const FileTensor& tensor : layout) {
         const std::vector<int64_t> dims = dims_of(file_shape(tensor.order, tensor.shape));

@@ -158,7 +158,7 @@ void use_chat_settings(RunConfig& run, const std::string& checkpoint) {
 /// Whether weights beside adapters are the adapter's, so that the base is not in memory.
 bool trained_whole(const ParameterStore& store) {
   return std::any_of(store.all().begin(), store.all().end(),
-                     [](const Parameter& p) { return p.trainable() && p.kind() != ParameterKind::kLora; });
+                     [](const Parameter& p) { return p.trainable() && p.spec().kind != ParameterKind::kLora; });
 }
 
 /// Makes `base` the model without the adapter of `adapted`, with the tokens that this one has.

@@ -304,7 +304,7 @@ namespace {
 void hold_base_in_nf4(ParameterStore& store) {
   const auto formats = packed_weights(store, [](const Parameter&) { return &nf4_format(); }, {});
   for (Parameter& p : store.all()) {
-    if (formats.contains(&p)) p.hold_in(nf4_format());
+    if (formats.contains(&p)) hold_frozen_in(p, nf4_format());
   }
 }
 

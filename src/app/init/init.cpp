@@ -327,7 +327,7 @@ void require_memory(const ParameterStore& store, const HfConfig& config) {
   for (const Parameter& p : store.all()) {
     double elements = 1;
     for (int i = 0; i < p.shape().rank(); ++i) elements *= static_cast<double>(p.shape()[i]);
-    bytes += elements * static_cast<double>(size_of(p.dtype()));
+    bytes += elements * static_cast<double>(size_of(p.value().dtype()));
   }
   const auto free = static_cast<double>(available_host_memory());
   if (bytes <= free) return;

@@ -214,7 +214,7 @@ TEST(Init, EveryLineOfTheDefaultMethodFitsTheScreen) {
 }
 
 std::vector<float> values_of(Parameter& parameter) {
-  const float* begin = parameter.value().as<float>();
+  const float* begin = parameter.value().whole().as<float>();
   return {begin, begin + parameter.shape().numel()};
 }
 

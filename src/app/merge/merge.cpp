@@ -204,7 +204,7 @@ class LogitComparison {
   void round_in_memory(LoadedModel& model, const MergeOptions& options) {
     const std::vector<float> exact = probe_->free_logits(model);
     for (const auto& [parameter, format] : rounding_of(model.store(), options)) {
-      round_weight(*format, *parameter, parameter->value().as<float>());
+      round_weight(*format, *parameter, parameter->value().whole().as<float>());
     }
     print_text(
         fmt::format("on a base of {} the adapter's logits differ from those on the weights of the files by {:.2e}\n",

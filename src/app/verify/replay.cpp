@@ -156,7 +156,7 @@ HostTensors Replay::collect(const std::function<std::vector<float>(const Paramet
   const ParameterStore& store = model_.store();
   if (!model_.lora()) {
     for (const Parameter& parameter : store.all()) {
-      if (parameter.kind() == ParameterKind::kBuffer) continue;
+      if (parameter.spec().kind == ParameterKind::kBuffer) continue;
       result[parameter.name()] = in_file_order(parameter, values_of(parameter));
     }
     return result;
@@ -181,7 +181,7 @@ std::vector<float> Replay::downloaded(const Tensor& tensor) const {
 
 HostTensors Replay::values() const {
   return collect([this](const Parameter& p) {
-    if (!p.home().sharded && !p.spread()) return downloaded(p.master());
+    if (!p.value().home().sharded && !p.share().spread()) return downloaded(stepped_value(p));
     const std::vector<std::byte> bytes = whole_value(p);
     std::vector<float> values(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -190,16 +190,17 @@ HostTensors Replay::values() const {
 }
 
 HostTensors Replay::gradients() const {
-  return collect([this](const Parameter& p) { return downloaded(p.gradient()); });
+  return collect([this](const Parameter& p) { return downloaded(p.gradient().whole()); });
 }
 
 std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
   Buffer gathered;
   Tensor value;
-  if (parameter.home().sharded) {
-    const Bucket& bucket = *parameter.bucket();
-    gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.layout.elements) * size_of(parameter.dtype()));
-    const Tensor all = gathered.tensor({bucket.layout.elements}, parameter.dtype());
+  if (parameter.value().home().sharded) {
+    const Bucket& bucket = *parameter.share().bucket();
+    gathered =
+        Buffer(stream_.device(), static_cast<size_t>(bucket.layout.elements) * size_of(parameter.value().dtype()));
+    const Tensor all = gathered.tensor({bucket.layout.elements}, parameter.value().dtype());
     const std::vector<Part> parts = parts_of(bucket);
     Communicator& ranks = mesh_->shards();
     const Part& own = parts[static_cast<size_t>(ranks.rank())];
@@ -211,16 +212,17 @@ std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
     ranks.finish(stream_);
     const auto at = std::find(bucket.parameters.begin(), bucket.parameters.end(), &parameter);
     const int64_t offset = bucket.layout.offsets[static_cast<size_t>(at - bucket.parameters.begin())];
-    value = {element_at(all, offset), parameter.dtype(), parameter.shape(), stream_.device()};
-  } else if (parameter.spread()) {
-    gathered = Buffer(stream_.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.dtype()));
-    value = gathered.tensor(parameter.shape(), parameter.dtype());
+    value = {element_at(all, offset), parameter.value().dtype(), parameter.shape(), stream_.device()};
+  } else if (parameter.share().spread()) {
+    gathered =
+        Buffer(stream_.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.value().dtype()));
+    value = gathered.tensor(parameter.shape(), parameter.value().dtype());
     Communicator& ranks = *mesh_->experts();
     ranks.fork(stream_);
-    ranks.all_gather(stream_, value, even_parts(value.numel(), ranks.size()), parameter.stored().payload);
+    ranks.all_gather(stream_, value, even_parts(value.numel(), ranks.size()), parameter.value().stored().payload);
     ranks.finish(stream_);
   } else {
-    value = parameter.value();
+    value = parameter.value().whole();
   }
   std::vector<std::byte> bytes(value.bytes());
   copy_to_host(bytes.data(), value);

@@ -29,12 +29,12 @@ struct ReplayOptions {
   DType dtype = DType::kF32;
   std::filesystem::path adapter = {};  ///< if given, only the adapter is trained; else the whole model
   Communicator* ranks = nullptr;       ///< the ranks that train together; null: one rank
-  ZeroStage stage = ZeroStage::kNone;
-  int shard_size = 0;                  ///< as in RankShare
-  int expert_ranks = 1;                ///< the same
-  int64_t expert_round_tokens = 32;    ///< small, so that a case has several rounds
-  int64_t least_sharded_elements = 0;  ///< as in RankShare, like the next one; small, since models of cases are small
+  /// How they share, and what is not in the device's memory. Ranks, rank and the three that follow are set beside it.
+  RankShare share = {};
+  int host_ranks = 0;                  ///< as in RankShare; 0: all ranks are on one host
+  int64_t least_sharded_elements = 0;  ///< the same, like the next one; small, since models of cases are small
   int64_t least_bucket_bytes = 0;
+  int64_t expert_round_tokens = 32;  ///< small, so that a case has several rounds
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};

@@ -126,15 +126,14 @@ class Verification {
     if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
   }
   ReplayOptions run_options(std::filesystem::path adapter = {}) const {
-    return {.adapter = std::move(adapter),
-            .ranks = ranks_,
-            .stage = stage(),
-            .shard_size = static_cast<int>(run_.machine.shard_size),
-            .expert_ranks = static_cast<int>(run_.machine.expert_parallel_size),
-            .offload = offload_of(run_.machine.cpu_offload),
-            .host_expert_layers = host_expert_layers(),
-            .host_ranks = host_ranks_,
-            .offload_activations = contains(run_.machine.cpu_offload, OffloadPart::kActivations)};
+    return {
+      .adapter = std::move(adapter), .ranks = ranks_, .stage = stage(),
+      .shard_size = static_cast<int>(run_.machine.shard_size),
+      .expert_ranks = static_cast<int>(run_.machine.expert_parallel_size),
+      .offload = offload_of(run_.machine.cpu_offload), .host_expert_layers = host_expert_layers(),
+      .host_ranks = host_ranks_, const RankShare ours = rank_share(run_, stream_.device(), 0);
+      .offload_activations = contains(run_.machine.cpu_offload, OffloadPart::kActivations)
+    };
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
   ReplayOptions plain_options(std::filesystem::path adapter) const {

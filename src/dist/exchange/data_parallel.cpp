@@ -85,7 +85,7 @@ void DataParallel::reduce_finished(const Context& context) {
     const Bucket& bucket = *whole_[sums_.size()];
     const bool finished =
         bucket.kind.one_use && std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
-                                           [](const Parameter* p) { return p->gradient_written_in_pass(); });
+                                           [](const Parameter* p) { return p->gradient().written_in_pass(); });
     if (!finished) return;
     sums_.push_back(reduce(context, bucket));
   }

@@ -6,6 +6,7 @@
 #include "core/text/json.h"
 #include "ops/dora/dora.h"
 #include "ops/unpack_weights/unpack_weights.h"
+#include "params/payload.h"
 
 namespace hone {
 
@@ -28,20 +29,20 @@ std::vector<AdapterPart> DoraAdapter::tensors() const {
 
 void DoraAdapter::initialise(const Context& context, const Parameter& adapted, uint64_t seed, LoraInit init) const {
   LoraAdapter::initialise(context, adapted, seed, init);
-  const bool packed = adapted.packed();
-  const size_t bytes = packed ? static_cast<size_t>(adapted.shape().numel()) * size_of(adapted.dtype()) : 0;
+  const bool packed = adapted.value().packed();
+  const size_t bytes = packed ? static_cast<size_t>(adapted.shape().numel()) * size_of(adapted.value().dtype()) : 0;
   const Buffer memory(context.device(), bytes);
-  WeightView weight = adapted.stored_view();
+  WeightView weight = adapted.value().whole_view();
   if (packed) {
-    weight = {.payload = memory.tensor(adapted.shape(), adapted.dtype())};
-    unpack_weights(context, {adapted.packed_layout(), adapted.value(), weight.payload});
+    weight = {.payload = memory.tensor(adapted.shape(), adapted.value().dtype())};
+    unpack_weights(context, {packed_layout(adapted), adapted.value().whole(), weight.payload});
   }
   dora_norm(context, {.w = weight,
                       .shape = adapted.shape(),
-                      .lora_a = low_rank_.a->value(),
-                      .lora_b = low_rank_.b->value(),
+                      .lora_a = low_rank_.a->value().whole(),
+                      .lora_b = low_rank_.b->value().whole(),
                       .scaling = low_rank_.factors.scaling,
-                      .norms = magnitude_->value()});
+                      .norms = magnitude_->value().whole()});
   if (packed && !context.dry()) context.stream().synchronize();  // the memory is local
 }
 
@@ -53,7 +54,7 @@ void DoraAdapter::merge_row(std::span<float> row, int64_t output) const {
   double squares = 0;
   for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
   if (squares == 0) return;
-  const double norm = magnitude_->value().as<float>()[output];
+  const double norm = magnitude_->value().whole().as<float>()[output];
   const auto factor = static_cast<float>(norm / std::sqrt(squares));
   for (float& value : row) value *= factor;
 }
@@ -65,7 +66,7 @@ void DoraAdapter::merge_row(std::span<double> row, std::span<double> bounds, int
     squared_bounds += bounds[i] * bounds[i];
   }
   // The norm has the error of all numbers of the row.
-  const double factor = magnitude_->value().as<float>()[output] / std::sqrt(squares);
+  const double factor = magnitude_->value().whole().as<float>()[output] / std::sqrt(squares);
   const double of_norm = 1 + std::sqrt(squared_bounds / squares);
   for (size_t i = 0; i < row.size(); ++i) {
     row[i] *= factor;

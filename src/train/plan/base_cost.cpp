@@ -43,7 +43,8 @@ HeldBase held_by(const DescribedRun& run) {
   HeldBase held{.packed = {}, .experts = &expert_format_of(run.config)};
   for (const Parameter& p : run.model->store().all()) {
     if (packs_experts(run.config) && is_routed_expert(p)) continue;
-    if (const auto* format = dynamic_cast<const PackedFormat*>(&p.format())) held.packed.emplace(p.name(), format);
+    if (const auto* format = dynamic_cast<const PackedFormat*>(&p.value().format()))
+      held.packed.emplace(p.name(), format);
   }
   return held;
 }
@@ -145,9 +146,9 @@ class BaseMeasurement {
 /// The module of a layer that has a weight: "mlp.experts" of model.layers.3.mlp.experts.gate_up_proj, and of a weight
 /// that the layer itself has, its own name; "" outside the layers.
 std::string place_in_layer(const Parameter& p) {
-  const std::string layer = fmt::format("layers.{}.", p.layer());
+  const std::string layer = fmt::format("layers.{}.", p.spec().layer);
   const size_t begin = p.name().find(layer);
-  if (p.layer() < 0 || begin == std::string::npos) return "";
+  if (p.spec().layer < 0 || begin == std::string::npos) return "";
   std::string_view name = std::string_view(p.name()).substr(begin + layer.size());
   if (constexpr std::string_view kWeight = ".weight"; name.ends_with(kWeight)) name.remove_suffix(kWeight.size());
   return std::string(name.substr(0, name.rfind('.')));
@@ -227,7 +228,7 @@ std::vector<KeptGroup> groups_of_base(const DescribedRun& run) {
     const std::string place = place_in_layer(p);
     if (place.empty()) continue;
     places[place].weights.push_back(p.name());
-    layers[p.layer()].push_back(p.name());
+    layers[p.spec().layer].push_back(p.name());
     if (p.name().find("." + place + ".") != std::string::npos) whole.insert(place);
   }
   std::vector<KeptGroup> groups;

@@ -125,7 +125,7 @@ class BaseCostOfRun : public ::testing::Test {
     loaded.engine().update({.learning_rate = 1e-2, .index = 0});
     std::vector<float> values;
     for (const Parameter* p : loaded.store().trainable()) {
-      const auto own = context.stream.download<float>(p->value());
+      const auto own = context.stream.download<float>(p->value().whole());
       values.insert(values.end(), own.begin(), own.end());
     }
     return values;

@@ -160,7 +160,7 @@ void report_model(const DescribedModel& model, Logger& logger) {
   std::vector<ParameterGroupRow> rows;
   int64_t trainable = 0, all = 0;
   for (const Parameter& parameter : model.model->store().all()) {
-    const std::string group(group_of(parameter.kind()));
+    const std::string group(group_of(parameter.spec().kind));
     auto row = std::find_if(rows.begin(), rows.end(), [&](const ParameterGroupRow& r) { return r.group == group; });
     if (row == rows.end()) row = rows.insert(rows.end(), {group});
     const int64_t n = parameter.shape().numel();

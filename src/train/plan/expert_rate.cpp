@@ -26,12 +26,11 @@ Parameter& sample_of(ParameterStore& store, const Parameter& gate_up, int64_t ro
   const int64_t most = std::min(kSampleBytes / expert_bytes, pool.size() * kThreadFlops / (2 * rows * all[1] * all[2]));
   const Shape shape{std::clamp<int64_t>(most, 1, all[0]), all[1], all[2]};
   Parameter& sample = store.add(
-      {.name = "sample", .shape = shape, .kind = gate_up.kind(), .layer = 0, .layouts = {}, .of_experts = true},
-      gate_up.dtype());
-  sample.set_trainable(gate_up.trainable());
-  sample.hold_in(gate_up.format());
+      {.name = "sample", .shape = shape, .kind = gate_up.spec().kind, .layer = 0, .layouts = {}, .of_experts = true},
+      gate_up.value().dtype());
+  hold_frozen_in(sample, gate_up.value().format());
   store.allocate({}, /*inference=*/true);
-  for (const Tensor& bytes : {sample.stored().payload, sample.stored().scales}) {
+  for (const Tensor& bytes : {sample.value().stored().payload, sample.value().stored().scales}) {
     if (bytes.defined()) std::memset(bytes.data, 0x3c, static_cast<size_t>(bytes.bytes()));
   }
   order_frozen_experts(store, pool);

@@ -7,6 +7,7 @@
 
 #include "core/cpu/cpu_peaks.h"
 #include "formats/packed_weights.h"
+#include "params/frozen_weights.h"
 #include "params/parameter_store.h"
 
 namespace hone {
@@ -23,8 +24,7 @@ TEST(ExpertRate, IsMeasuredInEveryFormat) {
                                     .layouts = {},
                                     .of_experts = true},
                                    dtype);
-    gate_up.set_trainable(false);
-    gate_up.hold_in(format);
+    hold_frozen_in(gate_up, format);
     return measured_expert_rate(gate_up, rows, dtype, pool);
   };
   const std::initializer_list<const WeightFormat*> formats = {&dense_format(), &int8_format(), &int4_format(32),

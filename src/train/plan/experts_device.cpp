@@ -18,6 +18,7 @@
 #include "core/memory/pinned_chunk.h"
 #include "params/expert_parts.h"
 #include "params/frozen_weights.h"
+#include "params/payload.h"
 #include "train/plan/expert_rate.h"
 #include "train/plan/model_flops.h"
 
@@ -80,10 +81,11 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
     const int products = !training ? 1 : p.trainable() ? 3 : 2;
     work.flops += of_a_token * static_cast<double>(tokens) * products;
     const double stored =
-        static_cast<double>(p.packed() ? p.shape().numel() / p.matrix().numel() * p.packed_layout().bytes
-                                       : p.shape().numel() * static_cast<int64_t>(size_of(p.dtype())));
-    const double part =
-        p.home().sharded ? static_cast<double>(p.own().count) / static_cast<double>(p.shape().numel()) : 1;
+        static_cast<double>(p.value().packed() ? p.shape().numel() / p.spec().matrix().numel() * packed_layout(p).bytes
+                                               : p.shape().numel() * static_cast<int64_t>(size_of(p.value().dtype())));
+    const double part = p.value().home().sharded
+                            ? static_cast<double>(p.share().own().count) / static_cast<double>(p.shape().numel())
+                            : 1;
     const int uses = training ? 2 : 1;
     const double chosen_by_a_token = static_cast<double>(experts_per_token) / static_cast<double>(p.shape()[0]);
     work.streamed += stored * part * uses;
@@ -94,7 +96,7 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
 
 ExpertRates expert_rates(Device device, ThreadPool& pool, const ParameterStore& store, int64_t rows, DType dtype) {
   const auto gate_up =
-      std::find_if(store.all().begin(), store.all().end(), [](const Parameter& p) { return begins_experts(p.kind()); });
+      std::find_if(store.all().begin(), store.all().end(), [](const Parameter& p) { return begins_experts(p.spec().kind); });
   HONE_ASSERT(gate_up != store.all().end());
   const bool real_gpu = device.kind == DeviceKind::kCuda && !is_planned(device);
   const std::optional<double> peak = real_gpu ? peak_flops(device, dtype, pool) : std::nullopt;

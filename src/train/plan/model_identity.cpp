@@ -109,7 +109,8 @@ class ByLayer {
 Json packed_formats(const ParameterStore& store) {
   ByLayer formats;
   for (const Parameter& p : store.all()) {
-    if (p.packed() || &p.format() == &int8_format()) formats.add(p.name(), std::string(p.format().name()));
+    if (p.value().packed() || &p.value().format() == &int8_format())
+      formats.add(p.name(), std::string(p.value().format().name()));
   }
   return formats.to_json();
 }

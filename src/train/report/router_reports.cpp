@@ -16,7 +16,7 @@ RouterWatchOptions watch_options(const LoadedRun& run) {
   return {.experts_per_token = run.model().decoder().config().moe.num_experts_per_tok,
           .trains_router =
               std::any_of(parameters.begin(), parameters.end(),
-                          [](const Parameter& p) { return p.kind() == ParameterKind::kRouter && p.trainable(); }),
+                          [](const Parameter& p) { return p.spec().kind == ParameterKind::kRouter && p.trainable(); }),
           .aux_loss_coef = run.config().model.router_aux_loss_coef.value_or(0)};
 }
 

@@ -1,7 +1,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 
 #include "core/base/program.h"

@@ -48,7 +48,7 @@ TEST_F(RunPhases, ADescriptionLeavesNothingOpen) {
   EXPECT_EQ(run.config.checkpoint.save_steps, 2) << "once an epoch: 8 rows in steps of 4";
   EXPECT_EQ(run.schedule.total_steps, 2);
   EXPECT_EQ(run.data().train.size(), 8);
-  EXPECT_FALSE(run.model->store().all().front().stored().payload.defined()) << "a weight has memory";
+  EXPECT_FALSE(run.model->store().all().front().value().stored().payload.defined()) << "a weight has memory";
 }
 
 TEST_F(RunPhases, SettingsThatAreSeldomMeantAreNamed) {

@@ -14,7 +14,7 @@ namespace {
 std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 int64_t value_bytes(const Parameter& parameter) {
-  return parameter.shape().numel() * static_cast<int64_t>(size_of(parameter.dtype()));
+  return parameter.shape().numel() * static_cast<int64_t>(size_of(parameter.value().dtype()));
 }
 
 /// How many checkpoints there are at once; unset: all are kept, and their number is not known.
@@ -33,7 +33,7 @@ DiskNeeds disk_needs(const ParameterStore& store, const RunConfig& config) {
   const bool lora = config.model.finetuning_type == FinetuningType::kLora;
   int64_t model = 0, base = 0, state = 0;
   for (const Parameter& parameter : store.all()) {
-    const bool of_adapter = parameter.kind() == ParameterKind::kLora;
+    const bool of_adapter = parameter.spec().kind == ParameterKind::kLora;
     if (!of_adapter) base += value_bytes(parameter);
     if (lora ? parameter.trainable() : !of_adapter) model += value_bytes(parameter);
   }

@@ -116,8 +116,8 @@ int64_t least_saved_bytes(const ParameterStore& store, const RunConfig& config) 
   int64_t bytes = 0;
   for (const Parameter& parameter : store.all()) {
     const int64_t numel = parameter.shape().numel();
-    const bool written = lora ? parameter.trainable() : parameter.kind() != ParameterKind::kLora;
-    if (written) bytes += numel * static_cast<int64_t>(size_of(parameter.dtype()));
+    const bool written = lora ? parameter.trainable() : parameter.spec().kind != ParameterKind::kLora;
+    if (written) bytes += numel * static_cast<int64_t>(size_of(parameter.value().dtype()));
     if (!parameter.trainable() || !moments) continue;
     for (const DType dtype : {config.model.opt_m_dtype, config.model.opt_v_dtype})
       bytes += numel * static_cast<int64_t>(size_of(dtype));
@@ -200,13 +200,14 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
       }
       const auto size = static_cast<int64_t>(size_of(entry->dtype));
       // If values are whole on every rank, each reads what it steps; the others send it the rest.
-      const Slice own = parameter.sharded() && !is_sharded(parameter, wanted.part) ? parameter.own() : to.slice;
+      const Slice own =
+          parameter.share().sharded() && !is_sharded(parameter, wanted.part) ? parameter.share().own() : to.slice;
       for (int64_t in_file = own.begin; in_file < own.end(); in_file += kPiece) {
         const int64_t count = std::min(kPiece, own.end() - in_file);
         std::byte* elements = writer.open(to.here, in_file - to.slice.begin, count);
         tensors.read(*entry, static_cast<uint64_t>(in_file * size), elements, static_cast<uint64_t>(count * size));
         if (!to.exact) continue;
-        const StoredValue& value = parameter.stored();
+        const StoredValue& value = parameter.value().stored();
         auto* rounded = reinterpret_cast<BFloat16*>(writer.open(value.payload, in_file - value.slice.begin, count));
         row_math().narrow(reinterpret_cast<const float*>(elements), rounded, count);
       }

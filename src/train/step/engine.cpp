@@ -149,7 +149,7 @@ void Engine::step_group(const std::vector<Parameter*>& parameters) {
 void Engine::step_written_layers() {
   std::vector<Parameter*> written;
   for (Parameter* parameter : store_.trainable()) {
-    if (parameter->layer() >= 0 && parameter->gradient_written() && !stepped_.contains(parameter))
+    if (parameter->spec().layer >= 0 && parameter->gradient().written() && !stepped_.contains(parameter))
       written.push_back(parameter);
   }
   step_group(written);
