@@ -444,8 +444,8 @@ Passed pass(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<i
     const Var vx = tape.input(x, dx), vids = tape.input(chosen), vweights = tape.input(weights, dweights);
     tape.block([&] {
       const RoutedTokens routed{.ids = vids, .weights = vweights};
-      const Var y = exchange ? spread_experts(tape, vx, routed, experts.weights, experts.adapters, dropout, *exchange)
-                             : moe_experts(tape, vx, routed, experts.weights, experts.adapters, dropout);
+      const Var y =
+          moe_experts(tape, vx, routed, experts.weights, experts.adapters, dropout, exchange ? &*exchange : nullptr);
       if (!context.dry()) copy(context, tape.data(y), out);
       StartGradient::record(tape, y, dout);
     });

@@ -324,12 +324,8 @@ Var MixtureOfExperts::operator()(Tape& tape, const FeedForwardInput& in, const F
                               .down_bias = down_bias_,
                               .function = activation_};
   if (gate_up_->value().home().host_computed) return on_host(tape, x, shared_x, routed, weights, adapters, forward);
-  HONE_ASSERT(forward.exchange != nullptr || !gate_up_->share().spread(),
-              "a pass of spread experts that nobody has begun");
-  const LoraDropoutContext dropout = forward.dropout_context();
   const Var y =
-      of_experts(tape, forward.exchange ? spread_experts(tape, x, routed, weights, adapters, dropout, *forward.exchange)
-                                        : moe_experts(tape, x, routed, weights, adapters, dropout));
+      of_experts(tape, moe_experts(tape, x, routed, weights, adapters, forward.dropout_context(), forward.exchange));
   return shared_expert_ ? add(tape, y, of_shared(tape, shared_x, forward)) : y;
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
 #include "ops/moe_experts/expert_half.h"
+#include "ops/moe_experts/spread_experts.h"
 #include "ops/unpack_weights/unpacked_weight.h"
 
 namespace hone {
@@ -190,8 +191,10 @@ struct DownNode : ExpertNode {
 }  // namespace
 
 Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
-                const ExpertAdapters& adapters, const LoraDropoutContext& dropout) {
+                const ExpertAdapters& adapters, const LoraDropoutContext& dropout, TokenExchange* exchange) {
+  if (exchange != nullptr) return spread_experts(tape, x, routed, weights, adapters, dropout, *exchange);
   const Shape up = weights.gate_up->shape();  // [E, C, H]
+  HONE_ASSERT(weights.gate_up->local_shape() == up, "a pass of spread experts that nobody has begun");
   const int64_t experts = up[0], intermediate = weights.function.width(up[1]), hidden = up[2];
   const int64_t tokens = tape.shape(x)[0], rows_count = tape.shape(routed.ids).numel();
   HONE_ASSERT(up[1] == weights.function.columns(intermediate));

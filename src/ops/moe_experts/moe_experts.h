@@ -13,7 +13,7 @@
 // The activation is not saved: it is freed after moe_down, and backward recomputes it from h. Sizes on the host depend
 // only on T and k; launched work reads the offsets of experts' rows.
 //
-// Experts may be spread over ranks, each of which has a block of them (spread_experts.cpp). Choices of other ranks'
+// Experts may be spread over ranks, each of which has a block of them (spread_experts.h). Choices of other ranks'
 // experts then have no row here: the result is a partial sum.
 //
 // Adapters (LoRA) are computed in addition to the base product, never merged:
@@ -150,18 +150,17 @@ struct ExpertAdapters {
   std::vector<ExpertAdapter> gate_up, down;
 };
 
-/// Records the experts of x [T, H] for `routed`. `dropout` is read in training if an adapter has dropout. Returns [T,
-/// H], dtype of x. Saves for backward h, the rows' order and weights; x and x Aᵀ if adapters or gate_up are trained.
-Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
-                const ExpertAdapters& adapters = {}, const LoraDropoutContext& dropout = {});
-
 class TokenExchange;
 
-/// The same with experts that are spread over the ranks of `exchange`, which must outlive the tape. All of them record
-/// it, with their own tokens, of which there may be none. One node, in rounds (spread_experts.cpp). Saves for backward
-/// x, the choices and their weights.
-Var spread_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
-                   const ExpertAdapters& adapters, const LoraDropoutContext& dropout, TokenExchange& exchange);
+/// Records the experts of x [T, H] for `routed`. `dropout` is read in training if an adapter has dropout. Returns [T,
+/// H], dtype of x. Saves for backward h, the rows' order and weights; x and x Aᵀ if adapters or gate_up are trained.
+///
+/// `exchange`, which must outlive the tape, connects the ranks over which the experts are spread; null: all are here.
+/// All of its ranks record this, with their own tokens, of which there may be none. That is one node, in rounds
+/// (spread_experts.h), and saves x, the choices and their weights.
+Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
+                const ExpertAdapters& adapters = {}, const LoraDropoutContext& dropout = {},
+                TokenExchange* exchange = nullptr);
 
 namespace cpu {
 void moe_permutation(const Context& context, const ExpertRowsArgs& args);
