@@ -203,7 +203,7 @@ class Replayed : public ::testing::Test {
         batch_(steps_of("qwen3_moe", {1})[0].micro_batches[0]),
         replay_(goldens() / "qwen3_moe/model", stream_,
                 {batch_.tokens(), batch_.documents(), batch_.tokens(), batch_.max_seqlen},
-                {.host_expert_layers = kAllLayers}) {}
+                {.share = {.host_expert_layers = kAllLayers}}) {}
 
   StepData data() const { return {.micro_batches = {batch_}}; }
 

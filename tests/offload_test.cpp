@@ -109,7 +109,7 @@ TEST(FrozenInFiles, NoticesAFileThatIsWrittenTo) {
   ThreadPool pool(2);
   Stream stream(device_under_test(), pool);
   Replay replay(folder, stream, {8, 1, 8, 8},
-                {.adapter = goldens() / "qwen3_moe/lora_attention_init", .frozen_in_files = true});
+                {.adapter = goldens() / "qwen3_moe/lora_attention_init", .share = {.frozen_in_files = true}});
   const MicroBatch batch = pack_documents({{.input_ids = {1, 2, 3}, .labels = {1, 2, 3}}});
   EXPECT_EQ(replay.logits(batch).size() % 3, 0u);
   for (const auto& file : fs::directory_iterator(folder)) {

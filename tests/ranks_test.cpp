@@ -297,7 +297,7 @@ TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
     ThreadPool pool(1);
     Stream stream(Device{}, pool);
     Replay replay(goldens() / "qwen3_moe/model", stream, {most, 1, most, most},
-                  {.ranks = &lazy, .stage = ZeroStage::kState});
+                  {.ranks = &lazy, .share = {.stage = ZeroStage::kState}});
     const auto engine = replay.make_engine(0.01);
     engine->accumulate(data, 0);
     engine->update({1e-3, 0});
@@ -328,7 +328,7 @@ TEST(Ranks, NoValuesAreOnTheirWayToAnEngineThatHasEnded) {
       Replay replay(golden / "model", stream, {most, 1, most, most},
                     {.adapter = *adapter ? golden / adapter : fs::path(),
                      .ranks = &lazy,
-                     .stage = ZeroStage::kValues,
+                     .share = {.stage = ZeroStage::kValues},
                      .weight_fetch = FetchWay::kPeers});
       auto engine = replay.make_engine(0.01);
       engine->accumulate(data, 0);

@@ -291,7 +291,7 @@ TEST(SharedExperts, EndWithARankThatIsLost) {
       Replay replay(folder / "model", stream, {batch.tokens(), 1, batch.tokens(), batch.max_seqlen},
                     {.adapter = *adapter == 0 ? fs::path() : folder / adapter,
                      .ranks = &ranks,
-                     .host_expert_layers = kAllLayers});
+                     .share = {.host_expert_layers = kAllLayers}});
       const auto engine = replay.make_engine(0.0);
       for (int64_t step = 0; step < 3; ++step) {
         if (step == 2 && ranks.rank() == 1) throw Error(ExitCode::kDeviceFailed, "it is lost", "", "");

@@ -36,6 +36,27 @@ MicroBatch pack_documents(const std::vector<LabelledDocument>& documents) {
   return batch;
 }
 
+namespace {
+
+RankShare share_of(const ReplayOptions& options, Device device) {
+  RankShare share = options.share;
+  if (options.ranks != nullptr) {
+    share.rank = options.ranks->rank();
+    share.ranks = options.ranks->size();
+    share.host_ranks = options.host_ranks > 0 ? options.host_ranks : share.ranks;
+  } else {  // nothing to share, whatever the run does that this one is compared with
+    share.rank = share.shard_size = 0;
+    share.ranks = share.expert_ranks = share.host_ranks = 1;
+    share.stage = ZeroStage::kNone;
+  }
+  share.mapping_granularity = options.map_values ? mapping_granularity(device) : 0;
+  share.least_sharded_elements = options.least_sharded_elements;
+  share.least_bucket_bytes = options.least_bucket_bytes;
+  return share;
+}
+
+}  // namespace
+
 Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCapacity& capacity,
                const ReplayOptions& options)
     : stream_(stream),
@@ -52,21 +73,8 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.state_of = [optimizer = options.optimizer](const Parameter& p, const TrainingFormats& formats) {
     return optimizer.state_of(p, formats);
   };
-  if (options.ranks != nullptr) {
-    trainable.ranks = {.rank = options.ranks->rank(),
-                       .ranks = options.ranks->size(),
-                       .stage = options.stage,
-                       .shard_size = options.shard_size,
-                       .expert_ranks = options.expert_ranks,
-                       .host_ranks = options.host_ranks > 0 ? options.host_ranks : options.ranks->size(),
-                       .least_bucket_bytes = options.least_bucket_bytes};
-    mesh_.emplace(*options.ranks, trainable.ranks);
-  }
-  if (options.map_values) trainable.ranks.mapping_granularity = mapping_granularity(stream.device());
-  trainable.ranks.least_sharded_elements = options.least_sharded_elements;
-  trainable.ranks.offload = options.offload;
-  trainable.ranks.frozen_in_files = options.frozen_in_files;
-  trainable.ranks.host_expert_layers = options.host_expert_layers;
+  trainable.ranks = share_of(options, stream.device());
+  if (options.ranks != nullptr) mesh_.emplace(*options.ranks, trainable.ranks);
   trainable.optimizer_in_backward = options.optimizer_in_backward;
   model_.set_trainable(trainable);
   model_.load(stream.device(), stream.pool(), 0);

@@ -37,10 +37,6 @@ struct ReplayOptions {
   int64_t expert_round_tokens = 32;  ///< small, so that a case has several rounds
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
-  Offload offload = {};
-  bool frozen_in_files = false;    ///< as in RankShare
-  int64_t host_expert_layers = 0;  ///< the same
-  int host_ranks = 0;              ///< the same; 0: all ranks are on one host
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;  ///< maps values that ranks shard: as on a GPU, on a CPU too

@@ -82,7 +82,7 @@ class Verification {
   std::vector<Check> training_rows() {
     {
       Replay replay(model_path(), stream_, capacity_,
-                    {.ranks = ranks_, .host_expert_layers = host_expert_layers(), .host_ranks = host_ranks_});
+                    {.ranks = ranks_, .share = experts_only(), .host_ranks = host_ranks_});
       expect_tokens_of(replay.config());
       check_accumulation(replay, *replay.make_engine(0.0));
     }
@@ -126,28 +126,27 @@ class Verification {
     if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
   }
   ReplayOptions run_options(std::filesystem::path adapter = {}) const {
-    return {
-      .adapter = std::move(adapter), .ranks = ranks_, .stage = stage(),
-      .shard_size = static_cast<int>(run_.machine.shard_size),
-      .expert_ranks = static_cast<int>(run_.machine.expert_parallel_size),
-      .offload = offload_of(run_.machine.cpu_offload), .host_expert_layers = host_expert_layers(),
-      .host_ranks = host_ranks_, const RankShare ours = rank_share(run_, stream_.device(), 0);
-      .offload_activations = contains(run_.machine.cpu_offload, OffloadPart::kActivations)
-    };
+    return {.adapter = std::move(adapter),
+            .ranks = ranks_,
+            .share = rank_share(run_, stream_.device(), 0),
+            .host_ranks = host_ranks_,
+            .offload_activations = contains(run_.machine.cpu_offload, OffloadPart::kActivations)};
   }
   /// The options of the run that the one with run_options() is to equal bit for bit.
   ReplayOptions plain_options(std::filesystem::path adapter) const {
+    const RankShare ours = rank_share(run_, stream_.device(), 0);
     return {.adapter = std::move(adapter),
             .ranks = ranks_,
-            .stage = std::min(stage(), ZeroStage::kState),
-            .expert_ranks = static_cast<int>(run_.machine.expert_parallel_size),
-            .host_expert_layers = host_expert_layers(),
+            .share = {.stage = std::min(stage(), ZeroStage::kState),
+                      .expert_ranks = ours.expert_ranks,
+                      .host_expert_layers = ours.host_expert_layers},
             .host_ranks = host_ranks_};
   }
-  int64_t host_expert_layers() const {
-    return run_.machine.experts_device == ExpertsOn::kCpu ? run_.machine.cpu_expert_layers.value_or(kAllLayers) : 0;
-  }
   ZeroStage stage() const { return run_.machine.zero_stage; }
+  /// Only the experts' place, of what the run shares or has elsewhere.
+  RankShare experts_only() const {
+    return {.host_expert_layers = rank_share(run_, stream_.device(), 0).host_expert_layers};
+  }
   bool shards_more() const { return ranks_ != nullptr && stage() > ZeroStage::kState; }
   void check_all_bits();
   void check_bits(const std::string& name, const ReferenceRun& run, const std::filesystem::path& adapter);
@@ -199,7 +198,7 @@ void Verification::expect_tokens_of(const DecoderConfig& config) const {
 }
 
 void Verification::check_model() {
-  Replay replay(model_path(), stream_, capacity_, {.host_expert_layers = host_expert_layers()});
+  Replay replay(model_path(), stream_, capacity_, {.share = experts_only()});
   expect_tokens_of(replay.config());
   check_batch(replay);
   {
@@ -400,8 +399,7 @@ void Verification::check_all_bits() {
 
 void Verification::check_split_adapter() {
   const std::filesystem::path file = path("split_adapter") / "expected.safetensors";
-  Replay replay(model_path(), stream_, capacity_,
-                {.adapter = path("split_adapter"), .host_expert_layers = host_expert_layers()});
+  Replay replay(model_path(), stream_, capacity_, {.adapter = path("split_adapter"), .share = experts_only()});
   check_logits("split adapter, logits", replay.logits(batches_[0]), file, golden_.noise.split_logits);
   const std::unique_ptr<Engine> engine = replay.make_engine(0.0);
   engine->accumulate(step_of({batches_[0]}), 0);
@@ -430,7 +428,7 @@ std::vector<Check> Verification::bfloat16_rows() {
     expect_tokens_of(float32.config());
     float32.logits(batches_[0], &choices);
   }
-  Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .host_expert_layers = host_expert_layers()});
+  Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .share = experts_only()});
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->force_experts(choices.ids);
   engine->accumulate(step_of({batches_[0]}), 0);
