@@ -10,20 +10,15 @@
 #include "report/terminal.h"
 
 namespace hone {
-namespace {
-
-std::string bytes_text(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
-}  // namespace
 
 std::string plan_line(const FetchPlan& plan) {
   const auto files = static_cast<int64_t>(plan.files.size());
   const std::string missing = plan.missing.empty()
                                   ? "all here"
-                                  : fmt::format("{} to download; {} are free", bytes_text(plan.missing_bytes),
-                                                plan.free_bytes == UINT64_MAX ? "?" : bytes_text(plan.free_bytes));
+                                  : fmt::format("{} to download; {} are free", human_bytes(plan.missing_bytes),
+                                                plan.free_bytes == UINT64_MAX ? "?" : human_bytes(plan.free_bytes));
   return fmt::format("{}: {} file{}, {} ({}), at commit {}", plan.name.text(), files, plural(files),
-                     bytes_text(plan.bytes), missing, plan.commit.substr(0, 8));
+                     human_bytes(plan.bytes), missing, plan.commit.substr(0, 8));
 }
 
 FetchConsole::FetchConsole() : console_(Terminal::of(2)) {}
@@ -64,7 +59,7 @@ void FetchConsole::progress(const TransferProgress& at) {
                          .seconds_left = left});
   if (console_.interactive() || Clock::now() - last_line_ < std::chrono::seconds(30)) return;
   last_line_ = Clock::now();
-  console_.line(fmt::format("download {}: {} of {}, {}, {} left", name_, bytes_text(at.done), bytes_text(at.total),
+  console_.line(fmt::format("download {}: {} of {}, {}, {} left", name_, human_bytes(at.done), human_bytes(at.total),
                             rate, human_duration(left)));
 }
 
@@ -72,7 +67,7 @@ void FetchConsole::finish(const std::filesystem::path& snapshot) {
   console_.clear_progress();
   if (last_.received == 0) return;
   const double seconds = std::max(0.001, std::chrono::duration<double>(Clock::now() - begin_).count());
-  console_.line(fmt::format("downloaded {} in {} ({}/s): {}", bytes_text(last_.received), human_duration(seconds),
+  console_.line(fmt::format("downloaded {} in {} ({}/s): {}", human_bytes(last_.received), human_duration(seconds),
                             human_bytes(static_cast<double>(last_.received) / seconds), snapshot.string()));
 }
 

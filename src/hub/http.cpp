@@ -28,11 +28,6 @@ constexpr double kSlowest = 4096;              // bytes in a second, below which
 constexpr std::chrono::seconds kPatience{60};  // for an answer's head, and between measurements of that rate
 constexpr double kLongestPause = 300;
 
-std::string shortened_line(const std::string& text) {
-  constexpr size_t kMost = 300;
-  return one_line(text.size() > kMost ? text.substr(0, kMost) + "..." : text);
-}
-
 std::optional<uint64_t> whole_of(std::string_view text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -64,7 +59,7 @@ std::string plain_etag(std::string etag) {
 
 HubError error_of(const Url& url, int status, const HttpHeaders& headers) {
   const bool later = status == 408 || status == 429 || status >= 500;
-  const std::string message = shortened_line(header_of(headers, "x-error-message"));
+  const std::string message = short_line(header_of(headers, "x-error-message"));
   HubError error(later ? Kind::kRetry : Kind::kAnswer,
                  fmt::format("{} answered with {}{}", url.origin(), status, message.empty() ? "" : ": " + message),
                  status);
@@ -248,11 +243,11 @@ HttpHeaders HubHttp::exchange(Request& request) {
     const std::optional<Url> target = resolve_url(request.url, location);
     if (!target) {
       throw HubError(Kind::kRefused, fmt::format("{} redirects to '{}', which is not an address", request.url.origin(),
-                                                 shortened_line(location)));
+                                                 short_line(location)));
     }
     if (!target->tls && (began_with_tls || request.url.tls || !target->loopback())) {
       throw HubError(Kind::kRefused, fmt::format("{} redirects to {}, which has no TLS", request.url.origin(),
-                                                 shortened_line(target->origin())));
+                                                 short_line(target->origin())));
     }
     if (redirects == kMostRedirects) {
       throw HubError(Kind::kRefused, fmt::format("{} redirects without end", request.url.origin()));
@@ -313,7 +308,7 @@ uint64_t first_of_body(const Url& url, int status, const HttpHeaders& headers, u
   if (status == 200) {
     const std::string length = header_of(headers, "content-length");
     if (!length.empty() && whole_of(length) != size) {
-      refuse(fmt::format("has a file of {} bytes, where the hub lists {}", shortened_line(length), size));
+      refuse(fmt::format("has a file of {} bytes, where the hub lists {}", short_line(length), size));
     }
     return 0;
   }
@@ -322,10 +317,10 @@ uint64_t first_of_body(const Url& url, int status, const HttpHeaders& headers, u
   const bool shaped = range.starts_with("bytes ") && dash != std::string::npos && slash != std::string::npos;
   const std::string total = shaped ? range.substr(slash + 1) : "";
   if (!shaped || whole_of(std::string_view(range).substr(6, dash - 6)) != first) {
-    refuse(fmt::format("sends other bytes than were asked for ({})", shortened_line(range)));
+    refuse(fmt::format("sends other bytes than were asked for ({})", short_line(range)));
   }
   if (total != "*" && whole_of(total) != size) {
-    refuse(fmt::format("has a file of {} bytes, where the hub lists {}", shortened_line(total), size));
+    refuse(fmt::format("has a file of {} bytes, where the hub lists {}", short_line(total), size));
   }
   return first;
 }

@@ -30,10 +30,8 @@ void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
 
 }  // namespace
 
-bool is_routed_expert(const Parameter& parameter) { return is_experts(parameter); }
-
 bool is_base_weight(const Parameter& parameter) {
-  return parameter.spec().layer >= 0 && (is_routed_expert(parameter) || read_by_linear_alone(parameter));
+  return parameter.spec().layer >= 0 && (is_experts(parameter) || read_by_linear_alone(parameter));
 }
 
 void hold_frozen_in(Parameter& parameter, const WeightFormat& format) {
@@ -44,7 +42,7 @@ void hold_frozen_in(Parameter& parameter, const WeightFormat& format) {
 void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key) {
   bool any = false;
   for (Parameter& parameter : store.all()) {
-    if (!is_routed_expert(parameter)) continue;
+    if (!is_experts(parameter)) continue;
     const Shape& shape = parameter.shape();
     if (!format.fits(shape)) {
       throw UserError(fmt::format("each expert of '{}' is {} x {}: {} takes {}", parameter.name(), shape[1], shape[2],
@@ -60,15 +58,15 @@ void hold_experts_in(ParameterStore& store, const WeightFormat& format, const st
 }
 
 bool experts_fit(const ParameterStore& store, const WeightFormat& format) {
-  return std::any_of(store.all().begin(), store.all().end(), is_routed_expert) &&
+  return std::any_of(store.all().begin(), store.all().end(), is_experts) &&
          std::all_of(store.all().begin(), store.all().end(),
-                     [&](const Parameter& p) { return !is_routed_expert(p) || format.fits(p.shape()); });
+                     [&](const Parameter& p) { return !is_experts(p) || format.fits(p.shape()); });
 }
 
-void order_frozen_experts(ParameterStore& store, ThreadPool& pool) { order(store, pool, is_routed_expert); }
+void order_frozen_experts(ParameterStore& store, ThreadPool& pool) { order(store, pool, is_experts); }
 
 void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
-  order(store, pool, [](const Parameter& p) { return is_routed_expert(p) || read_by_linear_alone(p); });
+  order(store, pool, [](const Parameter& p) { return is_experts(p) || read_by_linear_alone(p); });
 }
 
 std::set<int> layers_with_experts(const ParameterStore& store) {
@@ -81,7 +79,7 @@ std::set<int> layers_with_experts(const ParameterStore& store) {
 
 bool experts_are_dense(const ParameterStore& store) {
   return std::all_of(store.all().begin(), store.all().end(),
-                     [](const Parameter& p) { return !is_routed_expert(p) || p.value().format().dense(); });
+                     [](const Parameter& p) { return !is_experts(p) || p.value().format().dense(); });
 }
 
 }  // namespace hone

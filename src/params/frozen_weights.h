@@ -3,11 +3,11 @@
 
 #include <set>
 
+#include "params/expert_parts.h"
 #include "params/parameter_store.h"
 
 namespace hone {
 
-bool is_routed_expert(const Parameter& parameter);
 /// Whether packed formats are for it (formats/packed_weights.h): a matrix of a layer that `linear` or experts read. The
 /// router, norms, the embedding and the head stay in dtype.
 bool is_base_weight(const Parameter& parameter);

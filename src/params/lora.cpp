@@ -16,10 +16,6 @@ namespace hone {
 
 namespace {
 
-std::string module_of(const Parameter& p) {
-  return p.name().ends_with(".weight") ? p.name().substr(0, p.name().size() - 7) : p.name();
-}
-
 /// Adds adapters to the weights of a store.
 class Attaching {
  public:
@@ -99,7 +95,7 @@ void attach_lora(ParameterStore& store, const LoraOptions& options) {
   }
   Attaching adapters(store, options);
   for (Parameter* p : base) {
-    const std::string module = module_of(*p);
+    const std::string module(without_weight(p->name()));
     const std::string leaf = module.substr(module.rfind('.') + 1);
     if (targets.linear.contains(p)) adapters.attach(*p, module, {.target = leaf, .out_count = p->shape()[0]});
     if (targets.fused_experts.contains(p)) {

@@ -16,10 +16,6 @@ namespace {
 
 constexpr size_t kMostPatterns = 100'000;
 
-std::string without_weight(const std::string& name) {
-  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
-}
-
 bool in_group(const std::string& word, const Parameter& p) {
   const ParameterKind kind = p.spec().kind;
   if (word == "all-experts") return is_experts(p);
@@ -50,7 +46,7 @@ AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part
   for (const std::string& name : adapted.spec().all_names()) {
     // Files may hold the weight in parts, which have names of their own.
     const bool part_of_it = is_experts(adapted) && has_expert_files(adapted) && name != adapted.name();
-    if (!part_of_it) names.whole.push_back(without_weight(name));
+    if (!part_of_it) names.whole.emplace_back(without_weight(name));
     // PEFT adapts routers as parameters, whose names have the end.
     if (adapted.spec().kind == ParameterKind::kRouter) names.whole.push_back(name);
   }
@@ -62,7 +58,7 @@ AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part
     const int64_t e = tensor.offset / per_expert;
     for (const ExpertPart& part : parts_of(adapted)) {
       if (part.out_begin != *part_begin) continue;
-      names.experts[static_cast<size_t>(e)] = {without_weight(tensor.name),
+      names.experts[static_cast<size_t>(e)] = {std::string(without_weight(tensor.name)),
                                                fmt::format("{}.{}.{}", experts_module(adapted), e, part.name)};
     }
   }

@@ -116,7 +116,7 @@ struct ExpertLayers {
 bool is_offloaded(const Parameter& p, const RankShare& share, const ExpertLayers& layers) {
   const bool of_params = share.offload.params && p.spec().kind != ParameterKind::kLora;
   const bool chosen =
-      is_routed_expert(p) || (of_params && p.spec().of_experts) ? layers.in_host.contains(p.spec().layer) : of_params;
+      is_experts(p) || (of_params && p.spec().of_experts) ? layers.in_host.contains(p.spec().layer) : of_params;
   return chosen && is_large_in_layer(p, share) && can_move(p);
 }
 

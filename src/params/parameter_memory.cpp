@@ -308,8 +308,8 @@ std::vector<ValueMemory*> ParameterStore::memories() const {
 
 void ParameterStore::spread_experts() {
   for (Parameter& p : parameters_) {
-    if (!p.value().home().host_computed || is_apart(p) || !is_routed_expert(p)) continue;
-    for (const Tensor& tensor : {p.stored_.payload, p.stored_.scales, p.gradient_}) {
+    if (!p.value().home().host_computed || is_apart(p) || !is_experts(p)) continue;
+    for (const Tensor& tensor : {p.value_.stored_.payload, p.value_.stored_.scales, p.gradient_.whole_}) {
       if (tensor.defined()) spread_items(tensor.data, tensor.bytes(), p.shape()[0]);
     }
   }

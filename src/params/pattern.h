@@ -28,6 +28,9 @@ class Pattern {
   std::function<bool(const std::string&)> test_;
 };
 
+/// A weight's name without a final ".weight": that of its module.
+std::string_view without_weight(std::string_view name);
+
 /// The pattern of an expression that must match a whole name, as PEFT's do: "re:^(?:EXPRESSION)$"; and the expression
 /// of such a pattern, none of others.
 std::string whole_name_pattern(std::string_view expression);

@@ -33,6 +33,11 @@ TEST(Pattern, AnExpressionMatchesAnywhere) {
   EXPECT_FALSE(Pattern("re:^layers").matches(kName));
 }
 
+TEST(Pattern, AModuleHasItsWeightsNameWithoutTheEnd) {
+  EXPECT_EQ(without_weight("lm_head.weight"), "lm_head");
+  EXPECT_EQ(without_weight("mlp.experts.gate_up_proj"), "mlp.experts.gate_up_proj");
+}
+
 TEST(Pattern, AnExpressionThatDoesNotParseIsTheUsersError) {
   EXPECT_THROW(Pattern("re:(q_proj"), UserError);
   EXPECT_THROW(Pattern("re:[z-a]"), UserError);

@@ -85,6 +85,8 @@ TEST(FitWidth, CutsWithAnEllipsisAndKeepsColourSequences) {
 TEST(OneLine, MakesControlCharactersVisible) {
   EXPECT_EQ(one_line("\u202ea\u2066\u2028"), "\\u202ea\\u2066\\u2028");
   EXPECT_EQ(one_line("a\nb\tc"), "a\\nb\\tc");
+  EXPECT_EQ(short_line("a\n"), "a\\n");
+  EXPECT_EQ(short_line(std::string(301, 'a')), std::string(300, 'a') + "...");
   EXPECT_EQ(one_line("\x1b[31mred"), "\\x1b[31mred");
   EXPECT_EQ(one_line("\xC2\x9B"
                      "31m"),

@@ -9,6 +9,7 @@ namespace hone {
 
 /// Bytes in decimal units (1 kB = 1000 B): "512 B", "1.2 kB", "12.3 GB", "999 MB".
 std::string human_bytes(double bytes);
+std::string human_bytes(std::integral auto bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 /// A count with a decimal suffix: "840", "3.4k", "12.3M", "30.5B", "1.2T"; below 1000 at most one decimal.
 std::string human_count(double count);

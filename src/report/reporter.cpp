@@ -247,7 +247,7 @@ void Reporter::on_eval(const EvalMetrics& metrics) {
 void Reporter::on_save(const SaveReport& save) {
   sinks_->other_seconds += save.seconds;
   std::string detail = human_duration(save.seconds);
-  if (save.bytes > 0) detail = human_bytes(static_cast<double>(save.bytes)) + ", " + detail;
+  if (save.bytes > 0) detail = human_bytes(save.bytes) + ", " + detail;
   show([&](const LineLayout& layout) {
     return styled(step_column(save.step, layout), Style::kBold, layout.color) + "  " +
            styled("saved ", Style::kDim, layout.color) + fmt::format("{} ({})", one_line(save.path), detail);

@@ -135,15 +135,15 @@ std::string memory_table(std::span<const MemoryRow> rows, uint64_t available, bo
   uint64_t total = 0;
   for (const auto& row : rows) total += row.bytes;
   for (const auto& row : rows) {
-    table.add_row({row.what, human_bytes(static_cast<double>(row.bytes)), share_cell(row.bytes, total), row.note});
+    table.add_row({row.what, human_bytes(row.bytes), share_cell(row.bytes, total), row.note});
   }
   std::string fit;
   if (available > 0) {
-    fit = fmt::format("of {} ({:.0f}%)", human_bytes(static_cast<double>(available)),
+    fit = fmt::format("of {} ({:.0f}%)", human_bytes(available),
                       percent(static_cast<double>(total), static_cast<double>(available)));
     if (total > available) fit += ": does not fit";
   }
-  table.add_rule().add_row({"total", human_bytes(static_cast<double>(total)), "", fit});
+  table.add_rule().add_row({"total", human_bytes(total), "", fit});
   return table.to_string(color);
 }
 
@@ -153,11 +153,10 @@ std::string memory_line(std::span<const MemoryRow> rows, uint64_t available) {
   for (const auto& row : rows) {
     total += row.bytes;
     if (row.bytes == 0) continue;
-    parts += fmt::format("{} {} {}", parts.empty() ? ":" : ",", row.what, human_bytes(static_cast<double>(row.bytes)));
+    parts += fmt::format("{} {} {}", parts.empty() ? ":" : ",", row.what, human_bytes(row.bytes));
   }
-  const std::string of =
-      available > 0 ? fmt::format(" of {}", human_bytes(static_cast<double>(available))) : std::string();
-  return fmt::format("memory {}{}{}", human_bytes(static_cast<double>(total)), of, parts);
+  const std::string of = available > 0 ? fmt::format(" of {}", human_bytes(available)) : std::string();
+  return fmt::format("memory {}{}{}", human_bytes(total), of, parts);
 }
 
 }  // namespace hone

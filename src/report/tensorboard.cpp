@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "core/base/checksum.h"
+#include "core/base/unix_seconds.h"
 
 namespace hone {
 namespace {
@@ -30,10 +31,6 @@ void put_bytes(std::string& out, uint32_t field, std::string_view bytes) {
   put_tag(out, field, kBytes);
   put_varint(out, bytes.size());
   out += bytes;
-}
-
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::string host_name() {

@@ -326,7 +326,7 @@ const PackedFormat* LoadedModel::format_as_stored(const Parameter& parameter) co
     return stored ? stored->packed_format() : nullptr;
   }
   const std::optional<Quantization> quantization = read_quantization(config_.json(), config_.file());
-  return quantization ? quantization->packed_format(parameter.name(), is_routed_expert(parameter)) : nullptr;
+  return quantization ? quantization->packed_format(parameter.name(), is_experts(parameter)) : nullptr;
 }
 
 std::vector<std::string> LoadedModel::differences() const {

@@ -223,7 +223,7 @@ const Parameter* shared_target(const ParameterStore& store, const std::string& m
       throw UserError(fmt::format("the adapter of '{}' fits two weights of the experts", experts),
                       files.main().path().string(), "adapt both of them, or write it with a tensor for each expert");
     }
-    return begins_experts(p.kind()) == inner ? &p : found;
+    return begins_experts(p.spec().kind) == inner ? &p : found;
   }
   return found;
 }

@@ -64,7 +64,7 @@ std::string expression_of_group(const ParameterStore& store, const std::string& 
       if (kind == ParameterKind::kExpertsDown) names.push_back(escaped(experts_module(p)) + "(\\..*)?");
     } else if (kind == ParameterKind::kAttention ||
                (word == "all-linear" && (kind == ParameterKind::kMlp || kind == ParameterKind::kAttentionGate))) {
-      names.push_back(escaped(without_weight(p.name())));
+      names.push_back(escaped(std::string(without_weight(p.name()))));
     }
   }
   return fmt::format("{}", fmt::join(names, "|"));
@@ -75,7 +75,7 @@ std::string expression_of(const ParameterStore& store, const std::string& patter
   if (is_group(pattern)) return expression_of_group(store, pattern);
   if (const auto whole = whole_name_expression_of(pattern)) return *whole;
   if (pattern.starts_with("re:")) return fmt::format(".*(?:{}).*", pattern.substr(3));
-  const std::string name = without_weight(pattern);
+  const std::string name(without_weight(pattern));
   return is_name(name) ? "(.*\\.)?" + escaped(name) : expression_of_glob(name);
 }
 
@@ -105,9 +105,7 @@ std::vector<std::string> excluded_of_peft(const Json& config, const std::filesys
 
 namespace {
 
-std::string module_of(const Parameter& p) {
-  return p.name().ends_with(".weight") ? p.name().substr(0, p.name().size() - 7) : p.name();
-}
+std::string module_of(const Parameter& p) { return std::string(without_weight(p.name())); }
 
 std::string leaf_of(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 

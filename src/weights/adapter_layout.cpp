@@ -14,9 +14,6 @@
 #include "weights/tensor_dims.h"
 
 namespace hone {
-std::string without_weight(const std::string& name) {
-  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
-}
 
 const char* prefix_of(ExpertNaming names) { return names == ExpertNaming::kServing ? "" : kAdapterKeyPrefix; }
 
@@ -341,7 +338,7 @@ void require_layout(const ParameterStore& store, AdapterLayout layout) {
         throw UserError("the adapter adapts the router too, which the layouts kt and sglang do not support",
                         "adapter_layout", "use split or target_parameters, or merge the adapter");
       }
-      if (p.kind() == ParameterKind::kExpertsUp) {
+      if (p.spec().kind == ParameterKind::kExpertsUp) {
         throw UserError("experts without a gate have no place in the layouts kt and sglang", "adapter_layout",
                         "use split or target_parameters, or merge the adapter");
       }

@@ -27,9 +27,6 @@ enum class ExpertNaming {
   kServing,    ///< "model.layers.L.mlp.experts.3.gate_proj", and no key has "base_model.model.": SGLang
 };
 
-/// `name` without ".weight" at its end: the name of the module.
-std::string without_weight(const std::string& name);
-
 /// Prefix of all keys.
 const char* prefix_of(ExpertNaming names);
 

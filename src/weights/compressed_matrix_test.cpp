@@ -50,10 +50,10 @@ TEST_P(Compressed, MatricesAreWhatTheLibraryMakesOfThem) {
       for (size_t i = 0; i < numbers.size(); ++i) {
         if (dtype == DType::kF32) {
           // NVFP4: the library divides by the factor where ModelOpt multiplies by its inverse.
-          ASSERT_NEAR(parameter.value().as<float>()[i], numbers[i], 2e-7 * std::fabs(numbers[i]))
+          ASSERT_NEAR(parameter.value().stored().payload.as<float>()[i], numbers[i], 2e-7 * std::fabs(numbers[i]))
               << parameter.name() << " " << i;
         } else {
-          ASSERT_NEAR(static_cast<float>(parameter.value().as<BFloat16>()[i]), numbers[i],
+          ASSERT_NEAR(static_cast<float>(parameter.value().stored().payload.as<BFloat16>()[i]), numbers[i],
                       0x1p-8 * std::fabs(numbers[i]))
               << parameter.name() << " " << i;
         }
@@ -97,8 +97,8 @@ TEST(CompressedMatrix, CodesStayAsTheyAreWhereAPackedFormatIsTheSame) {
     const PackedFormat* const format = formats[parameter.name()] = stored->packed_format();
     if (format == nullptr) continue;
     parameter.set_trainable(false);
-    parameter.hold_in(*format);
-    EXPECT_EQ(stored->has_chunks(parameter.packed_layout()),
+    parameter.value().hold_in(*format);
+    EXPECT_EQ(stored->has_chunks(packed_layout(parameter)),
               format != &fp8_format() || parameter.name() == weight("mlp.down_proj"))
         << parameter.name();
   }
@@ -116,10 +116,10 @@ TEST(CompressedMatrix, CodesStayAsTheyAreWhereAPackedFormatIsTheSame) {
   load_parameters(checkpoint, map_checkpoint(checkpoint, store, {{"model.norm"}}), store, pool);
   for (const Parameter& parameter : store.all()) {
     const bool rounded_again = parameter.name() == weight("a.proj") || parameter.name() == weight("b.proj");
-    if (!parameter.packed() || rounded_again) continue;
+    if (!parameter.value().packed() || rounded_again) continue;
     const std::vector<float> numbers = expected.read_floats(parameter.name());
     std::vector<float> values(numbers.size());
-    unpack(parameter.packed_layout(), parameter.stored().payload.data, 0, parameter.shape().numel(), values.data());
+    unpack(packed_layout(parameter), parameter.value().stored().payload.data, 0, parameter.shape().numel(), values.data());
     EXPECT_EQ(values, numbers) << parameter.name();
   }
 }

@@ -110,7 +110,7 @@ class TensorPacker {
 bool takes(const Parameter& p, const FileTensor& slice, QuantMethod method) {
   const MatrixOrder order(slice.order, slice.shape);
   if (slice.shape.rank() < 2) return false;
-  if (method == QuantMethod::kMxfp4) return is_routed_expert(p) && order.transposed && order.in % kMxfp4Block == 0;
+  if (method == QuantMethod::kMxfp4) return is_experts(p) && order.transposed && order.in % kMxfp4Block == 0;
   return is_base_weight(p) && slice.order == FileOrder::kSame;
 }
 

@@ -70,7 +70,7 @@ class QuantisedModel : public ::testing::Test {
     }
     for (size_t i = 0; i < exact.all().size(); ++i) {
       const Parameter& p = exact.all()[i];
-      const bool packed = format.name() == "mxfp4" ? is_routed_expert(p) : is_base_weight(p);
+      const bool packed = format.name() == "mxfp4" ? is_experts(p) : is_base_weight(p);
       if (packed) {
         ++count;
         const PackedLayout layout = format.layout(p.spec().stack()[-2], p.spec().stack()[-1]);

@@ -297,9 +297,9 @@ class BenchTraining {
     recompute = choice.level;
     plan = choice.plan;
     if (choice.fits) return;
-    throw UserError(fmt::format("the step needs {}, {} are free", human_bytes(static_cast<double>(limit.needs(plan))),
-                                human_bytes(static_cast<double>(limit.most))),
-                    kMemoryPlan, "lower --layers, --batch or --seq, or use --mode lora");
+    throw UserError(
+        fmt::format("the step needs {}, {} are free", human_bytes(limit.needs(plan)), human_bytes(limit.most)),
+        kMemoryPlan, "lower --layers, --batch or --seq, or use --mode lora");
   }
 
   void allocate() {

@@ -43,7 +43,7 @@ void require_use(const HubSettings& settings, const FetchPlan& plan, const std::
   const std::string reason = why_nothing_fits(plan.name.repo.id + "@" + plan.commit);
   if (reason.empty()) return;
   throw UserError(fmt::format("{} are a lot for a model that cannot be trained on this machine: {}",
-                              human_bytes(static_cast<double>(plan.missing_bytes)), reason),
+                              human_bytes(plan.missing_bytes), reason),
                   plan.name.text(), way_out);
 }
 

@@ -96,8 +96,7 @@ std::string kernels_of(const cuda::DeviceInfo& info) {
 std::string memory_of(int index) {
   try {
     const cuda::MemoryCount memory = cuda::memory_count(index);
-    return fmt::format("{} of {} free", human_bytes(static_cast<double>(memory.free)),
-                       human_bytes(static_cast<double>(memory.total)));
+    return fmt::format("{} of {} free", human_bytes(memory.free), human_bytes(memory.total));
   } catch (const Error& error) {
     return error.message();
   }
@@ -141,10 +140,9 @@ Facts memory_nodes() {
   Facts rows = {{"memory_nodes", number}};
   for (size_t i = 0; i < nodes.size(); ++i) {
     const NodeMemory memory = memory_of_node(nodes[i].number);
-    rows.emplace_back(
-        fmt::format("memory_node_{}", i),
-        fmt::format("cores {}; {} of {} free", core_list(nodes[i].cores), human_bytes(static_cast<double>(memory.free)),
-                    human_bytes(static_cast<double>(memory.total))));
+    rows.emplace_back(fmt::format("memory_node_{}", i),
+                      fmt::format("cores {}; {} of {} free", core_list(nodes[i].cores), human_bytes(memory.free),
+                                  human_bytes(memory.total)));
   }
   return rows;
 }
@@ -159,7 +157,7 @@ Facts facts() {
   };
   for (auto& row : memory_nodes()) rows.push_back(std::move(row));
   const Facts of_cpu = {
-      {"memory_free", human_bytes(static_cast<double>(available_host_memory()))},
+      {"memory_free", human_bytes(available_host_memory())},
       {"features", features(true)},
       {"features_missing", features(false)},
       {"instruction_set", instruction_set()},

@@ -114,8 +114,6 @@ bool fits_at(const RunConfig& config, const std::string& level, Target& target) 
   return plan_levels(config, {level}, target).fits;
 }
 
-std::string bytes_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
 /// A model's config.json, not a configuration of a run.
 bool is_model_config(const std::string& target) {
   if (!target.ends_with(".json")) return false;
@@ -323,7 +321,7 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     several = fmt::format(" {} such GPUs hold it with zero_stage: 3 and gradient_checkpointing: true.", *gpus);
   }
   return fmt::format("{}: LoRA with gradient checkpointing needs {}, the weights alone {}.{}", kNothingFits,
-                     bytes_text(target.whole(smallest.plan())), bytes_text(smallest.plan().parameters.weights),
+                     human_bytes(target.whole(smallest.plan())), human_bytes(smallest.plan().parameters.weights),
                      several);
 }
 
@@ -338,9 +336,9 @@ std::string variants_table(const std::vector<Variant>& variants, const Target& t
                {""}});
   for (const Variant& variant : variants) {
     const ParameterBytes& bytes = variant.plan().parameters;
-    table.add_row({variant.name, bytes_text(bytes.weights), bytes_text(bytes.master), bytes_text(bytes.gradients),
-                   bytes_text(bytes.moments), bytes_text(variant.plan().activations + variant.plan().batch),
-                   bytes_text(target.whole(variant.plan())),
+    table.add_row({variant.name, human_bytes(bytes.weights), human_bytes(bytes.master), human_bytes(bytes.gradients),
+                   human_bytes(bytes.moments), human_bytes(variant.plan().activations + variant.plan().batch),
+                   human_bytes(target.whole(variant.plan())),
                    !target.known                 ? ""
                    : target.fits(variant.plan()) ? "fits"
                                                  : "too large"});
@@ -381,7 +379,7 @@ std::string lacking_disk(const DiskNeeds& needs, const std::string& output_dir) 
   }
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   if (error || space.available >= static_cast<uintmax_t>(needs.total())) return "";
-  return fmt::format(" Only {} are free in {}.", bytes_text(static_cast<int64_t>(space.available)), folder.string());
+  return fmt::format(" Only {} are free in {}.", human_bytes(space.available), folder.string());
 }
 
 Json number_or_null(const std::optional<int64_t>& number) { return number ? Json(*number) : Json(nullptr); }
@@ -545,7 +543,7 @@ int run_estimate(const EstimateOptions& asked) {
                             : target.device.kind == DeviceKind::kCuda ? device_text(target.device)
                                                                       : "This machine";
   if (target.known) {
-    print_text(fmt::format("{}, {}{}. ", where, bytes_text(target.available(chosen.plan())),
+    print_text(fmt::format("{}, {}{}. ", where, human_bytes(target.available(chosen.plan())),
                            options.memory > 0 ? "" : " free"));
   }
   print_text(verdict + "\n" + disk_line(disk, config) + lacking_disk(disk, config.report.output_dir) + "\n");

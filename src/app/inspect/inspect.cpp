@@ -107,7 +107,7 @@ std::string dtypes_text(const std::map<std::string_view, uint64_t>& bytes) {
   std::string text;
   for (const auto& [dtype, size] : bytes) {
     text += (text.empty() ? "" : ", ") + std::string(dtype);
-    if (bytes.size() > 1) text += fmt::format(" ({})", human_bytes(static_cast<double>(size)));
+    if (bytes.size() > 1) text += fmt::format(" ({})", human_bytes(size));
   }
   return text;
 }
@@ -133,9 +133,9 @@ void print_files(Page& page, const LoadedModel& model) {
     total += tensor.entry->bytes;
     shards.insert(tensor.file->path());
   }
-  page.fact("weights", fmt::format("{} in {} file{}, {} tensors", human_bytes(static_cast<double>(total)),
-                                   shards.size(), shards.size() == 1 ? "" : "s",
-                                   with_commas(static_cast<int64_t>(model.checkpoint().tensors().size()))));
+  page.fact("weights",
+            fmt::format("{} in {} file{}, {} tensors", human_bytes(total), shards.size(), shards.size() == 1 ? "" : "s",
+                        with_commas(static_cast<int64_t>(model.checkpoint().tensors().size()))));
   page.fact("dtype", dtypes_text(bytes));
   if (const auto& quantization = model.checkpoint().quantization()) {
     page.fact("quantised", quantization->name() + ", dequantised as it loads; trained weights are saved in bfloat16");
@@ -205,8 +205,8 @@ Table tensor_table() { return Table({{"tensor"}, {"dtype"}, {"shape"}, {"size", 
 template <class File>
 void add_tensors(const File& file, Table& table) {
   for (const SafetensorsEntry& entry : file.entries()) {
-    table.add_row({one_line(entry.name), std::string(entry.dtype_name()), entry.shape_text(),
-                   human_bytes(static_cast<double>(entry.bytes)), file.path().filename().string()});
+    table.add_row({one_line(entry.name), std::string(entry.dtype_name()), entry.shape_text(), human_bytes(entry.bytes),
+                   file.path().filename().string()});
   }
 }
 

@@ -300,7 +300,7 @@ class MergeRun {
   void show(const MergeReport& report, DType coarsest) {
     said_ += fmt::format("{} of {} tensors merged in float32{}; {} in {} file{}\n", report.merged, report.tensors,
                          report.replaced > 0 ? fmt::format(", {} as the adapter has them", report.replaced) : "",
-                         human_bytes(static_cast<double>(report.bytes)), report.files, report.files == 1 ? "" : "s");
+                         human_bytes(report.bytes), report.files, report.files == 1 ? "" : "s");
     said_ += fmt::format(
         "checked: the bytes of all {} tensors as written (CRC-32C); W + scale · B A in {} of {} rows, "
         "{:.1f} % of each tensor or more\n",

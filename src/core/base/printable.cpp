@@ -62,4 +62,9 @@ std::string one_line(std::string_view text) {
   return result;
 }
 
+std::string short_line(std::string_view text) {
+  constexpr size_t kMost = 300;
+  return text.size() > kMost ? one_line(text.substr(0, kMost)) + "..." : one_line(text);
+}
+
 }  // namespace hone

@@ -21,5 +21,7 @@ inline constexpr char32_t kInvalidUtf8 = static_cast<char32_t>(-1);
 /// `text` on one line: control characters, colour sequences, characters that change the text direction, and invalid
 /// UTF-8 become visible ("\n", "\x1b", "\u202e"), so untrusted names and messages cannot corrupt the screen.
 std::string one_line(std::string_view text);
+/// The same of a message that may be long: of its first 300 bytes, then "...".
+std::string short_line(std::string_view text);
 
 }  // namespace hone

@@ -24,17 +24,12 @@ Json mlflow_number(double value) {
   return nonfinite_name(value);
 }
 
-std::string shortened(const std::string& text) {
-  constexpr size_t kMost = 300;
-  return one_line(text.size() > kMost ? text.substr(0, kMost) + "..." : text);
-}
-
 /// The error for an answer that is not a success.
 TrackerError failure(const std::string& call, const httplib::Response& response) {
   const Json body = parse_json(std::string_view(response.body));
   std::string message;
   if (body.is_object() && body.contains("message") && body["message"].is_string()) {
-    message = ": " + shortened(body["message"].get<std::string>());
+    message = ": " + short_line(body["message"].get<std::string>());
   }
   const int status = response.status;
   const std::string what = fmt::format("{} was answered with {}{}", call, status, message);
@@ -42,7 +37,7 @@ TrackerError failure(const std::string& call, const httplib::Response& response)
     return {Kind::kFatal, what + " (check MLFLOW_TRACKING_USERNAME, _PASSWORD or _TOKEN)"};
   if (status >= 300 && status < 400) {
     return {Kind::kFatal,
-            fmt::format("{}: use the address {}", what, shortened(response.get_header_value("Location")))};
+            fmt::format("{}: use the address {}", what, short_line(response.get_header_value("Location")))};
   }
   if (status == 404 && !body.is_object()) return {Kind::kFatal, what + ": no MLflow server answers at this address"};
   if (status == 404) return {Kind::kFatal, what};

@@ -42,7 +42,7 @@ bool packs_experts(const RunConfig& config) { return !expert_format_of(config).d
 HeldBase held_by(const DescribedRun& run) {
   HeldBase held{.packed = {}, .experts = &expert_format_of(run.config)};
   for (const Parameter& p : run.model->store().all()) {
-    if (packs_experts(run.config) && is_routed_expert(p)) continue;
+    if (packs_experts(run.config) && is_experts(p)) continue;
     if (const auto* format = dynamic_cast<const PackedFormat*>(&p.value().format()))
       held.packed.emplace(p.name(), format);
   }
@@ -178,7 +178,7 @@ HeldBase without(HeldBase held, const KeptGroup& group, const DescribedRun& run)
   for (const std::string& name : group.weights) {
     if (held.packed.erase(name) > 0) continue;
     const Parameter* p = run.model->store().find(name);
-    if (p != nullptr && is_routed_expert(*p)) held.experts = &dense_format();
+    if (p != nullptr && is_experts(*p)) held.experts = &dense_format();
   }
   return held;
 }
@@ -219,7 +219,7 @@ std::vector<KeptGroup> groups_of_base(const DescribedRun& run) {
   size_t all = held.packed.size();
   KeptGroup experts{.setting = "expert_weight_dtype: auto", .weights = {}};
   for (const Parameter& p : std::as_const(run.model->store()).all()) {
-    if (packs_experts(config) && is_routed_expert(p)) {
+    if (packs_experts(config) && is_experts(p)) {
       experts.weights.push_back(p.name());
       ++all;
       continue;
@@ -297,7 +297,7 @@ std::vector<std::string> kept_group_texts(const BaseCost& cost, std::vector<Kept
   for (const KeptGroup& group : groups) {
     lines.push_back(fmt::format("first batch: with {}   loss {} instead of {}, {} more", group.setting,
                                 signed_percent(group.loss / cost.dense - 1), signed_percent(cost.share()),
-                                human_bytes(static_cast<double>(group.bytes))));
+                                human_bytes(group.bytes)));
   }
   return lines;
 }

@@ -41,7 +41,7 @@ Parameter& sample_of(ParameterStore& store, const Parameter& gate_up, int64_t ro
 void multiply(const Context& context, Arena& activations, const Parameter& weight, int64_t rows, DType dtype) {
   const int64_t experts = weight.shape()[0], outputs = weight.shape()[1], hidden = weight.shape()[2];
   const int64_t tokens = rows * experts;
-  const bool gated = weight.kind() == ParameterKind::kExpertsGateUp;
+  const bool gated = weight.spec().kind == ParameterKind::kExpertsGateUp;
   const MlpActivation function{gated ? MlpActivation::Kind::kSwiglu : MlpActivation::Kind::kSquaredRelu};
   const ArenaScope scope(activations);
   const Tensor x = activations.take({tokens, hidden}, dtype), ids = activations.take({tokens, 1}, DType::kI32);

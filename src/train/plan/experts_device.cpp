@@ -74,7 +74,7 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
   ExpertWork work;
   work.layers = std::max<int64_t>(1, static_cast<int64_t>(layers_with_experts(store).size()));
   for (const Parameter& p : store.all()) {
-    if (!is_routed_expert(p)) continue;
+    if (!is_experts(p)) continue;
     const int64_t of_an_expert = p.shape().numel() / p.shape()[0];
     const double of_a_token = 2.0 * static_cast<double>(of_an_expert) * static_cast<double>(experts_per_token);
     // Backward has the products of forward once for its input, and once for trained weights.

@@ -40,12 +40,12 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
 
 std::string host_memory_line(const MemoryPlan& plan, int64_t available) {
   if (plan.host() == 0) return "";
-  const std::string of = available > 0 ? fmt::format(" of {}", human_bytes(static_cast<double>(available))) : "";
+  const std::string of = available > 0 ? fmt::format(" of {}", human_bytes(available)) : "";
   const int64_t shared = plan.parameters.shared;
-  const std::string once = shared > 0 ? fmt::format(" ({} of it this rank's share of experts that its host holds once)",
-                                                    human_bytes(static_cast<double>(shared)))
-                                      : "";
-  return fmt::format("host memory {}{}{}", human_bytes(static_cast<double>(plan.host())), of, once);
+  const std::string once =
+      shared > 0 ? fmt::format(" ({} of it this rank's share of experts that its host holds once)", human_bytes(shared))
+                 : "";
+  return fmt::format("host memory {}{}{}", human_bytes(plan.host()), of, once);
 }
 
 }  // namespace hone

@@ -19,8 +19,6 @@ struct Saving {
   int64_t saves = 0;  ///< bytes of the device
 };
 
-std::string bytes_of(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
 /// The parts that the run could offload one at a time; where experts have a place of their own already, not weights.
 std::vector<OffloadPart> parts_of_run(const RunConfig& config) {
   std::vector<OffloadPart> parts;
@@ -79,7 +77,7 @@ OffloadChoice choose_offload(const RunConfig& config, const MemoryLimit& limit, 
     const FittingLevel with = chosen_with(more);
     if (with.plan.host() > *limit.host) continue;  // the next one may be smaller
     chosen = std::move(more);
-    saved.push_back(fmt::format("{} ({})", saving.part, bytes_of(saving.saves)));
+    saved.push_back(fmt::format("{} ({})", saving.part, human_bytes(saving.saves)));
     if (with.fits) break;
   }
   if (chosen.empty()) {
@@ -88,7 +86,7 @@ OffloadChoice choose_offload(const RunConfig& config, const MemoryLimit& limit, 
     return {{}, fmt::format("cpu_offload auto: nothing, since {}", why)};
   }
   return {in_order(chosen), fmt::format("cpu_offload auto: {} of {} on the device go to host memory",
-                                        fmt::join(saved, ", "), bytes_of(before.plan.total()))};
+                                        fmt::join(saved, ", "), human_bytes(before.plan.total()))};
 }
 
 }  // namespace hone

@@ -165,7 +165,7 @@ class Planning {
     const MemoryPlan& plan = choice.plan;
     if (!limit_.host && !run_.config.machine.cpu_offload.empty() && plan.host() > 0) {
       logger.warning("cpu_offload saves nothing on a CPU: the offloaded {} use the same memory",
-                     human_bytes(static_cast<double>(plan.host())));
+                     human_bytes(plan.host()));
     }
     const std::vector<MemoryRow> rows =
         memory_rows(plan, precision_of(run_.config), level_note(choice.level, choice.on_host));
@@ -290,7 +290,7 @@ void report_shared_experts(const DescribedRun& run, Logger& logger) {
   const SharedValues* const shared = run.model->store().shared_values();
   if (shared == nullptr || shared->ranks() == 1) return;
   logger.info("experts on the CPU: {} of frozen weights, once for the {} ranks of a host",
-              human_bytes(static_cast<double>(shared->all_bytes())), shared->ranks());
+              human_bytes(shared->all_bytes()), shared->ranks());
 }
 
 PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/program.h"
+#include "core/base/unix_seconds.h"
 #include "core/text/json.h"
 #include "train/run/run_observer.h"
 
@@ -18,10 +19,6 @@ struct RunFacts {
   std::optional<double> loss = {}, eval_loss = {};  ///< the last values
   int64_t skipped = 0;                              ///< steps whose numbers were not finite; of this process
 };
-
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
@@ -179,7 +176,7 @@ Json info_of(const LoadedRun& run, const RunFacts& facts) {
 
 class TrainingInfo : public RunObserver {
  public:
-  explicit TrainingInfo(const LoadedRun& run) : run_(run), facts_{.status = {}, .start_time = unix_time()} {}
+  explicit TrainingInfo(const LoadedRun& run) : run_(run), facts_{.status = {}, .start_time = unix_seconds()} {}
 
   void step_done(const StepDone& step) override { facts_.loss = step.result.loss.loss; }
   void evaluated(const EvalMetrics& metrics) override { facts_.eval_loss = metrics.eval_loss; }
@@ -189,7 +186,7 @@ class TrainingInfo : public RunObserver {
     facts_.status = !end.finished        ? "stopped by " + end.reason
                     : end.reason.empty() ? "completed"
                                          : "stopped early: " + end.reason;
-    facts_.end_time = unix_time();
+    facts_.end_time = unix_seconds();
     write_text_file(std::filesystem::path(run_.config().report.output_dir) / "training_info.json",
                     info_of(run_, facts_).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }

@@ -11,8 +11,6 @@ namespace hone {
 
 namespace {
 
-std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
 int64_t value_bytes(const Parameter& parameter) {
   return parameter.shape().numel() * static_cast<int64_t>(size_of(parameter.value().dtype()));
 }
@@ -51,16 +49,16 @@ DiskNeeds disk_needs(const ParameterStore& store, const RunConfig& config) {
 
 std::string disk_line(const DiskNeeds& needs, const RunConfig& config) {
   const bool lora = config.model.finetuning_type == FinetuningType::kLora;
-  std::string line = fmt::format("Disk: {} {}{}", lora ? "adapter" : "model", size_text(needs.model),
+  std::string line = fmt::format("Disk: {} {}{}", lora ? "adapter" : "model", human_bytes(needs.model),
                                  config.eval.load_best_model_at_end ? " with the best weights" : "");
   if (needs.checkpoint > 0) {
     line += fmt::format(
-        "; checkpoints {} each{}, {}", size_text(needs.checkpoint),
+        "; checkpoints {} each{}, {}", human_bytes(needs.checkpoint),
         config.checkpoint.save_only_model ? "" : " with the optimizer's state",
         needs.count ? fmt::format("up to {} at once", *needs.count) : "all of which are kept (save_total_limit)");
   }
-  if (needs.merged > 0) line += fmt::format("; merged model {}", size_text(needs.merged));
-  return line + fmt::format("; {} in all{}.", size_text(needs.total()), needs.count ? "" : " without checkpoints");
+  if (needs.merged > 0) line += fmt::format("; merged model {}", human_bytes(needs.merged));
+  return line + fmt::format("; {} in all{}.", human_bytes(needs.total()), needs.count ? "" : " without checkpoints");
 }
 
 }  // namespace hone
