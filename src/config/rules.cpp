@@ -20,8 +20,8 @@ using MaybeRefusal = std::optional<Refusal>;
 
 bool is_lora(const RunConfig& run) { return run.model.finetuning_type == FinetuningType::kLora; }
 
-/// Frozen experts in a format of 8 bits that a CPU alone computes.
-bool has_int8_experts(const RunConfig& run) { return run.model.expert_weight_dtype.int8(); }
+/// Frozen experts in the format of 8 bits that a CPU computes with, and that stays whole there.
+bool has_int8_experts(const RunConfig& run) { return !expert_format_of(run).movable(); }
 
 /// Whether the device of the run computes the experts, as far as the keys say.
 bool experts_on_device(const RunConfig& run) {

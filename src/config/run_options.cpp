@@ -129,7 +129,7 @@ RunPrecision precision_of(const RunConfig& config) {
 
 bool computes_experts_on_host(const RunConfig& config, Device device) {
   const ExpertsOn where = config.machine.experts_device;
-  const bool only_there = device.kind == DeviceKind::kCuda && config.model.expert_weight_dtype.int8();
+  const bool only_there = device.kind == DeviceKind::kCuda && !expert_format_of(config).movable();
   return where == ExpertsOn::kCpu || (where == ExpertsOn::kAuto && only_there);
 }
 

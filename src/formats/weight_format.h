@@ -42,6 +42,9 @@ class WeightFormat {
   virtual bool dense() const { return false; }
   /// True if the weight is unpacked to dense memory for each use (formats/packed_weights.h).
   virtual bool packed() const { return false; }
+  /// Whether a value may be anywhere: its bytes are elements or whole chunks, so ranks keep parts of them and copies
+  /// bring them to any device. Other formats have the order in which products of a CPU read, and stay whole there.
+  bool movable() const { return dense() || packed(); }
   /// Payload (and scales, below) of a weight that would have `dtype` if it were dense.
   virtual FormatTensor payload(const Shape& shape, DType dtype) const = 0;
   virtual std::optional<FormatTensor> scales(const Shape& /*shape*/) const { return std::nullopt; }

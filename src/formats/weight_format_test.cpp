@@ -98,5 +98,11 @@ TEST(WeightFormat, OnlyTheDenseOneIsReadByEverybody) {
   EXPECT_FALSE(tile_format().dense() || tile_format().read_in_place(WeightProduct::kLinear, gpu));
 }
 
+TEST(WeightFormat, ElementsAndChunksCanMove) {
+  EXPECT_TRUE(dense_format().movable());
+  for (const PackedFormat* format : packed_formats()) EXPECT_TRUE(format->movable()) << format->name();
+  EXPECT_FALSE(tile_format().movable() || int8_format().movable());
+}
+
 }  // namespace
 }  // namespace hone

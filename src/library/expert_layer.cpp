@@ -132,9 +132,8 @@ DType parse_layer_dtype(const std::string& name) {
 
 const WeightFormat& format_of(const std::string& name, DType dtype, const Shape& shape) {
   if (name == "dtype") return gains_from_tiles(Device{}, dtype, shape) ? tile_format() : dense_format();
-  if (name == "int8") return int8_format();
-  std::string names = "dtype, int8";
-  for (const PackedFormat* format : packed_formats()) {
+  std::string names = "dtype";
+  for (const WeightFormat* format : expert_formats()) {
     if (format->name() == name) return *format;
     names += fmt::format(", {}", format->name());
   }

@@ -70,11 +70,9 @@ bool is_large_in_layer(const Parameter& p, const RankShare& share) {
   return p.group()->layer() >= 0 && p.shape().numel() >= share.least_sharded_elements;
 }
 
-bool can_move(const Parameter& p) { return p.value().format().dense() || p.value().packed(); }
-
 bool stays_in_files(const Parameter& p, const RankShare& share) {
   return share.frozen_in_files && !p.trainable() && p.spec().kind != ParameterKind::kLora &&
-         is_large_in_layer(p, share) && can_move(p);
+         is_large_in_layer(p, share) && p.value().format().movable();
 }
 
 /// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
@@ -83,7 +81,8 @@ ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
   if (share.shard_ranks() == 1 || p.share().spread() || p.value().home().host_computed) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
-    const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p) && !stays_in_files(p, share);
+    const bool sharded =
+        share.stage == ZeroStage::kValues && large && p.value().format().movable() && !stays_in_files(p, share);
     return sharded ? ZeroStage::kValues : ZeroStage::kNone;
   }
   if (adapters && p.spec().kind != ParameterKind::kLora) return ZeroStage::kNone;
@@ -117,7 +116,7 @@ bool is_offloaded(const Parameter& p, const RankShare& share, const ExpertLayers
   const bool of_params = share.offload.params && p.spec().kind != ParameterKind::kLora;
   const bool chosen =
       is_experts(p) || (of_params && p.spec().of_experts) ? layers.in_host.contains(p.spec().layer) : of_params;
-  return chosen && is_large_in_layer(p, share) && can_move(p);
+  return chosen && is_large_in_layer(p, share) && p.value().format().movable();
 }
 
 /// The home of values that the device computes with.
@@ -240,7 +239,7 @@ void ParameterStore::spread_over(Parameter& p, const RankShare& share) {
   p.share_.local_shape_ = p.shape();
   if (!spread) return;
   HONE_ASSERT(p.shape()[0] % share.expert_ranks == 0 && share.shard_ranks() % share.expert_ranks == 0, p.name());
-  HONE_ASSERT(!share.offload.values() && (p.value().format().dense() || p.value().packed()), p.name());
+  HONE_ASSERT(!share.offload.values() && p.value().format().movable(), p.name());
   expert_ranks_ = share.expert_ranks;
   expert_rank_ = share.expert_rank();
   p.share_.local_shape_ = {p.shape()[0] / share.expert_ranks};

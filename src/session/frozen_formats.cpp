@@ -10,11 +10,11 @@ namespace hone {
 
 namespace {
 
-const PackedFormat* packed_format_called(const std::string& name) {
-  for (const PackedFormat* format : packed_formats()) {
-    if (format->name() == name) return format;
-  }
-  return nullptr;
+/// The format of a list with this name; null: none.
+template <class Format>
+const Format* format_called(const std::string& name, const std::vector<const Format*>& formats) {
+  const auto it = std::ranges::find(formats, name, &Format::name);
+  return it == formats.end() ? nullptr : *it;
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ BaseFormat BaseFormat::parse(const std::string& name, const std::string& key) {
   BaseFormat format;
   format.as_stored_ = name == "auto";
   if (name == "dtype" || format.as_stored_) return format;
-  format.packed_ = packed_format_called(name);
+  format.packed_ = format_called(name, packed_formats());
   if (format.packed_ != nullptr) return format;
   throw UserError(fmt::format("frozen weights are not held in '{}'", name), key,
                   fmt::format("use one of {}", fmt::join(base_format_names(), ", ")));
@@ -38,7 +38,7 @@ ExpertFormat ExpertFormat::parse(const std::string& name, const std::string& key
   ExpertFormat format;
   format.bfloat16_ = name == "bfloat16";
   if (name == "auto" || format.bfloat16_) return format;
-  format.other_ = name == "int8" ? &int8_format() : packed_format_called(name);
+  format.other_ = format_called(name, expert_formats());
   if (format.other_ != nullptr) return format;
   throw UserError(fmt::format("experts' weights are not held in '{}'", name), key,
                   fmt::format("use one of {}", fmt::join(expert_format_names(), ", ")));
@@ -62,7 +62,16 @@ const std::vector<std::string>& base_format_names() {
 
 const std::vector<std::string>& expert_format_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = {"auto", "bfloat16", "int8"};
+    std::vector<std::string> all = {"auto", "bfloat16"};
+    for (const WeightFormat* format : expert_formats()) all.emplace_back(format->name());
+    return all;
+  }();
+  return names;
+}
+
+const std::vector<const WeightFormat*>& expert_formats() {
+  static const std::vector<const WeightFormat*> formats = [] {
+    std::vector<const WeightFormat*> all = {&int8_format()};
     for (const PackedFormat* format : packed_formats()) {
       if (format != &packed_int8_format()) all.push_back(format);
     }

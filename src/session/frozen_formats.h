@@ -38,8 +38,7 @@ class ExpertFormat {
   ExpertFormat() = default;
   /// A format that is not dense.
   explicit ExpertFormat(const WeightFormat& format) : other_(&format) {}
-  /// "auto", "bfloat16", "int8" (formats/int8_weights.h) or the name of another packed format. UserError at `key` for
-  /// other names.
+  /// "auto", "bfloat16" or the name of one of expert_formats(). UserError at `key` for other names.
   static ExpertFormat parse(const std::string& name, const std::string& key);
 
   /// Whether bfloat16 is stated.
@@ -58,5 +57,8 @@ class ExpertFormat {
 const std::vector<std::string>& base_format_names();
 /// The names that ExpertFormat takes.
 const std::vector<std::string>& expert_format_names();
+/// The formats of frozen experts that are not dense, each under its name. Packed formats, but that int8 is the one that
+/// a CPU multiplies (formats/int8_weights.h); packed int8 is for all frozen weights.
+const std::vector<const WeightFormat*>& expert_formats();
 
 }  // namespace hone

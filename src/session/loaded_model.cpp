@@ -59,7 +59,7 @@ UserError experts_need_cpu(const std::string& where, const std::string& fix) {
 }
 
 void check_expert_format(const WeightFormat& experts, Device device, const std::string& where, const std::string& fix) {
-  if (!experts.packed() && !experts.read_in_place(WeightProduct::kExperts, device)) throw experts_need_cpu(where, fix);
+  if (!experts.movable() && !experts.read_in_place(WeightProduct::kExperts, device)) throw experts_need_cpu(where, fix);
 }
 
 LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts,

@@ -268,7 +268,7 @@ std::string base_cost_text(const BaseCost& cost, const RunConfig& config) {
   const WeightFormat* const format = base ? model.base_weight_dtype.packed() : &model.expert_weight_dtype.format();
   const char* const key = base ? "base_weight_dtype" : "expert_weight_dtype";
   const bool fp8 = format == &fp8_format();
-  const bool eight = fp8 || format == &packed_int8_format() || format == &int8_format();
+  const bool eight = fp8 || format->name() == packed_int8_format().name();
   const bool four = !eight && format != &nf4_format() && format != &nf4_float_scales_format();
   std::vector<std::string> ways;
   if (four) {

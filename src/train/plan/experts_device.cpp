@@ -158,7 +158,7 @@ ExpertsChoice choose_experts_place(const RunConfig& config, const ExpertWork& wo
                                    const std::function<bool(const RunConfig&)>& fits) {
   constexpr ExpertsPlace kDevice{}, kHost{.cpu = kAllLayers};
   const auto fits_in = [&](ExpertsPlace place) { return fits(with_experts_in(config, place)); };
-  if (config.model.expert_weight_dtype.int8()) return {kHost, "experts of 8 bits are computed on the CPU"};
+  if (!expert_format_of(config).movable()) return {kHost, "experts of 8 bits are computed on the CPU"};
   if (fits_in(kDevice)) return {kDevice, "they fit on the GPU"};
   const ExpertRates rates = measured();
   const auto whole = [&](ExpertsPlace place) {

@@ -75,8 +75,8 @@ TEST(FittingSetting, IsThenHostMemoryAndFewerBits) {
                     }),
             "zero_stage: 3" + kRecomputed);
   const auto packed = [](const RunConfig& c) {
-    return c.model.base_weight_dtype.packed() == &nf4_format() || c.model.expert_weight_dtype.int8() ||
-           offloads(c, OffloadPart::kParams);
+    return c.model.base_weight_dtype.packed() == &nf4_format() ||
+           &c.model.expert_weight_dtype.format() == &int8_format() || offloads(c, OffloadPart::kParams);
   };
   EXPECT_EQ(setting(run(FinetuningType::kLora), packed), "base_weight_dtype: nf4" + kRecomputed);
   EXPECT_EQ(setting(run(FinetuningType::kLora), packed, false, true), "expert_weight_dtype: int8" + kRecomputed);
