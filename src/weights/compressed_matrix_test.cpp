@@ -50,10 +50,10 @@ TEST_P(Compressed, MatricesAreWhatTheLibraryMakesOfThem) {
       for (size_t i = 0; i < numbers.size(); ++i) {
         if (dtype == DType::kF32) {
           // NVFP4: the library divides by the factor where ModelOpt multiplies by its inverse.
-          ASSERT_NEAR(parameter.value().stored().payload.as<float>()[i], numbers[i], 2e-7 * std::fabs(numbers[i]))
+          ASSERT_NEAR(parameter.value().whole().as<float>()[i], numbers[i], 2e-7 * std::fabs(numbers[i]))
               << parameter.name() << " " << i;
         } else {
-          ASSERT_NEAR(static_cast<float>(parameter.value().stored().payload.as<BFloat16>()[i]), numbers[i],
+          ASSERT_NEAR(static_cast<float>(parameter.value().whole().as<BFloat16>()[i]), numbers[i],
                       0x1p-8 * std::fabs(numbers[i]))
               << parameter.name() << " " << i;
         }
