@@ -3,6 +3,11 @@ import torch
 import transformers
 
 IGNORED = -100
+# The first and second weights of all experts of a layer; without a gate the first is up alone.
+FIRST_OF_EXPERTS = ("experts.gate_up_proj", "experts.up_proj")
+EXPERTS = (*FIRST_OF_EXPERTS, "experts.down_proj")
+# PEFT refuses these for such models: kernels of theirs read the weight itself, past an adapter.
+NOT_FOR_PEFT = {"nemotron_h": ("out_proj",)}
 
 
 def plain(tensors):

@@ -9,7 +9,7 @@ import json
 import torch
 from safetensors.torch import load_file, save_file
 
-from case_model import IGNORED, cross_entropy, forward, gradients, jitter, load, norm, plain, ratio, shorten
+from case_model import EXPERTS, IGNORED, cross_entropy, forward, gradients, jitter, load, norm, plain, ratio, shorten
 
 RANK, ALPHA = 4, 8
 ACCUMULATED = [3, 4, 5, 6]
@@ -62,8 +62,9 @@ def continuation(model, prompt):
     """The greedy continuation of a list of tokens."""
     model.eval()
     with torch.no_grad():
+        # Nemotron-H with a cache is another function: it does not bound the steps of Mamba-2.
         out = model.generate(input_ids=torch.tensor([prompt]), max_new_tokens=CONTINUATION, do_sample=False,
-                             eos_token_id=None, pad_token_id=0)
+                             eos_token_id=None, pad_token_id=0, use_cache=False)
     model.train()
     return out[0, len(prompt):].tolist()
 
@@ -79,11 +80,10 @@ def margins(model, prompt, tokens):
 def expert_weights(model):
     """Of each gate, up and down of an expert: PEFT's key, the fused parameter that has it, the expert, its rows."""
     for name, p in model.named_parameters():
-        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        if not name.endswith(EXPERTS):
             continue
-        experts, rows = p.shape[0], p.shape[1]
-        gate_up = name.endswith("gate_up_proj")
-        parts = {"gate_proj": slice(0, rows // 2), "up_proj": slice(rows // 2, rows)} if gate_up else {"down_proj": slice(None)}
+        experts, rows, fused = p.shape[0], p.shape[1], name.rsplit(".", 1)[1]
+        parts = {"gate_up_proj": {"gate_proj": slice(0, rows // 2), "up_proj": slice(rows // 2, rows)}}.get(fused, {fused: slice(None)})
         for e in range(experts):
             for part, rows_of_part in parts.items():
                 yield f"base_model.model.{name.rsplit('.', 1)[0]}.{e}.{part}", name, e, rows_of_part
@@ -215,7 +215,8 @@ def write(case, rows, inputs):
     save_file(plain(inputs["adapter"]), folder / "adapter_model.safetensors")
     save_file({"logits": rows["split_logits"].float().contiguous(), **rows["split_gradients"]}, folder / "expected.safetensors")
     config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": ALPHA, "lora_dropout": 0.0, "bias": "none",
-              "use_rslora": False, "target_modules": ["gate_proj", "up_proj", "down_proj"], "peft_version": "0.21.0"}
+              "use_rslora": False, "target_modules": sorted({key.split(".")[-3] for key in inputs["adapter"]}),
+              "peft_version": "0.21.0"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 

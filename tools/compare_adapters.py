@@ -17,6 +17,8 @@ import transformers
 from peft import PeftModel
 from safetensors.torch import load_file
 
+from case_model import NOT_FOR_PEFT
+
 BOUND = 2e-5  # of two float32 forward passes, as for the logits of the cases
 KINDS = {
     "attention": ["lora_target_modules=attention"],
@@ -43,11 +45,13 @@ def compare(hone, case, kind, options, work):
     batches = load_file(case / "batches.safetensors")
     ids, labels = batches["input_ids"], batches["labels"]
     rows = [{"input_ids": ids[i, b].tolist(), "labels": labels[i, b].tolist()} for i in range(4) for b in range(2)]
+    left_out = NOT_FOR_PEFT.get(json.loads((case / "model" / "config.json").read_text())["model_type"])
+    excluded = [f"lora_exclude_modules=[{','.join(left_out)}]"] if left_out else []
     data = work / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(hone, "train", f"model_name_or_path={case / 'model'}", f"datasets={data}", "finetuning_type=lora", "lora_r=4",
         "max_length=256", "dtype=float32", "max_steps=3", "learning_rate=2e-2", "warmup_steps=0", "packing=false",
-        "device=cpu", f"output_dir={work / kind}", *options)
+        "device=cpu", f"output_dir={work / kind}", *options, *excluded)
     run(hone, "merge", "--model", case / "model", "--adapter", work / kind, "--output", work / "merged" / kind)
     base = load(case / "model")
     before = base(input_ids=ids[10]).logits

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
 import case_rows
-from case_model import IGNORED, forward, gradients, load
+from case_model import EXPERTS, FIRST_OF_EXPERTS, IGNORED, NOT_FOR_PEFT, forward, gradients, load
 from case_rows import ALPHA, PROMPT, RANK
 from case_runs import is_comparable, measure_noise, show, train_run
 
@@ -106,11 +106,13 @@ def make_adapter(case, kind, generator):
     from peft import LoraConfig, get_peft_model
     model = load(case / "model")
     there = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+    there -= set(NOT_FOR_PEFT.get(model.config.model_type, ()))
     options = {"r": RANK, "lora_alpha": ALPHA, "target_modules": [name for name in ATTENTION if name in there]}
     if any(TOWER in name for name, _ in model.named_modules()):
         options["exclude_modules"] = f".*{TOWER}.*"
     if kind == "lora_experts":
-        options["target_parameters"] = ["experts.gate_up_proj", "experts.down_proj"]
+        parameters = [name for name, _ in model.named_parameters()]
+        options["target_parameters"] = [weight for weight in EXPERTS if any(name.endswith(weight) for name in parameters)]
     if kind == "lora_dora":
         options["use_dora"] = True
     adapted = get_peft_model(model, LoraConfig(**options))
@@ -147,7 +149,7 @@ def main():
     path = args.case / "model"
     model = load(path)
     vocab = model.config.get_text_config().vocab_size
-    fused = any(name.endswith("experts.gate_up_proj") for name, _ in model.named_parameters())
+    fused = any(name.endswith(FIRST_OF_EXPERTS) for name, _ in model.named_parameters())
     # Where a bias corrects the choice, the auxiliary loss of transformers counts other experts than are chosen.
     corrected = any(name.endswith("e_score_correction_bias") for name in model.state_dict())
     aux = fused and hasattr(model.config.get_text_config(), "router_aux_loss_coef") and not corrected and not args.no_aux

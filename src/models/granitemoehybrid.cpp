@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <tuple>
 
 #include "core/text/json.h"
 #include "models/granitemoe.h"
+#include "models/mamba.h"
 #include "models/registry.h"
-#include "ops/causal_conv/causal_conv.h"
-#include "ops/gated_group_norm/gated_group_norm.h"
 
 namespace hone {
 
@@ -37,60 +36,33 @@ void read_mixers(const HfConfig& config, DecoderConfig& decoder) {
   }
 }
 
-/// A bound of time_step_limit: transformers 5 writes infinity as an object.
-float read_bound(const HfConfig& config, const Json& bound) {
-  if (bound.is_object() && bound.size() == 1 && bound.contains("__float__") && bound["__float__"] == "Infinity") {
-    return std::numeric_limits<float>::infinity();
-  }
-  if (!bound.is_number()) config.refuse(fmt::format("time_step_limit: {} is not a number", bound.dump()));
-  return bound.get<float>();
-}
+constexpr MambaKeys kKeys{.heads = "mamba_n_heads",
+                          .head_dim = "mamba_d_head",
+                          .groups = "mamba_n_groups",
+                          .state_size = "mamba_d_state",
+                          .conv_taps = "mamba_d_conv"};
 
 /// The sizes of Mamba-2's layers; nothing for a model without them, whose file has the fields, too.
 Mamba2Config read_mamba(const HfConfig& config, const DecoderConfig& decoder) {
-  const auto size = [&](const char* key, int64_t fallback) {
-    const int64_t value = config.integer_or(key, fallback);
-    if (value == 0 || value > (1 << 20)) config.refuse(fmt::format("{}: {} is out of range", key, value));
-    return value;
-  };
   Mamba2Config mamba;
   SsdHeads& heads = mamba.heads;
-  const int64_t inner = size("mamba_expand", 2) * decoder.hidden_size;
-  heads.num_heads = size("mamba_n_heads", 128);
-  const bool divided = !config.has("mamba_d_head") || config.json().at("mamba_d_head") == "auto";
-  heads.head_dim = divided ? inner / heads.num_heads : size("mamba_d_head", 0);
-  heads.num_groups = size("mamba_n_groups", 1);
-  heads.state_size = size("mamba_d_state", 256);
-  mamba.conv_taps = size("mamba_d_conv", 4);
+  const int64_t inner = read_mamba_size(config, "mamba_expand", 2) * decoder.hidden_size;
+  heads.num_heads = read_mamba_size(config, kKeys.heads, 128);
+  const bool divided = !config.has(kKeys.head_dim) || config.json().at(kKeys.head_dim) == "auto";
+  heads.head_dim = divided ? inner / heads.num_heads : read_mamba_size(config, kKeys.head_dim, 0);
+  heads.num_groups = read_mamba_size(config, kKeys.groups, 1);
+  heads.state_size = read_mamba_size(config, kKeys.state_size, 256);
+  mamba.conv_taps = read_mamba_size(config, kKeys.conv_taps, 4);
   mamba.conv_bias = config.boolean_or("mamba_conv_bias", true);
   mamba.proj_bias = config.boolean_or("mamba_proj_bias", false);
-  if (config.has("time_step_limit")) {
-    const Json& limit = config.json().at("time_step_limit");
-    if (!limit.is_array() || limit.size() != 2) config.refuse("time_step_limit is not a pair of numbers");
-    heads.min_step = read_bound(config, limit[0]);
-    heads.max_step = read_bound(config, limit[1]);
-    if (!(heads.min_step >= 0 && heads.min_step <= heads.max_step)) {
-      config.refuse(fmt::format("time_step_limit: {} is not two increasing numbers from 0 on", limit.dump()));
-    }
-  }
+  std::tie(heads.min_step, heads.max_step) = read_time_step_limit(config);
   const auto is_mamba = [](const LayerConfig& layer) { return layer.mixer == MixerKind::kMamba2; };
   if (std::none_of(decoder.layers.begin(), decoder.layers.end(), is_mamba)) return {};
   if (heads.inner() != inner) {
     config.refuse(fmt::format("mamba_n_heads, mamba_d_head: {} heads of {} are not mamba_expand times hidden_size, {}",
                               heads.num_heads, heads.head_dim, inner));
   }
-  if (heads.num_heads % heads.num_groups != 0) {
-    config.refuse(fmt::format("mamba_n_groups: {} heads cannot share {} groups", heads.num_heads, heads.num_groups));
-  }
-  if (inner / heads.num_groups > kMaxGatedGroup) {
-    config.refuse(fmt::format("mamba_n_groups: groups of {} are not supported (at most {})", inner / heads.num_groups,
-                              kMaxGatedGroup));
-  }
-  if (heads.head_dim > kMaxSsdHeadDim || heads.state_size > kMaxSsdState || mamba.conv_taps > kMaxConvTaps) {
-    config.refuse(
-        fmt::format("mamba_d_head, mamba_d_state, mamba_d_conv: {}, {}, {} are not supported (at most {}, {}, {})",
-                    heads.head_dim, heads.state_size, mamba.conv_taps, kMaxSsdHeadDim, kMaxSsdState, kMaxConvTaps));
-  }
+  check_mamba(config, kKeys, mamba);
   return mamba;
 }
 

@@ -40,7 +40,7 @@ HfConfig HfConfig::read(const std::filesystem::path& directory) {
 
 HfConfig HfConfig::read_file(const std::filesystem::path& path) {
   refuse_gguf_file(path);
-  Json json = read_json(path);
+  Json json = read_python_json(path);
   if (!json.is_object()) throw UserError("the model's config is not a JSON object", path.string(), "download it again");
   return HfConfig(std::move(json), path.string());
 }
@@ -141,9 +141,11 @@ bool describes_no_computation(const std::string& key) {
       // layers that predict several tokens, which are carried by their tensors (weights/promised_layers.h)
       "num_mtp_layers", "num_mtp_modules", "num_nextn_predict_layers", "use_mtp",
       // initial values of a new model
-      "init_method",
-      // how other programs divide the scan of Mamba-2
-      "mamba_chunk_size",
+      "init_method", "rescale_prenorm_residual", "time_step_floor", "time_step_max",
+      // how other programs divide and run the scan of Mamba-2; a width that its heads state
+      "chunk_size", "expand", "mamba_chunk_size", "mamba_ssm_cache_dtype", "use_mamba_kernels",
+      // how a program runs a shared expert beside others, and which logits it computes
+      "moe_shared_expert_overlap", "num_logits_to_keep",
       // RoPE of images and videos; tokens of text have one position
       "mrope_interleaved", "mrope_section",
       // how images reach the text model, in parts that are copied
@@ -321,6 +323,14 @@ void HfConfig::read_rope(DecoderConfig& config, const ClassDefaults& defaults) c
   config.rope = *stated;
 }
 
+namespace {
+
+int64_t layers_of(const HfConfig& config, const ClassDefaults& defaults) {
+  return defaults.num_hidden_layers > 0 ? defaults.num_hidden_layers : config.integer("num_hidden_layers");
+}
+
+}  // namespace
+
 DecoderConfig HfConfig::read_decoder(const ClassDefaults& defaults) const {
   require("hidden_act", "silu");
   require("attention_dropout", 0.0);
@@ -348,7 +358,7 @@ DecoderConfig HfConfig::read_decoder(const ClassDefaults& defaults) const {
   const bool no_padding = is_null("pad_token_id") || (has("pad_token_id") && json_.at("pad_token_id") == -1);
   config.pad_token_id = no_padding ? -1 : integer_or("pad_token_id", defaults.pad_token_id);
   config.initializer_range = number_or("initializer_range", 0.02);
-  const int64_t layers = integer("num_hidden_layers");
+  const int64_t layers = layers_of(*this, defaults);
   if (layers == 0 || layers > 10000) refuse(fmt::format("num_hidden_layers: {} is out of range", layers));
   config.layers.resize(static_cast<size_t>(layers));
   if (!defaults.rope_by_layer_type) read_rope(config, defaults);
@@ -369,7 +379,7 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key, const ClassDef
            "its other names are num_local_experts, n_routed_experts, moe_num_experts");
   // Every tensor of every expert gets a name: implausible numbers are refused before the names are built.
   constexpr int64_t kMostExperts = int64_t{1} << 18;
-  const int64_t layers = integer("num_hidden_layers");
+  const int64_t layers = layers_of(*this, defaults);
   if (moe.num_experts > kMostExperts / std::max<int64_t>(layers, 1)) {
     refuse(fmt::format("num_experts: {} in {} layers exceed {} in total", moe.num_experts, layers, kMostExperts));
   }

@@ -48,6 +48,7 @@ DecoderConfig read_granitemoeshared(const HfConfig& config);
 DecoderConfig read_granitemoehybrid(const HfConfig& config);
 DecoderConfig read_gemma4(const HfConfig& config);
 DecoderConfig read_gemma4_text(const HfConfig& config);
+DecoderConfig read_nemotron_h(const HfConfig& config);
 DecoderConfig read_glm4_moe(const HfConfig& config);
 DecoderConfig read_llama(const HfConfig& config);
 DecoderConfig read_deepseek_v2(const HfConfig& config);

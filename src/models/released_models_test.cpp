@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "models/models_testing.h"
 #include "weights/quantization.h"
@@ -197,6 +198,75 @@ TEST(Released, Hy3RoutesBySigmoidsWithABias) {
   EXPECT_THAT(refusal(json), HasSubstr("first_k_dense_replace contradicts mlp_layer_types"));
   json["expert_hidden_dim"] = 1;
   EXPECT_THAT(refusal(json), HasSubstr("expert_hidden_dim"));
+}
+
+TEST(Released, NemotronThreeHasLayersOfOneHalf) {
+  const HfConfig file = released("nemotron-3-nano-30b-a3b");
+  const DecoderConfig config = read_decoder_config(file);
+  EXPECT_THAT(file.unread(), ::testing::IsEmpty());
+  const SsdHeads heads{.num_heads = 64, .head_dim = 64, .num_groups = 8, .state_size = 128, .min_step = 0.001f};
+  EXPECT_TRUE(config.mamba.heads == heads && config.mamba.conv_bias && !config.mamba.proj_bias);
+  EXPECT_FALSE(config.rotates);
+  EXPECT_EQ(config.activation.kind, MlpActivation::Kind::kSquaredRelu);
+  ASSERT_EQ(config.layers.size(), 52u);
+  std::map<MixerKind, int> mixers;
+  for (const LayerConfig& layer : config.layers) {
+    ++mixers[layer.mixer];
+    EXPECT_NE(layer.has_mixer(), layer.has_feed_forward());
+  }
+  EXPECT_EQ(mixers,
+            (std::map<MixerKind, int>{{MixerKind::kNone, 23}, {MixerKind::kMamba2, 23}, {MixerKind::kAttention, 6}}));
+  EXPECT_EQ(config.layers[5].mixer, MixerKind::kAttention);
+  EXPECT_EQ(config.num_moe_layers(), 23);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 3712);
+  EXPECT_EQ(config.moe.router.scale, 2.5f);
+  EXPECT_EQ(config.pad_token_id, -1) << "its row of the embedding is trained";
+}
+
+Json nemotron(const Json& fields) {
+  Json json = released("nemotron-3-nano-30b-a3b").json();
+  json["hybrid_override_pattern"] = "ME*-";
+  json["num_hidden_layers"] = 4;
+  json.update(fields);
+  return json;
+}
+
+TEST(NemotronH, ReadsLayersFromAPatternOrAList) {
+  const DecoderConfig pattern = read(nemotron(Json::object()));
+  EXPECT_EQ(pattern.layers[3].intermediate_size, 1856);
+  EXPECT_TRUE(pattern.layers[1].moe);
+  Json list = nemotron({{"layers_block_type", {"mamba", "moe", "full_attention", "mlp"}}});
+  EXPECT_EQ(read(list).layers, pattern.layers);
+  list.erase("hybrid_override_pattern");
+  list.erase("num_hidden_layers");
+  EXPECT_EQ(read(list).layers, pattern.layers);
+  list["layers_block_type"] = {"mamba", "rnn"};
+  EXPECT_THAT(refusal(list), HasSubstr("layers_block_type: \"rnn\""));
+  EXPECT_THAT(refusal(nemotron({{"layers_block_type", {"mamba"}}})),
+              HasSubstr("layers_block_type and hybrid_override_pattern list different layers"));
+  EXPECT_THAT(refusal(nemotron({{"num_hidden_layers", 3}})), HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(refusal(nemotron({{"hybrid_override_pattern", nullptr}})), HasSubstr("hybrid_override_pattern"));
+  EXPECT_THAT(refusal(nemotron({{"hybrid_override_pattern", "MO"}})), HasSubstr("\"O\""));
+}
+
+TEST(NemotronH, IsReadWithoutExperts) {
+  const DecoderConfig config = read(nemotron({{"hybrid_override_pattern", "M-*-"}}));
+  EXPECT_EQ(config.num_moe_layers(), 0);
+  EXPECT_EQ(config.moe.num_experts, 0);
+}
+
+TEST(NemotronH, RefusesByNameWhatItDoesNotTrain) {
+  const std::pair<const char*, Json> fields[] = {{"moe_latent_size", 1024},
+                                                 {"tie_word_embeddings", true},
+                                                 {"mlp_hidden_act", "silu"},
+                                                 {"attention_bias", true},
+                                                 {"mlp_bias", true},
+                                                 {"residual_in_fp32", true},
+                                                 {"time_step_limit", {0.0, 0.1}},
+                                                 {"n_shared_experts", 2},
+                                                 {"norm_eps", 1e-6},
+                                                 {"sliding_window", 4096}};
+  for (const auto& [field, value] : fields) EXPECT_THAT(refusal(nemotron({{field, value}})), HasSubstr(field));
 }
 
 TEST(Released, ErnieNamesTheFieldThatItsClassDoesNotRead) {

@@ -2,15 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "app/bench/bench_shapes.h"
 #include "core/base/error.h"
 #include "core/text/json.h"
+#include "models/registry.h"
 
 namespace hone {
 
 namespace {
+
+/// Fields that list every layer.
+constexpr const char* kLists[] = {"layer_types", "layers_block_type", "mlp_layer_types", "hybrid_override_pattern"};
 
 HfConfig named_or_read(const std::string& name) {
   for (const auto& [shape, text] : bench_shapes()) {
@@ -36,14 +41,22 @@ std::vector<std::string> bench_model_names() {
 HfConfig bench_model(const std::string& name_or_folder, int64_t layers) {
   const HfConfig config = named_or_read(name_or_folder);
   if (layers == 0) return config;
-  Json json = config.json();
-  const bool nested = json.contains("text_config");
-  const int64_t all = (nested ? config.nested("text_config") : config).integer("num_hidden_layers");
+  const auto all = static_cast<int64_t>(read_decoder_config(config).layers.size());
   if (layers < 0 || layers > all) {
     throw UserError(fmt::format("{} of {} layers cannot be run", layers, all), "--layers",
                     fmt::format("use 1 to {}, or 0 for all", all));
   }
-  (nested ? json["text_config"] : json)["num_hidden_layers"] = layers;
+  Json json = config.json();
+  Json& text = json.contains("text_config") ? json["text_config"] : json;
+  text["num_hidden_layers"] = layers;
+  for (const char* list : kLists) {
+    if (!text.contains(list)) continue;
+    if (text[list].is_string()) {
+      text[list] = text[list].get<std::string>().substr(0, static_cast<size_t>(layers));
+    } else if (text[list].is_array()) {
+      text[list].get_ref<Json::array_t&>().resize(std::min(text[list].size(), static_cast<size_t>(layers)));
+    }
+  }
   return HfConfig(std::move(json), config.file());
 }
 

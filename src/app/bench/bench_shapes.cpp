@@ -157,6 +157,14 @@ const std::vector<std::pair<std::string, const char*>>& bench_shapes() {
         "nope", "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "embedding_multiplier": 12.0,
         "attention_multiplier": 0.0078125, "residual_multiplier": 0.22, "logits_scaling": 6.0, "tie_word_embeddings":
         true, "router_aux_loss_coef": 0.0})"},
+      {"nemotron-3-nano-30b-a3b",
+       R"({"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "vocab_size": 131072, "hidden_size":
+        2688, "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "num_attention_heads":
+        32, "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8,
+        "ssm_state_size": 128, "conv_kernel": 4, "n_routed_experts": 128, "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "norm_topk_prob": true,
+        "routed_scaling_factor": 2.5, "layer_norm_epsilon": 1e-05, "max_position_embeddings": 262144,
+        "tie_word_embeddings": false})"},
       {"olmoe-7b-a1b",
        R"({"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "vocab_size": 50304, "hidden_size": 2048,
         "intermediate_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16,

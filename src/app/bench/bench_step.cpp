@@ -71,11 +71,9 @@ UsualValues keys_of_mode(const BenchStepOptions& options, bool sparse) {
   UsualValues keys = {{"finetuning_type", "lora"}};
   if (!mode.experts || !sparse) {
     keys.emplace_back("lora_target_modules", mode.experts ? "all-linear" : "attention");
-  } else if (options.expert_lora == "shared") {
-    keys.emplace_back("lora_target_modules", "attention");
-    keys.emplace_back("lora_target_parameters", "[experts.gate_up_proj, experts.down_proj]");
-  } else if (options.expert_lora == "split") {
+  } else if (options.expert_lora == "shared" || options.expert_lora == "split") {
     keys.emplace_back("lora_target_modules", "[attention, all-experts]");
+    keys.emplace_back("expert_lora", options.expert_lora);
   } else {
     throw UserError(fmt::format("'{}' is not a way to adapt experts", options.expert_lora), "--expert-lora",
                     "use shared or split");

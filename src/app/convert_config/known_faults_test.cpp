@@ -149,6 +149,7 @@ TEST(ModelFamilies, NamesOfReleasedModels) {
   EXPECT_EQ(title("Qwen/Qwen3-VL-30B-A3B-Instruct"), "Qwen3-VL-MoE");
   EXPECT_EQ(title("baidu/ERNIE-4.5-21B-A3B-PT"), "ERNIE 4.5 MoE");
   EXPECT_EQ(title("ibm-granite/granite-4.0-h-tiny"), "Granite 4");
+  EXPECT_EQ(title("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"), "Nemotron 3");
   EXPECT_EQ(title("baidu/ERNIE-4.5-VL-28B-A3B-PT"), "ERNIE 4.5 VL");
   EXPECT_EQ(title("baidu/ERNIE-4.5-0.3B-PT"), "dense ERNIE 4.5");
   EXPECT_EQ(title("a/b"), "");
