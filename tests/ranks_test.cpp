@@ -463,7 +463,7 @@ TEST(Ranks, OfDifferentGpusTakeTheStepsOfEqualOnes) {
 }
 
 TEST(Ranks, KeepTheirShareOfTheStateAlone) {
-  const ParameterBytes one = bytes_of({});
+  const ParameterBytes one = bytes_of(RankShare{});
   ParameterBytes all;
   for (int rank = 0; rank < 4; ++rank) {
     const ParameterBytes share = bytes_of({rank, 4, ZeroStage::kState});

@@ -40,7 +40,7 @@ HfConfig HfConfig::read(const std::filesystem::path& directory) {
 
 HfConfig HfConfig::read_file(const std::filesystem::path& path) {
   refuse_gguf_file(path);
-  Json json = read_python_json(path);
+  Json json = read_json(path);
   if (!json.is_object()) throw UserError("the model's config is not a JSON object", path.string(), "download it again");
   return HfConfig(std::move(json), path.string());
 }

@@ -129,7 +129,7 @@ DecoderConfig read_nemotron_h(const HfConfig& config) {
   DecoderConfig decoder = config.read_decoder(defaults);
   decoder.rotates = false;
   decoder.pad_token_id = -1;  // its row is trained
-  decoder.norm_weighting = NormWeighting::kUnrounded;
+  decoder.norm_weighting = NormWeighting::kOnce;
   config.require("mlp_hidden_act", "relu2");
   decoder.activation = {MlpActivation::Kind::kSquaredRelu};
   config.require("tie_word_embeddings", false);  // the class has two tensors in any case
@@ -138,7 +138,7 @@ DecoderConfig read_nemotron_h(const HfConfig& config) {
   config.require("residual_in_fp32", false);
   config.require("hidden_dropout", 0.0);
   config.require("sliding_window", nullptr);
-  decoder.names = {.file_prefixes = {{"model.", "backbone."}},
+  decoder.names = {.file_parts = {{"model.", "backbone."}},
                    .embedding = "embeddings",
                    .final_norm = "norm_f",
                    .mixer_norm = "norm",

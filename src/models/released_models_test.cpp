@@ -39,7 +39,7 @@ TEST(Released, Gemma4HasExpertsBesideMlpsAndWiderHeadsWithoutAWindow) {
   const HfConfig file = released("gemma-4-26b-a4b");
   const DecoderConfig config = read_decoder_config(file);
   EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_TRUE(config.tie_word_embeddings && config.qk_norm && config.value_norm && config.norms_after);
+  EXPECT_TRUE(config.tie_word_embeddings && config.qk_norm && config.value_norm && !config.names.norm_after_mixer.empty());
   EXPECT_TRUE(config.layer_scalar && config.scaled_embedding && !config.qkv_bias);
   EXPECT_EQ(config.softmax_scale(), 1.0f);
   EXPECT_EQ(config.logits_soft_cap, 30.0);
