@@ -235,7 +235,7 @@ std::set<std::string> ambiguous_leaves(const ParameterStore& store, const std::v
 /// Whether a module is of a text model inside a larger model, whose other parts may have modules of the same last part
 /// (those of Gemma 4's vision tower are of a class that PEFT cannot adapt).
 bool in_larger_model(const Named& named) {
-  return named.adapted->layer() >= 0 && !named.whole.starts_with("model.layers.");
+  return named.adapted->spec().layer >= 0 && !named.whole.starts_with("model.layers.");
 }
 
 /// `for_servers`: they know modules by the last parts of their names alone.

@@ -22,10 +22,6 @@ constexpr int64_t kLargestBlock = 1 << 20;
 constexpr uint64_t kMostStateBytes = 1 << 16;
 constexpr float kPerCode = 1.0f / 127.0f;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-bool is_unsigned(const SafetensorsEntry& entry) { return entry.dtype == DType::kU8 && !entry.float8_e4m3; }
-
 std::optional<int64_t> size_in(const Json& json, const char* key) {
   if (!json.contains(key)) return std::nullopt;
   const std::optional<int64_t> size = whole_number<int64_t>(json[key]);

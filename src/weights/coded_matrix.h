@@ -9,6 +9,7 @@
 
 #include "formats/packed_weights.h"
 #include "weights/checkpoint.h"
+#include "weights/safetensors.h"
 
 namespace hone {
 
@@ -17,6 +18,10 @@ struct ReadScratch {
   std::vector<std::byte> codes, scale_codes;
   std::vector<float> scales, values;
 };
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/// Whether a tensor has unsigned bytes.
+inline bool is_unsigned(const SafetensorsEntry& entry) { return entry.dtype == DType::kU8 && !entry.float8_e4m3; }
 
 class CodedMatrix {
  public:

@@ -14,13 +14,10 @@ namespace hone {
 
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 constexpr std::string_view kPacked = "_packed";
 constexpr int64_t kMostZeroBytes = int64_t{1} << 30;
 
-bool is_unsigned(const SafetensorsEntry& entry) { return entry.dtype == DType::kU8 && !entry.float8_e4m3; }
-bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
+bool is_scale(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
 
 std::optional<QuantMethod> method_of(const Checkpoint& checkpoint) {
   const std::optional<Quantization>& quantization = checkpoint.quantization();
@@ -134,7 +131,7 @@ void CompressedMatrix::find_scales(const Checkpoint& checkpoint, std::vector<std
   }
   group_ = columns / groups;
   if (floats) {
-    if (!is_float(entry.dtype)) contradict(fmt::format("its scales are {}", entry.dtype_name()));
+    if (!is_scale(entry.dtype)) contradict(fmt::format("its scales are {}", entry.dtype_name()));
   } else if (entry.float8_e4m3) {
     const bool divides = codes_.entry->name != name_;
     const std::string factor_name = name_ + (divides ? "_global_scale" : "_scale_2");

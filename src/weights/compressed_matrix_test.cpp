@@ -119,7 +119,8 @@ TEST(CompressedMatrix, CodesStayAsTheyAreWhereAPackedFormatIsTheSame) {
     if (!parameter.value().packed() || rounded_again) continue;
     const std::vector<float> numbers = expected.read_floats(parameter.name());
     std::vector<float> values(numbers.size());
-    unpack(packed_layout(parameter), parameter.value().stored().payload.data, 0, parameter.shape().numel(), values.data());
+    unpack(packed_layout(parameter), parameter.value().stored().payload.data, 0, parameter.shape().numel(),
+           values.data());
     EXPECT_EQ(values, numbers) << parameter.name();
   }
 }

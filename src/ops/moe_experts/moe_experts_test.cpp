@@ -27,9 +27,6 @@ using testing::OpResult;
 using testing::spread_routing;
 using testing::Values;
 
-constexpr auto kClamped = MlpActivation::Kind::kClampedSwiglu, kGeglu = MlpActivation::Kind::kGeglu,
-               kSquaredRelu = MlpActivation::Kind::kSquaredRelu;
-
 /// Chains of two products of at most 67 terms of size 1, forward and backward: 4 · 67 · 2^-24.
 constexpr double kFloatTolerance = 2e-5;
 /// bfloat16 rounds by at most 2^-8. A path has at most seven roundings of the whole value: on a CPU x Aᵀ, h (once, and
@@ -103,20 +100,22 @@ TEST(MoeExperts, BiasesMatchTheReference) {
 TEST(MoeExperts, TheClampedActivationMatchesTheReference) {
   const MoeSizes sizes[] = {{1, 1, 1, 1, 1}, {7, 5, 3, 5, 2}, {5, 4, 4, 3, 1}, {1, 7, 2, 9, 3}, {9, 8, 8, 3, 2}};
   for (const MoeSizes& s : sizes) {
-    expect_matches(s, {.activation = kClamped});
+    expect_matches(s, {.activation = testing::kClamped});
     for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit, MoeLora::kShared}) {
-      expect_matches(s, {.lora = lora, .biases = true, .activation = kClamped});
+      expect_matches(s, {.lora = lora, .biases = true, .activation = testing::kClamped});
     }
   }
-  expect_matches({7, 5, 6, 5, 2}, {.lora = MoeLora::kSplit, .dropout = 0.25f, .biases = true, .activation = kClamped});
-  expect_matches({7, 5, 3, 5, 2},
-                 {.lora = MoeLora::kDownOnly, .base_trained = false, .x_trained = false, .activation = kClamped});
+  expect_matches({7, 5, 6, 5, 2},
+                 {.lora = MoeLora::kSplit, .dropout = 0.25f, .biases = true, .activation = testing::kClamped});
+  expect_matches(
+      {7, 5, 3, 5, 2},
+      {.lora = MoeLora::kDownOnly, .base_trained = false, .x_trained = false, .activation = testing::kClamped});
 }
 
 /// Squaring doubles the relative error of h, as an eighth rounding would.
 TEST(MoeExperts, OtherActivationsMatchTheReference) {
   const MoeSizes sizes[] = {{1, 1, 1, 1, 1}, {7, 5, 3, 5, 2}, {5, 4, 4, 3, 1}, {1, 7, 2, 9, 3}, {19, 16, 8, 3, 2}};
-  for (const auto activation : {kGeglu, kSquaredRelu}) {
+  for (const auto activation : {testing::kGeglu, testing::kSquaredRelu}) {
     SCOPED_TRACE(MlpActivation{activation}.name());
     for (const MoeSizes& s : sizes) {
       expect_matches(s, {.activation = activation});
@@ -148,9 +147,9 @@ TEST(MoeExperts, TensorCoresServeTheirProducts) {
                                {"experts"}, "experts with adapters");
   testing::expect_tensor_cores(moe_case(sizes, {.lora = MoeLora::kShared, .rank = 8}), {"experts"},
                                "experts with shared adapters, all trained");
-  testing::expect_tensor_cores(moe_case(sizes, {.biases = true, .activation = kClamped}), {"experts"},
+  testing::expect_tensor_cores(moe_case(sizes, {.biases = true, .activation = testing::kClamped}), {"experts"},
                                "experts with biases and the clamped activation");
-  for (const auto activation : {kGeglu, kSquaredRelu}) {
+  for (const auto activation : {testing::kGeglu, testing::kSquaredRelu}) {
     testing::expect_tensor_cores(moe_case(sizes, {.activation = activation}), {"experts"}, "other activations");
   }
 }
@@ -173,7 +172,7 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
   expect_matches(sizes, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = &int8_format()});
   expect_matches({3, 128, 64, 2, 1}, {.base_format = &int8_format(), .ids = all_to(1, 3)});
   expect_matches({2, 64, 192, 70, 2},
-                 {.base_format = &int8_format(), .router_weights_trained = false, .activation = kClamped});
+                 {.base_format = &int8_format(), .router_weights_trained = false, .activation = testing::kClamped});
 }
 
 TEST(MoeExperts, APackedBaseMatchesTheReference) {
@@ -187,7 +186,8 @@ TEST(MoeExperts, APackedBaseMatchesTheReference) {
   }
   const WeightFormat* const mxfp4 = &mxfp4_format();
   expect_matches({3, 32, 32, 2, 1}, {.base_format = mxfp4, .biases = true, .biases_trained = false});
-  expect_matches({2, 64, 32, 70, 2}, {.base_format = mxfp4, .router_weights_trained = false, .activation = kClamped});
+  expect_matches({2, 64, 32, 70, 2},
+                 {.base_format = mxfp4, .router_weights_trained = false, .activation = testing::kClamped});
 }
 
 /// Bit for bit, with any instruction set and any number of threads, on sizes that end within tiles and blocks.
@@ -225,7 +225,7 @@ TEST(MoeExperts, APackedBaseHasTheBitsOfItsUnpackedValues) {
     }
     const MoeSizes s{41, 320, 160, 3, 2};
     const WeightFormat* int4 = &int4_format(32);
-    expect_same_bits(s, {.lora = MoeLora::kSplit, .base_format = int4, .activation = kSquaredRelu});
+    expect_same_bits(s, {.lora = MoeLora::kSplit, .base_format = int4, .activation = testing::kSquaredRelu});
     expect_same_bits(s, {.lora = MoeLora::kShared, .base_format = int4, .biases = true, .biases_trained = false});
     expect_same_bits(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = int4});
     expect_same_bits(s, {.lora = MoeLora::kDownOnly, .base_format = int4, .x_trained = false});

@@ -6,6 +6,9 @@
 
 namespace hone::testing {
 
+inline constexpr auto kClamped = MlpActivation::Kind::kClampedSwiglu, kGeglu = MlpActivation::Kind::kGeglu,
+                      kSquaredRelu = MlpActivation::Kind::kSquaredRelu;
+
 struct MoeSizes {
   int64_t tokens, hidden, intermediate, experts, k;
 };

@@ -26,9 +26,6 @@ using testing::OpCase;
 using testing::OpResult;
 using testing::Values;
 
-constexpr auto kClamped = MlpActivation::Kind::kClampedSwiglu, kGeglu = MlpActivation::Kind::kGeglu,
-               kSquaredRelu = MlpActivation::Kind::kSquaredRelu;
-
 /// Relative to the largest value: both have the roundings counted in moe_experts_test.cpp, at different points.
 constexpr double kTolerance = 2 * 7 * 3 * 0x1p-8;
 /// Relative to the root mean square of the differences, where single roundings average out: 2^-8 for each of two paths
@@ -107,9 +104,9 @@ TEST_F(TileProducts, MatchVectorsWithAdaptersBiasesAndEachActivation) {
     expect_matches_vectors(s, {.lora = lora, .biases = true});
     // Few values, so that a limit is well between two of them: the derivative jumps there.
     expect_matches_vectors({2, 32, 32, 2, 1},
-                           {.lora = lora, .biases = lora == MoeLora::kSplit, .activation = kClamped});
+                           {.lora = lora, .biases = lora == MoeLora::kSplit, .activation = testing::kClamped});
     expect_matches_vectors(s, {.lora = lora, .dropout = lora == MoeLora::kNone ? 0.0f : 0.25f});
-    for (const auto activation : {kGeglu, kSquaredRelu}) {
+    for (const auto activation : {testing::kGeglu, testing::kSquaredRelu}) {
       expect_matches_vectors(s, {.lora = lora, .activation = activation});
       expect_matches_vectors({37, 64, 96, 5, 2}, {.lora = lora, .biases = true, .activation = activation});
       expect_matches_vectors({41, 128, 64, 3, 2},
@@ -192,8 +189,8 @@ TEST_F(TileProducts, OfWeightsInTilesHaveTheBitsOfDenseOnes) {
   expect_same_bits(s, {.lora = MoeLora::kShared, .biases = true, .biases_trained = false});
   expect_same_bits(s, {.lora = MoeLora::kSplit, .dropout = 0.25f});
   expect_same_bits(s, {.lora = MoeLora::kDownOnly, .x_trained = false});
-  expect_same_bits(s, {.router_weights_trained = false, .activation = kClamped});
-  expect_same_bits(s, {.lora = MoeLora::kSplit, .activation = kSquaredRelu});
+  expect_same_bits(s, {.router_weights_trained = false, .activation = testing::kClamped});
+  expect_same_bits(s, {.lora = MoeLora::kSplit, .activation = testing::kSquaredRelu});
 }
 
 /// Forward with a bias, and a gradient that is added to existing values.
