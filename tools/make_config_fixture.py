@@ -33,6 +33,9 @@ CLASSES = {
     "NemotronHForCausalLM": "NemotronHConfig",
     "DeepseekV2ForCausalLM": "DeepseekV2Config",
     "DeepseekV3ForCausalLM": "DeepseekV3Config",
+    "KimiK25ForConditionalGeneration": "Kimi_K25Config",
+    "SolarOpenForCausalLM": "SolarOpenConfig",
+    "HYV3ForCausalLM": "HYV3Config",
     "Glm4MoeForCausalLM": "Glm4MoeConfig",
     "Glm4MoeLiteForCausalLM": "Glm4MoeLiteConfig",
     "MiniMaxM2ForCausalLM": "MiniMaxM2Config",
@@ -113,6 +116,8 @@ def beside(field, config):
         changes = dict(GROUPS)
     if field == "num_hidden_layers":
         changes = {name: None for name in ("layer_types", "mlp_layer_types") if name in config}
+        if sizes := config.get("per_layer_config"):
+            changes["per_layer_config"] = {**sizes, str(config[field]): next(iter(sizes.values()))}
     if field == "num_attention_heads" and config.get("num_key_value_heads") == config[field]:
         changes = {"num_key_value_heads": 2 * config[field]}
     if field == "partial_rotary_factor":

@@ -4,7 +4,9 @@
 // text attends to none after it. Models with embeddings for each layer or shared keys (E2B, E4B) are refused.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <map>
 
 #include "core/text/json.h"
 #include "models/registry.h"
@@ -41,10 +43,27 @@ void read_windows(const HfConfig& config, DecoderConfig& decoder) {
   }
 }
 
+/// The keys of an object with an entry for some layers, by number: transformers fills them up with zeros ("05").
+std::map<size_t, std::string> keys_of_layers(const HfConfig& config, const char* name, size_t layers) {
+  std::map<size_t, std::string> keys;
+  if (!config.has(name)) return keys;
+  const HfConfig table = config.nested(name);
+  for (const auto& [key, value] : table.json().items()) {
+    size_t layer = layers;
+    const char* const end = key.data() + key.size();
+    const auto parsed = std::from_chars(key.data(), end, layer);
+    if (parsed.ec != std::errc() || parsed.ptr != end || layer >= layers || !keys.emplace(layer, key).second) {
+      config.refuse(fmt::format("{}: \"{}\" is not the number of a layer, or one that is there already", name, key));
+    }
+  }
+  return keys;
+}
+
 /// Reads the sizes of heads that differ between layers, from per_layer_config (transformers from 5.24 on) or from the
 /// fields of layers without a window.
 void read_head_sizes(const HfConfig& config, bool keys_are_values, DecoderConfig& decoder) {
   constexpr const char *kTable = "per_layer_config", *kDim = "head_dim", *kHeads = "num_key_value_heads";
+  const std::map<size_t, std::string> keys = keys_of_layers(config, kTable, decoder.layers.size());
   const int64_t global_dim = config.integer_or("global_head_dim", 512);
   const int64_t global_heads = config.integer_or("num_global_key_value_heads", decoder.num_key_value_heads);
   for (size_t i = 0; i < decoder.layers.size(); ++i) {
@@ -56,10 +75,8 @@ void read_head_sizes(const HfConfig& config, bool keys_are_values, DecoderConfig
     if (config.has(kTable)) {
       layer.head_dim = decoder.head_dim;
       layer.num_key_value_heads = decoder.num_key_value_heads;
-      const HfConfig table = config.nested(kTable);
-      const std::string number = std::to_string(i);
-      if (table.has(number)) {
-        const HfConfig own = table.nested(number);
+      if (const auto own_key = keys.find(i); own_key != keys.end()) {
+        const HfConfig own = config.nested(kTable).nested(own_key->second);
         layer.head_dim = own.integer_or(kDim, layer.head_dim);
         layer.num_key_value_heads = own.integer_or(kHeads, layer.num_key_value_heads);
         for (const auto& [key, value] : own.json().items()) {
@@ -84,7 +101,8 @@ void read_rope(const HfConfig& config, DecoderConfig& decoder) {
     for (const LayerConfig& layer : decoder.layers) {
       if ((layer.sliding_window > 0) != slides) continue;
       if (dim > 0 && layer.head_dim != dim) {
-        config.refuse("head_dim differs between layers of the same type, which share their RoPE");
+        config.refuse("head_dim differs between layers of the same type, which share their RoPE",
+                      "layer_types and per_layer_config must agree");
       }
       dim = layer.head_dim;
     }
@@ -95,8 +113,11 @@ void read_rope(const HfConfig& config, DecoderConfig& decoder) {
                                            {.max_position_embeddings = kPositions,
                                             .rope_theta = 1000000.0,
                                             .rope_scaling = {.type = RopeType::kProportional, .proportion = 0.25}});
+  constexpr const char* kSliding = "sliding_attention";
   if (const int64_t dim = head_dim_of(true); dim > 0) {
-    decoder.window_rope = config.rope_of_layer_type("sliding_attention", dim, {.max_position_embeddings = kPositions});
+    decoder.window_rope = config.rope_of_layer_type(kSliding, dim, {.max_position_embeddings = kPositions});
+  } else if (config.has("rope_parameters")) {
+    config.nested("rope_parameters").has(kSliding);  // of no layer
   }
 }
 

@@ -149,7 +149,10 @@ bool describes_no_computation(const std::string& key) {
       // RoPE of images and videos; tokens of text have one position
       "mrope_interleaved", "mrope_section",
       // how images reach the text model, in parts that are copied
-      "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
+      "multimodal_projector_bias", "projection_hidden_size", "projection_layer_norm_eps", "projector_hidden_act",
+      "spatial_merge_size", "use_unified_vision_chunk",
+      // in which dtype outputs of routed and shared experts are added
+      "enable_moe_fp32_combine",
       // embeddings for each layer and shared keys, in models without them
       "use_double_wide_mlp", "vocab_size_per_layer_input",
       // size of dense layers, in models without them

@@ -22,7 +22,6 @@ DecoderConfig read_hy_v3(const HfConfig& config) {
   moe.router.scale = static_cast<float>(config.number_or("router_scaling_factor", 2.826));
   moe.selection_bias = true;
   moe.shared_expert_intermediate_size = moe.moe_intermediate_size * config.integer_or("num_shared_experts", 1);
-  config.boolean_or("enable_moe_fp32_combine", true);  // in which dtype the class adds the shared expert's output
   decoder.names.shared_expert = "mlp.shared_experts";
   decoder.names.file_parts = {{".mlp.shared_experts.", ".mlp.shared_mlp."}};
   decoder.names.file_router = "router.gate";

@@ -67,6 +67,8 @@ DecoderConfig read_gated_hybrid(const HfConfig& config) {
   decoder.qk_norm = true;
   decoder.norm_weighting = NormWeighting::kFromOne;
   decoder.attention_output_gate = true;
+  config.require("attn_output_gate", true);
+  config.require("mamba_ssm_dtype", "float32");
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   read_layer_kinds(config, decoder);
   read_delta_net(config, decoder.delta_net);

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <map>
 
@@ -39,7 +41,8 @@ TEST(Released, Gemma4HasExpertsBesideMlpsAndWiderHeadsWithoutAWindow) {
   const HfConfig file = released("gemma-4-26b-a4b");
   const DecoderConfig config = read_decoder_config(file);
   EXPECT_THAT(file.unread(), ::testing::IsEmpty());
-  EXPECT_TRUE(config.tie_word_embeddings && config.qk_norm && config.value_norm && !config.names.norm_after_mixer.empty());
+  EXPECT_TRUE(config.tie_word_embeddings && config.qk_norm && config.value_norm &&
+              !config.names.norm_after_mixer.empty());
   EXPECT_TRUE(config.layer_scalar && config.scaled_embedding && !config.qkv_bias);
   EXPECT_EQ(config.softmax_scale(), 1.0f);
   EXPECT_EQ(config.logits_soft_cap, 30.0);
@@ -76,15 +79,20 @@ TEST(Gemma4, TransformersWritesSizesOfHeadsByLayer) {
   Json& text = json["text_config"];
   for (const char* key : {"global_head_dim", "num_global_key_value_heads"}) text.erase(key);
   for (int layer = 5; layer < 30; layer += 6) {
-    text["per_layer_config"][std::to_string(layer)] = {{"head_dim", 512}, {"num_key_value_heads", 2}};
+    text["per_layer_config"][fmt::format("{:02}", layer)] = {{"head_dim", 512}, {"num_key_value_heads", 2}};
   }
   const HfConfig by_layer(json, "config.json");
   EXPECT_TRUE(read_decoder_config(by_layer) == read_decoder_config(file));
   EXPECT_THAT(by_layer.unread(), ::testing::IsEmpty());
-  text["per_layer_config"]["5"]["head_dim"] = 256;
+  text["per_layer_config"]["05"]["head_dim"] = 256;
   EXPECT_THAT(refusal(json), HasSubstr("head_dim differs between layers of the same type"));
-  text["per_layer_config"]["5"] = {{"intermediate_size", 64}};
+  text["per_layer_config"]["05"] = {{"intermediate_size", 64}};
   EXPECT_THAT(refusal(json), HasSubstr("intermediate_size of one layer is not supported"));
+  for (const char* key : {"5", "30", "full_attention"}) {  // there is "05"
+    Json other = json;
+    other["text_config"]["per_layer_config"][key] = {{"head_dim", 512}};
+    EXPECT_THAT(refusal(other), HasSubstr("is not the number of a layer")) << key;
+  }
 }
 
 TEST(Gemma4, WhatIsNotComputedIsRefusedByName) {

@@ -24,8 +24,8 @@ std::vector<std::string> excluded_of_peft(const Json& config, const std::filesys
 
 /// The config as PEFT writes it: r and lora_alpha of the run, with exceptions in rank_pattern and alpha_pattern.
 /// target_modules and modules_to_save are last parts of names if they select every such module of the model (or of the
-/// layers in layers_to_transform), else full names, as for a text model inside a larger model. exclude_modules are those of `lora`, if any. `base_model` is
-/// base_model_name_or_path; "": null.
+/// layers in layers_to_transform), else full names, as for a text model inside a larger model. exclude_modules are
+/// those of `lora`, if any. `base_model` is base_model_name_or_path; "": null.
 Json adapter_config(const ParameterStore& store, const AdapterFiles& files, const LoraOptions& lora,
                     const std::string& base_model);
 

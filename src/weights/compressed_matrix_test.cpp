@@ -12,6 +12,7 @@
 
 #include "core/cpu/thread_pool.h"
 #include "core/text/json.h"
+#include "params/payload.h"
 #include "params/store_testing.h"
 #include "weights/stored_tensor.h"
 
@@ -21,10 +22,10 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const fs::path kFixtures = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/quantized";
-const std::string kLayer = "model.layers.0.";
+const fs::path kFiles = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/quantized";
+const std::string kModule = "model.layers.0.";
 
-std::string weight(const std::string& module) { return kLayer + module + ".weight"; }
+std::string weight_of(const std::string& module) { return kModule + module + ".weight"; }
 
 /// A parameter for each matrix of a fixture.
 void add_model(ParameterStore& store, const SafetensorsFile& expected, DType dtype) {
@@ -36,7 +37,7 @@ void add_model(ParameterStore& store, const SafetensorsFile& expected, DType dty
 class Compressed : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Compressed, MatricesAreWhatTheLibraryMakesOfThem) {
-  const fs::path folder = kFixtures / GetParam();
+  const fs::path folder = kFiles / GetParam();
   const SafetensorsFile expected(folder / "expected.safetensors");
   const Checkpoint checkpoint = Checkpoint::open(folder);
   ThreadPool pool(2);
@@ -66,8 +67,8 @@ INSTANTIATE_TEST_SUITE_P(Of, Compressed, ::testing::Values("compressed", "modelo
 
 /// Elements from the middle of a row on, as threads read them.
 TEST(CompressedMatrix, PartsAreThoseOfTheWhole) {
-  const SafetensorsFile expected(kFixtures / "compressed/expected.safetensors");
-  const Checkpoint checkpoint = Checkpoint::open(kFixtures / "compressed");
+  const SafetensorsFile expected(kFiles / "compressed/expected.safetensors");
+  const Checkpoint checkpoint = Checkpoint::open(kFiles / "compressed");
   for (const SafetensorsEntry& entry : expected.entries()) {
     std::vector<std::string> missing;
     const auto stored =
@@ -86,8 +87,8 @@ TEST(CompressedMatrix, PartsAreThoseOfTheWhole) {
 }
 
 TEST(CompressedMatrix, CodesStayAsTheyAreWhereAPackedFormatIsTheSame) {
-  const SafetensorsFile expected(kFixtures / "compressed/expected.safetensors");
-  const Checkpoint checkpoint = Checkpoint::open(kFixtures / "compressed");
+  const SafetensorsFile expected(kFiles / "compressed/expected.safetensors");
+  const Checkpoint checkpoint = Checkpoint::open(kFiles / "compressed");
   ParameterStore store;
   add_model(store, expected, DType::kBF16);
   std::map<std::string, const PackedFormat*> formats;
@@ -99,23 +100,23 @@ TEST(CompressedMatrix, CodesStayAsTheyAreWhereAPackedFormatIsTheSame) {
     parameter.set_trainable(false);
     parameter.value().hold_in(*format);
     EXPECT_EQ(stored->has_chunks(packed_layout(parameter)),
-              format != &fp8_format() || parameter.name() == weight("mlp.down_proj"))
+              format != &fp8_format() || parameter.name() == weight_of("mlp.down_proj"))
         << parameter.name();
   }
-  EXPECT_EQ(formats[weight("self_attn.q_proj")], &int4_format(32)) << "Kimi-K2's";
-  EXPECT_EQ(formats[weight("self_attn.k_proj")], &int4_format(128));
-  EXPECT_EQ(formats[weight("self_attn.v_proj")], nullptr) << "zero points";
-  EXPECT_EQ(formats[weight("self_attn.o_proj")], nullptr) << "float32 scales";
-  EXPECT_EQ(formats[weight("mlp.gate_proj")], &packed_int8_format()) << "words of 8 bits";
-  EXPECT_EQ(formats[weight("mlp.up_proj")], &packed_int8_format()) << "bytes";
-  EXPECT_EQ(formats[weight("mlp.down_proj")], &fp8_format());
-  EXPECT_EQ(formats[weight("c.proj")], nullptr) << "NVFP4";
-  EXPECT_EQ(formats[weight("d.proj")], &mxfp4_format());
+  EXPECT_EQ(formats[weight_of("self_attn.q_proj")], &int4_format(32)) << "Kimi-K2's";
+  EXPECT_EQ(formats[weight_of("self_attn.k_proj")], &int4_format(128));
+  EXPECT_EQ(formats[weight_of("self_attn.v_proj")], nullptr) << "zero points";
+  EXPECT_EQ(formats[weight_of("self_attn.o_proj")], nullptr) << "float32 scales";
+  EXPECT_EQ(formats[weight_of("mlp.gate_proj")], &packed_int8_format()) << "words of 8 bits";
+  EXPECT_EQ(formats[weight_of("mlp.up_proj")], &packed_int8_format()) << "bytes";
+  EXPECT_EQ(formats[weight_of("mlp.down_proj")], &fp8_format());
+  EXPECT_EQ(formats[weight_of("c.proj")], nullptr) << "NVFP4";
+  EXPECT_EQ(formats[weight_of("d.proj")], &mxfp4_format());
   store.allocate(Device{}, true);
   ThreadPool pool(2);
   load_parameters(checkpoint, map_checkpoint(checkpoint, store, {{"model.norm"}}), store, pool);
   for (const Parameter& parameter : store.all()) {
-    const bool rounded_again = parameter.name() == weight("a.proj") || parameter.name() == weight("b.proj");
+    const bool rounded_again = parameter.name() == weight_of("a.proj") || parameter.name() == weight_of("b.proj");
     if (!parameter.value().packed() || rounded_again) continue;
     const std::vector<float> numbers = expected.read_floats(parameter.name());
     std::vector<float> values(numbers.size());
@@ -136,15 +137,15 @@ class ChangedFile : public ::testing::Test {
   /// What loading says of the fixture's q_proj and c.proj, after `change` of each announced tensor. One without a name
   /// is left out.
   std::string error(const Change& change, const std::string& config = {}) {
-    const SafetensorsFile source(kFixtures / "compressed/model.safetensors");
+    const SafetensorsFile source(kFiles / "compressed/model.safetensors");
     std::vector<SafetensorsWriter::Announced> tensors;
     for (const SafetensorsEntry& entry : source.entries()) {
-      if (!entry.name.starts_with(kLayer + "self_attn.q_proj") && !entry.name.starts_with(kLayer + "c.")) continue;
+      if (!entry.name.starts_with(kModule + "self_attn.q_proj") && !entry.name.starts_with(kModule + "c.")) continue;
       SafetensorsWriter::Announced tensor{entry.name, entry.dtype, entry.shape, entry.float8_e4m3};
       change(tensor);
       if (!tensor.name.empty()) tensors.push_back(tensor);
     }
-    fs::copy_file(kFixtures / "compressed/config.json", root_ / "config.json", fs::copy_options::overwrite_existing);
+    fs::copy_file(kFiles / "compressed/config.json", root_ / "config.json", fs::copy_options::overwrite_existing);
     if (!config.empty()) std::ofstream(root_ / "config.json") << R"({"quantization_config": )" << config << "}";
     SafetensorsWriter writer(root_ / "model.safetensors", tensors);
     for (const SafetensorsWriter::Announced& tensor : tensors) {
@@ -155,8 +156,8 @@ class ChangedFile : public ::testing::Test {
     }
     writer.finish();
     ParameterStore store;
-    store.add({weight("self_attn.q_proj"), {24, 128}, ParameterKind::kMlp, 0, {}}, DType::kF32);
-    store.add({weight("c.proj"), {6, 64}, ParameterKind::kMlp, 0, {}}, DType::kF32);
+    store.add({weight_of("self_attn.q_proj"), {24, 128}, ParameterKind::kMlp, 0, {}}, DType::kF32);
+    store.add({weight_of("c.proj"), {6, 64}, ParameterKind::kMlp, 0, {}}, DType::kF32);
     return testing::user_error([&] { map_checkpoint(Checkpoint::open(root_), store); });
   }
 
@@ -164,7 +165,7 @@ class ChangedFile : public ::testing::Test {
 };
 
 TEST_F(ChangedFile, AContradictionIsNamed) {
-  const std::string q = weight("self_attn.q_proj"), c = weight("c.proj");
+  const std::string q = weight_of("self_attn.q_proj"), c = weight_of("c.proj");
   EXPECT_EQ(error([](auto&) {}), "");
   const auto without = [&](const std::string& name) {
     return error([&](auto& tensor) { tensor.name = tensor.name == name ? "" : tensor.name; });

@@ -96,7 +96,7 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
     memory.take({heads, stats}, DType::kF32);  // shifts
     memory.take({heads, stats}, DType::kF32);  // deltas
     const int64_t blocks = tokens / sizes->queries;
-    memory.take({heads, blocks}, DType::kI32);                                   // turns
+    memory.take({heads, blocks}, DType::kI32);                                     // turns
     memory.take({heads, blocks, sizes->queries, sizes->dq_columns}, DType::kF32);  // partial dq
   } else {
     memory.take({heads, tokens}, DType::kF32);  // delta

@@ -29,20 +29,21 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 }
 
 /// For each supervised token s with row t = rows[s]:
-///   logits[v] = logit_scale · (x[t] · w[v] + scaling · xa[t] · lora_b[v]), with a soft cap c put through c · tanh(· / c)
-///   loss      = log Σ_v exp(logits[v]) - Σ_v q[v] · logits[v]                    nats
-///   dlogits   = (softmax(logits) - q) · weight · inv_loss_weight
+///   logits[v] = logit_scale · (x[t] · w[v] + scaling · xa[t] · lora_b[v]), with a soft cap c put through c · tanh(· /
+///   c) loss      = log Σ_v exp(logits[v]) - Σ_v q[v] · logits[v]                    nats dlogits   = (softmax(logits)
+///   - q) · weight · inv_loss_weight
 /// with q = onehot(target), or smoothed by ε: q[v] = (1 - ε) · onehot(target)[v] + ε / V, so that
 ///   loss      = (1 - ε) · (-log p[target]) + ε · mean over v of (-log p[v]),  p = softmax(logits)
 /// and from them
 ///   totals += {Σ weight · loss, Σ weight, number of tokens whose target has the largest logit (of equal ones
 ///              the first), Σ entropy of softmax(logits), number of tokens}, in float64, in a fixed order of s
 ///   dx[t] = dlogits W,  dw = dlogitsᵀ x,  dxa[t] = scaling · dlogits B,  dlora_b = scaling · dlogitsᵀ xa,
-/// each times logit_scale, and dlogits times 1 - (logits / c)² in them. x [T, H]; w [V, H], lora_b [V, r]; each float32 or bfloat16; xa [T, r] float32 (from
-/// ops/linear). Float32 arithmetic; sums over V use float32 partial sums that are added in float64; deterministic. A
-/// loss, a row of dx and of dxa depend only on their row of x; dw and dlora_b sum over s chunk by chunk. Source of the
-/// smoothing: Szegedy et al., "Rethinking the Inception Architecture" (arXiv:1512.00567), section 7, with means as in
-/// Hugging Face's LabelSmoother; of the cap: Gemma 2 (arXiv:2408.00118), section 2. If x is bfloat16: on a GPU, and on a CPU with AMX, dlogits and the other operands of
+/// each times logit_scale, and dlogits times 1 - (logits / c)² in them. x [T, H]; w [V, H], lora_b [V, r]; each float32
+/// or bfloat16; xa [T, r] float32 (from ops/linear). Float32 arithmetic; sums over V use float32 partial sums that are
+/// added in float64; deterministic. A loss, a row of dx and of dxa depend only on their row of x; dw and dlora_b sum
+/// over s chunk by chunk. Source of the smoothing: Szegedy et al., "Rethinking the Inception Architecture"
+/// (arXiv:1512.00567), section 7, with means as in Hugging Face's LabelSmoother; of the cap: Gemma 2
+/// (arXiv:2408.00118), section 2. If x is bfloat16: on a GPU, and on a CPU with AMX, dlogits and the other operands of
 /// the products are rounded to bfloat16. On a GPU logits are rounded, too (after the adapter's product, again after
 /// adding the base product, and after the cap), and a loss may depend on the size of the chunk.
 struct LinearCrossEntropyArgs {

@@ -5,8 +5,8 @@
 #include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_blocks.h"
-#include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/cpu/row_math/soft_cap_block.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace hone::cpu {
 

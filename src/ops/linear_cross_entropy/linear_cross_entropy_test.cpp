@@ -180,8 +180,7 @@ Reference reference_of(const HeadCase& c, DType dtype) {
     for (int64_t v = 0; v < vocab; ++v) {
       const auto i = static_cast<size_t>(v);
       const double scale = weight * kInvLossWeight, p = std::exp(logits[i] - log_sum);
-      const double of_capped =
-          scale * (p - (i == target ? 1 - smoothing : 0) - smoothing / static_cast<double>(vocab));
+      const double of_capped = scale * (p - (i == target ? 1 - smoothing : 0) - smoothing / static_cast<double>(vocab));
       const double d = cap > 0 ? (1 - logits[i] / cap * (logits[i] / cap)) * of_capped : of_capped;
       const double slope_error = cap > 0 ? 2 * logit_error / cap : 0.0;
       // The parts of the softmax and of a smoothed label are rounded separately, which matters if they cancel (for a

@@ -17,7 +17,7 @@ constexpr std::array<std::pair<std::string_view, RopeType>, 6> kNames{{{"default
                                                                        {"dynamic", RopeType::kDynamic},
                                                                        {"yarn", RopeType::kYarn},
                                                                        {"llama3", RopeType::kLlama3},
-{"proportional", RopeType::kProportional}}};
+                                                                       {"proportional", RopeType::kProportional}}};
 
 void require(bool condition, std::string_view key, std::string_view rule) {
   if (condition) return;
@@ -147,7 +147,8 @@ RopeType rope_type_of(std::string_view name) {
     names.push_back(known);
   }
   throw UserError("rope_type '" + std::string(name) + "' is not supported." + did_you_mean(name, names),
-                  "rope_parameters.rope_type", "use a model with rope_type default, linear, dynamic, yarn, llama3 or proportional");
+                  "rope_parameters.rope_type",
+                  "use a model with rope_type default, linear, dynamic, yarn, llama3 or proportional");
 }
 
 RopeFrequencies rope_frequencies(const RopeParameters& p, int64_t run_length) {

@@ -15,10 +15,10 @@ namespace hone {
 
 enum class RopeType {
   kDefault,
-  kLinear,   ///< f / factor
-  kDynamic,  ///< theta grows with run_length beyond max_position_embeddings ("NTK")
-  kYarn,     ///< f for fast dimensions, f / factor for slow ones, linear ramp between; scales cos and sin
-  kLlama3,   ///< as kYarn, with a ramp over wavelengths and without scaling of cos and sin
+  kLinear,        ///< f / factor
+  kDynamic,       ///< theta grows with run_length beyond max_position_embeddings ("NTK")
+  kYarn,          ///< f for fast dimensions, f / factor for slow ones, linear ramp between; scales cos and sin
+  kLlama3,        ///< as kYarn, with a ramp over wavelengths and without scaling of cos and sin
   kProportional,  ///< f / factor for the first pairs, by `proportion`; the others do not turn
 };
 

@@ -68,19 +68,19 @@ TEST(RmsNorm, MatchesTheReferenceAndItsGradients) {
 /// Runs of a row, without a weight; used twice, so that gradients are added.
 TEST(RmsNorm, OfRunsWithoutAWeightMatchesTheReference) {
   for (const auto& [rows, runs, width] : {std::tuple{3, 1, 7}, {5, 4, 16}, {2, 3, 24}, {70, 2, 8}, {2, 2, 264}}) {
-    const OpCase op_case{.inputs = {testing::random_argument({rows, runs * width}, 1)},
-                         .weights = {},
-                         .op =
-                             [width = width](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
-                               const auto eps = static_cast<float>(kEps);
-                               return std::vector<Var>{rms_norm(tape, in[0], width, eps),
-                                                       rms_norm(tape, in[0], width, eps)};
-                             },
-                         .reference =
-                             [width = width](const std::vector<Values>& a) {
-                               const Values y = norm_of(a[0], Values(static_cast<size_t>(width), 1.0));
-                               return std::vector<Values>{y, y};
-                             }};
+    const OpCase op_case{
+        .inputs = {testing::random_argument({rows, runs * width}, 1)},
+        .weights = {},
+        .op =
+            [width = width](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
+              const auto eps = static_cast<float>(kEps);
+              return std::vector<Var>{rms_norm(tape, in[0], width, eps), rms_norm(tape, in[0], width, eps)};
+            },
+        .reference =
+            [width = width](const std::vector<Values>& a) {
+              const Values y = norm_of(a[0], Values(static_cast<size_t>(width), 1.0));
+              return std::vector<Values>{y, y};
+            }};
     expect_matches_reference(op_case, DType::kF32, 4e-6);
     expect_matches_reference(op_case, DType::kBF16, 0x1p-7);  // one rounding of y, two of the sum of gradients
   }

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kPartKeys = 256;
-/// Heads that a CTA computes at a time, as many as fit in its static shared memory; a larger group takes several passes.
+/// Heads that a CTA computes at a time, as many as fit in its static shared memory; a larger group takes several
+/// passes.
 template <int kDim>
 constexpr int kHeadsAtOnce = kDim > 256 ? 8 : 16;
 

@@ -65,8 +65,8 @@ __device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const He
 
 /// Columns of values and gradients that the kernels for wide heads compute at a time.
 inline constexpr int kWideSlice = 256;
-/// Whether heads are wider than that: then the accumulators do not fit, and a CTA has a slice of the columns. Each slice
-/// computes the scores again.
+/// Whether heads are wider than that: then the accumulators do not fit, and a CTA has a slice of the columns. Each
+/// slice computes the scores again.
 inline bool has_wide_heads(const AttentionOptions& options) {
   return options.head_dim > kWideSlice || options.v_head_dim > kWideSlice;
 }

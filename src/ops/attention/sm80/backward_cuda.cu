@@ -43,8 +43,8 @@ constexpr int kArrivingLanes = 1;
 #endif
 
 /// Heads of up to kDimOf elements, values of up to kValueDimOf; kPairs pairs of warps with 16 kKeyTilesOf keys each;
-/// kQueriesOf queries per step, of which kStagesOf steps are in shared memory. With kSlicesOf slices of their columns, a
-/// kernel computes one of each gradient.
+/// kQueriesOf queries per step, of which kStagesOf steps are in shared memory. With kSlicesOf slices of their columns,
+/// a kernel computes one of each gradient.
 template <int kDimOf, int kValueDimOf, int kKeyTilesOf, int kQueriesOf, int kStagesOf, int kPairsOf = 4,
           int kSlicesOf = 1>
 struct BackwardShape {
@@ -610,8 +610,9 @@ void with_backward_shape(const Context& context, const AttentionOptions& options
   const size_t shared_memory = kernel_tiers(context).shared_memory;
   constexpr int kWide = 2 * kWideSlice;
   if (has_wide_heads(options)) {  // 201 KB, 133 KB
-    return with_attention_shape<BackwardShape<kWide, kWide, 1, 32, 1, 4, 2>, BackwardShape<kWide, kWide, 1, 32, 1, 2, 2>>(
-        options.head_dim, options.v_head_dim, shared_memory, f);
+    return with_attention_shape<BackwardShape<kWide, kWide, 1, 32, 1, 4, 2>,
+                                BackwardShape<kWide, kWide, 1, 32, 1, 2, 2>>(options.head_dim, options.v_head_dim,
+                                                                             shared_memory, f);
   }
   with_attention_shape<BackwardShape<64, 64, 2, 64, 2>, BackwardShape<128, 128, 2, 64, 2>,
                        BackwardShape<128, 128, 2, 32, 1>, BackwardShape<192, 128, 1, 64, 2>,
