@@ -23,7 +23,7 @@ from case_rows import ALPHA, PROMPT, RANK
 from case_runs import is_comparable, measure_noise, show, train_run
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "in_proj", "out_proj")
-TOWER = "vision_tower"  # not trained
+NOT_TRAINED = ("vision_tower", "mm_projector")
 DRAWS = 5  # of batches, before a case is given up whose tokens are too near a tie
 
 
@@ -108,8 +108,8 @@ def make_adapter(case, kind, generator):
     there = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     there -= set(NOT_FOR_PEFT.get(model.config.model_type, ()))
     options = {"r": RANK, "lora_alpha": ALPHA, "target_modules": [name for name in ATTENTION if name in there]}
-    if any(TOWER in name for name, _ in model.named_modules()):
-        options["exclude_modules"] = f".*{TOWER}.*"
+    if left_out := [part for part in NOT_TRAINED if any(part in name for name, _ in model.named_modules())]:
+        options["exclude_modules"] = f".*({'|'.join(left_out)}).*"
     if kind == "lora_experts":
         parameters = [name for name, _ in model.named_parameters()]
         options["target_parameters"] = [weight for weight in EXPERTS if any(name.endswith(weight) for name in parameters)]
