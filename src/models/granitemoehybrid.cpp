@@ -36,23 +36,23 @@ void read_mixers(const HfConfig& config, DecoderConfig& decoder) {
   }
 }
 
-constexpr MambaKeys kKeys{.heads = "mamba_n_heads",
-                          .head_dim = "mamba_d_head",
-                          .groups = "mamba_n_groups",
-                          .state_size = "mamba_d_state",
-                          .conv_taps = "mamba_d_conv"};
+constexpr MambaKeys kGraniteKeys{.heads = "mamba_n_heads",
+                                 .head_dim = "mamba_d_head",
+                                 .groups = "mamba_n_groups",
+                                 .state_size = "mamba_d_state",
+                                 .conv_taps = "mamba_d_conv"};
 
 /// The sizes of Mamba-2's layers; nothing for a model without them, whose file has the fields, too.
 Mamba2Config read_mamba(const HfConfig& config, const DecoderConfig& decoder) {
   Mamba2Config mamba;
   SsdHeads& heads = mamba.heads;
   const int64_t inner = read_mamba_size(config, "mamba_expand", 2) * decoder.hidden_size;
-  heads.num_heads = read_mamba_size(config, kKeys.heads, 128);
-  const bool divided = !config.has(kKeys.head_dim) || config.json().at(kKeys.head_dim) == "auto";
-  heads.head_dim = divided ? inner / heads.num_heads : read_mamba_size(config, kKeys.head_dim, 0);
-  heads.num_groups = read_mamba_size(config, kKeys.groups, 1);
-  heads.state_size = read_mamba_size(config, kKeys.state_size, 256);
-  mamba.conv_taps = read_mamba_size(config, kKeys.conv_taps, 4);
+  heads.num_heads = read_mamba_size(config, kGraniteKeys.heads, 128);
+  const bool divided = !config.has(kGraniteKeys.head_dim) || config.json().at(kGraniteKeys.head_dim) == "auto";
+  heads.head_dim = divided ? inner / heads.num_heads : read_mamba_size(config, kGraniteKeys.head_dim, 0);
+  heads.num_groups = read_mamba_size(config, kGraniteKeys.groups, 1);
+  heads.state_size = read_mamba_size(config, kGraniteKeys.state_size, 256);
+  mamba.conv_taps = read_mamba_size(config, kGraniteKeys.conv_taps, 4);
   mamba.conv_bias = config.boolean_or("mamba_conv_bias", true);
   mamba.proj_bias = config.boolean_or("mamba_proj_bias", false);
   std::tie(heads.min_step, heads.max_step) = read_time_step_limit(config);
@@ -62,7 +62,7 @@ Mamba2Config read_mamba(const HfConfig& config, const DecoderConfig& decoder) {
     config.refuse(fmt::format("mamba_n_heads, mamba_d_head: {} heads of {} are not mamba_expand times hidden_size, {}",
                               heads.num_heads, heads.head_dim, inner));
   }
-  check_mamba(config, kKeys, mamba);
+  check_mamba(config, kGraniteKeys, mamba);
   return mamba;
 }
 

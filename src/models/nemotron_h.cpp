@@ -16,11 +16,11 @@ namespace hone {
 
 namespace {
 
-constexpr MambaKeys kKeys{.heads = "mamba_num_heads",
-                          .head_dim = "mamba_head_dim",
-                          .groups = "n_groups",
-                          .state_size = "ssm_state_size",
-                          .conv_taps = "conv_kernel"};
+constexpr MambaKeys kNemotronKeys{.heads = "mamba_num_heads",
+                                  .head_dim = "mamba_head_dim",
+                                  .groups = "n_groups",
+                                  .state_size = "ssm_state_size",
+                                  .conv_taps = "conv_kernel"};
 
 constexpr const char* kExpertFields[] = {"moe_intermediate_size",
                                          "moe_shared_expert_intermediate_size",
@@ -41,10 +41,10 @@ struct KindNames {
   char letter;
 };
 
-constexpr KindNames kKinds[] = {{LayerKind::kMamba, "linear_attention", "mamba", 'M'},
-                                {LayerKind::kAttention, "full_attention", "attention", '*'},
-                                {LayerKind::kMoe, "moe", "moe", 'E'},
-                                {LayerKind::kMlp, "mlp", "mlp", '-'}};
+constexpr KindNames kLayerKinds[] = {{LayerKind::kMamba, "linear_attention", "mamba", 'M'},
+                                     {LayerKind::kAttention, "full_attention", "attention", '*'},
+                                     {LayerKind::kMoe, "moe", "moe", 'E'},
+                                     {LayerKind::kMlp, "mlp", "mlp", '-'}};
 
 /// The kinds of a list of names, or of a pattern of letters.
 std::vector<LayerKind> kinds_of(const HfConfig& config, const char* key) {
@@ -52,8 +52,8 @@ std::vector<LayerKind> kinds_of(const HfConfig& config, const char* key) {
   if (!value.is_string() && !value.is_array()) config.refuse(fmt::format("{} does not list layers", key));
   std::vector<LayerKind> kinds;
   const auto add = [&](const Json& given, const auto& is_named) {
-    const auto found = std::find_if(std::begin(kKinds), std::end(kKinds), is_named);
-    if (found == std::end(kKinds)) config.refuse(fmt::format("{}: {} is not supported", key, given.dump()));
+    const auto found = std::find_if(std::begin(kLayerKinds), std::end(kLayerKinds), is_named);
+    if (found == std::end(kLayerKinds)) config.refuse(fmt::format("{}: {} is not supported", key, given.dump()));
     kinds.push_back(found->kind);
   };
   if (value.is_string()) {
@@ -87,16 +87,16 @@ std::vector<LayerKind> read_layers(const HfConfig& config) {
   return kinds;
 }
 
-Mamba2Config read_mamba(const HfConfig& config) {
+Mamba2Config read_nemotron_mamba(const HfConfig& config) {
   // A field with the older name counts.
   const auto key_of = [&](const char* key, const char* older) { return config.has(older) ? older : key; };
   Mamba2Config mamba;
   SsdHeads& heads = mamba.heads;
-  heads.num_heads = read_mamba_size(config, kKeys.heads, 128);
-  heads.head_dim = read_mamba_size(config, kKeys.head_dim, 64);
-  heads.num_groups = read_mamba_size(config, key_of(kKeys.groups, "mamba_n_groups"), 8);
-  heads.state_size = read_mamba_size(config, kKeys.state_size, 128);
-  mamba.conv_taps = read_mamba_size(config, key_of(kKeys.conv_taps, "mamba_d_conv"), 4);
+  heads.num_heads = read_mamba_size(config, kNemotronKeys.heads, 128);
+  heads.head_dim = read_mamba_size(config, kNemotronKeys.head_dim, 64);
+  heads.num_groups = read_mamba_size(config, key_of(kNemotronKeys.groups, "mamba_n_groups"), 8);
+  heads.state_size = read_mamba_size(config, kNemotronKeys.state_size, 128);
+  mamba.conv_taps = read_mamba_size(config, key_of(kNemotronKeys.conv_taps, "mamba_d_conv"), 4);
   mamba.conv_bias = config.boolean_or(key_of("use_conv_bias", "mamba_conv_bias"), true);
   mamba.proj_bias = config.boolean_or("use_bias", false);
   config.require("mamba_proj_bias", false);
@@ -109,7 +109,7 @@ Mamba2Config read_mamba(const HfConfig& config) {
     config.refuse(fmt::format("time_step_limit: {} is not supported (only 0 to infinity)",
                               config.json().at("time_step_limit").dump()));
   }
-  check_mamba(config, kKeys, mamba);
+  check_mamba(config, kNemotronKeys, mamba);
   return mamba;
 }
 
@@ -151,7 +151,7 @@ DecoderConfig read_nemotron_h(const HfConfig& config) {
                    .mlp = "mixer",
                    .shared_expert = "mixer.shared_experts"};
   const auto any = [&](LayerKind kind) { return std::ranges::count(kinds, kind) > 0; };
-  if (const Mamba2Config mamba = read_mamba(config); any(LayerKind::kMamba)) decoder.mamba = mamba;
+  if (const Mamba2Config mamba = read_nemotron_mamba(config); any(LayerKind::kMamba)) decoder.mamba = mamba;
   config.require("moe_latent_size", nullptr);
   if (!any(LayerKind::kMoe)) {
     for (const char* key : kExpertFields) config.has(key);  // read, without effect

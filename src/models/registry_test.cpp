@@ -405,6 +405,10 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
       json.erase("moe_intermediate_size");  // experts have intermediate_size
     if (architecture.name.starts_with("Mistral")) json["head_dim"] = 16;
     if (architecture.name.starts_with("Gemma4")) json["hidden_size_per_layer_input"] = 0;
+    if (architecture.name == "NemotronHForCausalLM") {
+      json["hybrid_override_pattern"] = std::string(json["num_hidden_layers"].get<size_t>(), 'E');
+      json["moe_shared_expert_intermediate_size"] = 20;
+    }
     json.erase("architectures");
     json["text_config"] = json;
     if (architecture.name.starts_with("Mistral3")) json["text_config"]["model_type"] = "mistral4";

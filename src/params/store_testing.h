@@ -81,7 +81,7 @@ inline void add_groups(ParameterStore& store, Placement& placement) {
   };
   const auto in_feed_forward = [](ParameterKind kind) {
     return kind == ParameterKind::kMlp || kind == ParameterKind::kRouter || kind == ParameterKind::kExpertsGateUp ||
-           kind == ParameterKind::kExpertsDown;
+           kind == ParameterKind::kExpertsUp || kind == ParameterKind::kExpertsDown;
   };
   group({"embedding"}, [](ParameterKind kind) { return kind == ParameterKind::kEmbedding; });
   for (int i = 0; i < layers; ++i) {

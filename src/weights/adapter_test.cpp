@@ -128,13 +128,13 @@ TEST_F(Adapters, OfSquareExpertsWithoutAGateAreToldApart) {
   LoraOptions lora = lora_of(ExpertLora::kShared);
   ParameterStore both;
   make(both, lora);
-  save_adapter(directory_, both, {.lora = lora, .base_model = ""});
+  save_adapter(directory_, both, {.lora = lora, .layout = AdapterLayout::kTargetParameters, .base_model = ""});
   EXPECT_EQ(merged_after_loading(), testing::merged(both));
   lora.target_modules = {"attention"};
   lora.target_parameters = {"experts.up_proj"};
   ParameterStore one;
   make(one, lora);
-  save_adapter(directory_, one, {.lora = lora, .base_model = ""});
+  save_adapter(directory_, one, {.lora = lora, .layout = AdapterLayout::kTargetParameters, .base_model = ""});
   EXPECT_THAT(testing::user_error([&] { merged_after_loading(); }), HasSubstr("fits two weights"));
 }
 

@@ -11,11 +11,12 @@ namespace {
 using testing::OpCase;
 using testing::Values;
 
-constexpr MlpActivation kSwiglu{}, kGeglu{MlpActivation::Kind::kGeglu}, kSquaredRelu{MlpActivation::Kind::kSquaredRelu};
+constexpr MlpActivation kSwigluMlp{}, kGegluMlp{MlpActivation::Kind::kGeglu},
+    kSquaredReluMlp{MlpActivation::Kind::kSquaredRelu};
 
 double glu(const MlpActivation& function, double x) {
   if (!function.gated()) return x > 0 ? x * x : 0;
-  if (function == kSwiglu) return x / (1 + std::exp(-x));
+  if (function == kSwigluMlp) return x / (1 + std::exp(-x));
   return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
 
@@ -55,7 +56,7 @@ OpCase joined_case(const MlpActivation& function, int64_t rows, int64_t width) {
 }
 
 TEST(MlpActivation, MatchesTheReferenceAndItsGradients) {
-  for (const MlpActivation& function : {kSwiglu, kGeglu}) {
+  for (const MlpActivation& function : {kSwigluMlp, kGegluMlp}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{7, 13}, Shape{3, 701}}) {
       expect_matches_reference(gated_case(function, shape), DType::kF32, 1e-6);
       // Two roundings of 2^-8 each: of glu and of the product.
@@ -65,7 +66,7 @@ TEST(MlpActivation, MatchesTheReferenceAndItsGradients) {
 }
 
 TEST(MlpActivation, TakesGateAndUpFromOneTensor) {
-  for (const MlpActivation& function : {kSwiglu, kGeglu, kSquaredRelu}) {
+  for (const MlpActivation& function : {kSwigluMlp, kGegluMlp, kSquaredReluMlp}) {
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {7, 13}, {3, 701}, {5, 64}, {2, 1100}}) {
       SCOPED_TRACE(::testing::Message() << function.name() << " " << rows << " x " << width);
       expect_matches_reference(joined_case(function, rows, width), DType::kF32, 1e-6);
@@ -76,15 +77,16 @@ TEST(MlpActivation, TakesGateAndUpFromOneTensor) {
 }
 
 TEST(MlpActivation, AddsToGradientsThatAreThere) {
-  OpCase twice = gated_case(kSwiglu, {5, 11});
+  OpCase twice = gated_case(kSwigluMlp, {5, 11});
   twice.op = [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
-    return std::vector<Var>{mlp_activation(tape, kSwiglu, in[0], in[1]), mlp_activation(tape, kSwiglu, in[1], in[0])};
+    return std::vector<Var>{mlp_activation(tape, kSwigluMlp, in[0], in[1]),
+                            mlp_activation(tape, kSwigluMlp, in[1], in[0])};
   };
   twice.reference = [](const std::vector<Values>& a) {
     Values y(a[0].size()), z(a[0].size());
     for (size_t i = 0; i < y.size(); ++i) {
-      y[i] = glu(kSwiglu, a[0][i]) * a[1][i];
-      z[i] = glu(kSwiglu, a[1][i]) * a[0][i];
+      y[i] = glu(kSwigluMlp, a[0][i]) * a[1][i];
+      z[i] = glu(kSwigluMlp, a[1][i]) * a[0][i];
     }
     return std::vector<Values>{y, z};
   };
@@ -93,7 +95,7 @@ TEST(MlpActivation, AddsToGradientsThatAreThere) {
 
 /// In bfloat16 glu is rounded before the product, bitwise as in Hugging Face's MLPs.
 TEST(MlpActivation, RoundsGluBeforeTheProduct) {
-  for (const MlpActivation& function : {kSwiglu, kGeglu}) {
+  for (const MlpActivation& function : {kSwigluMlp, kGegluMlp}) {
     OpCase op_case = gated_case(function, {40, 33});
     const testing::OpResult got = run_op(op_case, {.dtype = DType::kBF16});
     const Values gate = testing::rounded(op_case.inputs[0].values, DType::kBF16),
