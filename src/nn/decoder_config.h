@@ -114,8 +114,9 @@ struct DecoderNames {
   std::string embedding = "embed_tokens", final_norm = "norm";  ///< below prefix
   /// The norms before a layer's halves.
   std::string mixer_norm = "input_layernorm", feed_forward_norm = "post_attention_layernorm";
-  std::string norm_after_mixer, norm_after_feed_forward;  ///< of what a half adds to the residual; empty: none
-  std::string attention = "self_attn", mamba = "mamba";   ///< modules of such mixers
+  /// Norms of what a half adds to the residual; empty: none.
+  std::string norm_after_mixer = "", norm_after_feed_forward = "";
+  std::string attention = "self_attn", mamba = "mamba";  ///< modules of such mixers
   std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts"); "": the layer
   std::string file_moe = "mlp";  ///< the same in files
   std::string q_norm = "q_norm", k_norm = "k_norm";  ///< below attention
