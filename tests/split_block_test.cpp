@@ -202,7 +202,7 @@ Results whole_block() {
   Results results;
   results.output = part.forward([&](Tape& tape, const std::vector<Var>& in) {
     const Var y = add(tape, in[0], attention(tape, in[0], side.batch.forward, side.batch.rope));
-    return add(tape, y, experts(tape, y, side.batch.forward));
+    return add(tape, y, experts(tape, {.x = y, .residual = y}, side.batch.forward));
   });
   part.backward();
   results.dx = read(part.gradient(0));
@@ -226,7 +226,7 @@ Results split_block(Device near, Device far) {
   write(middle.input(0), y);
   write(last.input(0), y);
   write(last.input(1), middle.forward([&](Tape& tape, const std::vector<Var>& in) {
-    return experts(tape, in[0], there.batch.forward);
+    return experts(tape, {.x = in[0], .residual = in[0]}, there.batch.forward);
   }));
   Results results;
   results.output = last.forward([](Tape& tape, const std::vector<Var>& in) { return add(tape, in[0], in[1]); });
