@@ -243,6 +243,7 @@ TEST_P(PackedGolden, LossAndGradientsOfAdaptersAreThoseOfTheRoundedWeights) {
     if (!fs::exists(directory / adapter)) continue;
     for (const char* format : {"nf4", "nf4_float_scales", "int8", "int4", "int4_128", "fp8", "mxfp4"}) {
       SCOPED_TRACE(std::string(adapter) + " " + format);
+      if (GetParam() == "kimi_k25_int4" && std::string(format) == "int4") continue;  // has these codes, which stay
       AdapterRun dense(directory, adapter, "dtype");
       std::unique_ptr<AdapterRun> run;
       try {

@@ -27,8 +27,7 @@ DecoderConfig small_config() {
   config.qk_norm = true;
   config.rope.rotary_dim = 16;
   config.layers = {{.moe = true}};
-  config.moe = {
-      .num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 32, .router = {}};
+  config.moe = {.num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 32, .router = {}};
   return config;
 }
 
