@@ -13,6 +13,7 @@ DecoderConfig read_hy_v3(const HfConfig& config) {
                                   .rope_theta = 11158840.0,
                                   .router_aux_loss_coef = 0};
   DecoderConfig decoder = config.read_decoder(defaults);
+  decoder.initializer_range = config.number_or("initializer_range", 0.006);
   decoder.qk_norm = true;
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   config.require("mlp_bias", false);
