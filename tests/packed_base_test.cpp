@@ -239,11 +239,12 @@ class PackedGolden : public ::testing::TestWithParam<std::string> {};
 TEST_P(PackedGolden, LossAndGradientsOfAdaptersAreThoseOfTheRoundedWeights) {
   constexpr double kLossBound = 1e-5;  // relative
   const fs::path directory = goldens() / GetParam();
+  if (GetParam() == "kimi_k25_int4")
+    GTEST_SKIP() << "its files have codes, which weights/compressed_matrix_test.cpp tests";
   for (const char* adapter : {"lora_attention_init", "lora_experts_init"}) {
     if (!fs::exists(directory / adapter)) continue;
     for (const char* format : {"nf4", "nf4_float_scales", "int8", "int4", "int4_128", "fp8", "mxfp4"}) {
       SCOPED_TRACE(std::string(adapter) + " " + format);
-      if (GetParam() == "kimi_k25_int4" && std::string(format) == "int4") continue;  // has these codes, which stay
       AdapterRun dense(directory, adapter, "dtype");
       std::unique_ptr<AdapterRun> run;
       try {
