@@ -27,7 +27,7 @@ struct ClassDefaults {
   int64_t pad_token_id = -1;                         ///< -1: none
   double router_aux_loss_coef = 0.001;
   bool rope_by_layer_type = false;  ///< read_decoder() leaves RoPE to rope_of_layer_type()
-  int64_t num_hidden_layers = 0;  ///< above 0: known from elsewhere, and num_hidden_layers is not read
+  int64_t num_hidden_layers = 0;    ///< above 0: known from elsewhere, and num_hidden_layers is not read
 };
 
 /// Whether a field of config.json has no influence on a forward or backward pass.

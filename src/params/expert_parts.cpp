@@ -4,7 +4,9 @@
 
 namespace hone {
 
-bool is_experts(const Parameter& p) { return begins_experts(p.spec().kind) || p.spec().kind == ParameterKind::kExpertsDown; }
+bool is_experts(const Parameter& p) {
+  return begins_experts(p.spec().kind) || p.spec().kind == ParameterKind::kExpertsDown;
+}
 
 bool begins_experts(ParameterKind kind) {
   return kind == ParameterKind::kExpertsGateUp || kind == ParameterKind::kExpertsUp;

@@ -20,7 +20,8 @@ Json parse_json(std::string_view text);
 Json parse_json(std::istream& file);
 
 /// parse_json() of a regular file of at most kMostTextBytes; throws UserError if it cannot be read. The bare words
-/// Infinity and NaN, which Python writes, are the object that transformers 5 writes for them: {"__float__": "Infinity"}.
+/// Infinity and NaN, which Python writes, are the object that transformers 5 writes for them: {"__float__":
+/// "Infinity"}.
 Json read_json(const std::filesystem::path& path);
 /// The same; nothing if no file has this name.
 std::optional<Json> read_json_if_there(const std::filesystem::path& path);

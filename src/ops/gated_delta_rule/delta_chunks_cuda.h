@@ -10,9 +10,10 @@
 // for 497 (flash-linear-attention 0.6.0: 1.07, 4.34, 2.24, 8.75). Raw: bench/results/h200-gated-delta-rule.txt.
 // With one address of copies per thread backward takes 5 % less, on an H100, 2026-11-26: 2.65 instead of 2.79 ms, and
 // 2.72 instead of 2.88 ms; forward of one document 1.5 % more (h100-gated-delta-rule-2026-11-26.txt).
-// Tried and not kept: the state in registers from chunk to chunk, 64 columns a CTA, with one barrier a chunk: scans of one
-// document take 1.4 times as long, of 4 x 4096 1.07, of 497 x 33 0.8 (h200-nemotron-gemma-2026-11-29.txt). What is left is
-// in `grad` (1.1 of 2.5 ms) and `prepare` (0.37, in both directions), which repeat q kᵀ and k kᵀ for each value head.
+// Tried and not kept: the state in registers from chunk to chunk, 64 columns a CTA, with one barrier a chunk: scans of
+// one document take 1.4 times as long, of 4 x 4096 1.07, of 497 x 33 0.8 (h200-nemotron-gemma-2026-11-29.txt). What is
+// left is in `grad` (1.1 of 2.5 ms) and `prepare` (0.37, in both directions), which repeat q kᵀ and k kᵀ for each value
+// head.
 #pragma once
 
 #include "kernels/cuda/rows/document_tiles_cuda.h"

@@ -15,10 +15,10 @@
 // sum. What is added to S and Z is split into two bfloat16, as exact as 2^-17. Only Σ S ∘ Z, of which the gradient of
 // G_last has a part, has both rounded. Exponents are differences of float32 sums of g. Included by *_cuda.cu only.
 //
-// One H200, 16,384 tokens, 48 heads in one group: forward 0.31 ms, backward 0.76 ms (mamba-ssm's Triton kernels 0.75 and
-// 2.55, in the same call); one document of them 0.53 and 0.89, since a CTA then walks 256 chunks. Forward moves 0.7 GB
-// and backward 1.7 GB: 0.15 and 0.35 ms at 4.8 TB/s. Three CTAs a multiprocessor for `values` spill: 0.26 ms, not 0.19.
-// Raw: bench/results/h200-ssd-scan-2026-11-29.txt.
+// One H200, 16,384 tokens, 48 heads in one group: forward 0.31 ms, backward 0.76 ms (mamba-ssm's Triton kernels 0.75
+// and 2.55, in the same call); one document of them 0.53 and 0.89, since a CTA then walks 256 chunks. Forward moves 0.7
+// GB and backward 1.7 GB: 0.15 and 0.35 ms at 4.8 TB/s. Three CTAs a multiprocessor for `values` spill: 0.26 ms, not
+// 0.19. Raw: bench/results/h200-ssd-scan-2026-11-29.txt.
 #pragma once
 
 #include "kernels/cuda/sm80/warp_tiles_cuda.h"

@@ -95,8 +95,8 @@ ExpertWork expert_work(const ParameterStore& store, int64_t tokens, int64_t expe
 }
 
 ExpertRates expert_rates(Device device, ThreadPool& pool, const ParameterStore& store, int64_t rows, DType dtype) {
-  const auto gate_up =
-      std::find_if(store.all().begin(), store.all().end(), [](const Parameter& p) { return begins_experts(p.spec().kind); });
+  const auto gate_up = std::find_if(store.all().begin(), store.all().end(),
+                                    [](const Parameter& p) { return begins_experts(p.spec().kind); });
   HONE_ASSERT(gate_up != store.all().end());
   const bool real_gpu = device.kind == DeviceKind::kCuda && !is_planned(device);
   const std::optional<double> peak = real_gpu ? peak_flops(device, dtype, pool) : std::nullopt;
