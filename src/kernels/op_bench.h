@@ -58,7 +58,7 @@ struct BenchSizes {
   int64_t rotary_dim = 0;                ///< 0: attention without RoPE
   bool qk_norm = false;
   int64_t intermediate = 0;  ///< width of the first layer's dense MLP
-  MlpActivation activation;  ///< of MLPs and experts
+  MlpActivation activation;  ///< in MLPs and experts
   Latent latent;
   Delta delta;
   Ssd ssd;

@@ -117,7 +117,7 @@ void read_rope(const HfConfig& config, DecoderConfig& decoder) {
   if (const int64_t dim = head_dim_of(true); dim > 0) {
     decoder.window_rope = config.rope_of_layer_type(kSliding, dim, {.max_position_embeddings = kPositions});
   } else if (config.has("rope_parameters")) {
-    config.nested("rope_parameters").has(kSliding);  // of no layer
+    config.nested("rope_parameters").has(kSliding);  // no layer has it
   }
 }
 

@@ -71,7 +71,7 @@ class Decoder {
   std::vector<Layer> layers_;
   ParameterGroup *embedding_group_, *final_norm_group_, *head_group_;
   Buffer rope_memory_;
-  RopeTables rope_, window_rope_;  // of layers with a window, where config_ has window_rope
+  RopeTables rope_, window_rope_;  // the second for layers with a window, where config_ has window_rope
 };
 
 }  // namespace hone

@@ -34,7 +34,7 @@ inline bool is_recurrent(MixerKind mixer) { return mixer == MixerKind::kGatedDel
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
   int64_t sliding_window = 0;  ///< 0: full attention
-  /// Of this layer's attention, where they differ from the model's; 0: they do not.
+  /// Sizes in this layer's attention, where they differ from the model's; 0: they do not.
   int64_t head_dim = 0, num_key_value_heads = 0;
   bool values_are_keys = false;   ///< attention has no v_proj: values are what k_proj computes
   int64_t intermediate_size = 0;  ///< the dense MLP's; 0 in a MoE layer
@@ -144,7 +144,7 @@ struct DecoderConfig {
   int64_t v_head_dim = 0;      ///< elements of values
   double attention_scale = 0;  ///< multiplies attention scores; 0: 1 / sqrt(head_dim)
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  MlpActivation activation;  ///< of all MLPs: dense ones, the shared expert and experts; of experts alone if it clamps
+  MlpActivation activation;  ///< in all MLPs: dense ones, the shared expert and experts; in experts alone if it clamps
   bool attention_sinks = false;        ///< a learned logit for each head in the denominator of attention's softmax
   bool qk_norm = false;                ///< RMSNorm over head_dim on queries and keys
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
@@ -164,7 +164,7 @@ struct DecoderConfig {
   double rms_norm_eps = 1e-6;
   NormWeighting norm_weighting = NormWeighting::kPlain;  ///< all norms but those of linear attention
   RopeParameters rope;
-  std::optional<RopeParameters> window_rope;  ///< of layers with a window, where it is another
+  std::optional<RopeParameters> window_rope;  ///< for layers with a window, where it is another
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  ///< as input, it does not train its row of the embedding; -1: none
   double initializer_range = 0.02;

@@ -67,11 +67,11 @@ class CompressedMatrix final : public CodedMatrix {
   std::vector<std::string> other_names_;
   std::vector<int64_t> shape_;
   int bits_ = 4;
-  std::array<float, 256> values_{};  ///< of the codes; the first 2^bits_
+  std::array<float, 256> values_{};  ///< codes' values; the first 2^bits_
   int64_t group_ = 0;                ///< columns that share a scale
   bool one_scale_ = false;           ///< for the whole matrix
   float scale_factor_ = 1.0f;        ///< multiplies every scale
-  std::vector<float> zeros_;         ///< of [N, G]; empty: none
+  std::vector<float> zeros_;         ///< zero points [N, G]; empty: none
   const PackedFormat* packed_ = nullptr;
 };
 

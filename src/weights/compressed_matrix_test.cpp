@@ -50,7 +50,7 @@ TEST_P(Compressed, MatricesAreWhatTheLibraryMakesOfThem) {
       const std::vector<float> numbers = expected.read_floats(parameter.name());
       for (size_t i = 0; i < numbers.size(); ++i) {
         if (dtype == DType::kF32) {
-          // Of NVFP4 the library computes in bfloat16.
+          // The library computes NVFP4 in bfloat16.
           const double tolerance = parameter.name() == weight_of("c.proj") ? 0x1p-8 : 2e-7;
           ASSERT_NEAR(parameter.value().whole().as<float>()[i], numbers[i], tolerance * std::fabs(numbers[i]))
               << parameter.name() << " " << i;

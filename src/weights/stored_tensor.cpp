@@ -99,7 +99,7 @@ StoredTensor StoredTensor::carried(const Checkpoint& checkpoint, const std::stri
   std::vector<std::string> missing;
   StoredTensor stored;
   stored.values_ = found;
-  const bool is_scale = name.ends_with("_scale");  // of NVFP4
+  const bool is_scale = name.ends_with("_scale");  // NVFP4's
   if (found.entry->float8_e4m3 && !is_scale) stored = block_fp8(checkpoint, name, missing);
   const std::optional<Quantization>& quantization = checkpoint.quantization();
   const bool bitsandbytes = quantization && quantization->method == QuantMethod::kBitsandbytes;

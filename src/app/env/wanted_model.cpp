@@ -27,7 +27,7 @@ struct Reading {
   const Architecture* architecture;
   std::optional<DecoderConfig> decoder;  ///< none: refused
   std::string refusal;
-  Fields unread;  ///< of a refused one, more than it would leave
+  Fields unread;  ///< more than it would leave, if it is refused
 };
 
 Reading read_as(const Architecture& architecture, const HfConfig& config) {

@@ -90,7 +90,7 @@ struct BackwardArgs {
   float scale;
   int window;  // 0: none
   Gradient dq, dk, dv;
-  int slice;  // of the columns of gradients
+  int slice;  // which of the gradients' columns
 
   /// The first column of the slice of Q and K, and of V.
   template <class Shape>
