@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
 
@@ -116,10 +115,8 @@ bool fits_at(const RunConfig& config, const std::string& level, Target& target) 
 
 /// A model's config.json, not a configuration of a run.
 bool is_model_config(const std::string& target) {
-  if (!target.ends_with(".json")) return false;
-  std::ifstream file(target);
-  if (!file) return false;
-  const Json json = parse_json(file);
+  if (!target.ends_with(".json") || !std::filesystem::is_regular_file(target)) return false;
+  const Json json = read_json(target);
   return json.is_object() && (json.contains("architectures") || json.contains("model_type")) &&
          !json.contains("model_name_or_path");
 }
