@@ -172,7 +172,6 @@ DecoderConfig read_gemma4_text(const HfConfig& config) { return read_text(config
 DecoderConfig read_gemma4(const HfConfig& config) {
   DecoderConfig decoder = read_text(config.text_config());
   decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", true);
-  config.number_or("initializer_range", 0);  // for the towers
   decoder.names.prefix = "model.language_model.";
   for (const char* kept : {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."}) {
     decoder.carried.prefixes.push_back(std::string("model.") + kept);
