@@ -46,12 +46,6 @@ bool same_map(const std::array<float, 16>& a, const std::array<float, 16>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) { return std::abs(x - y) <= kRounding; });
 }
 
-void expect_finite(const Checkpoint::Tensor& tensor, const float* values, int64_t count) {
-  if (std::all_of(values, values + count, [](float value) { return std::isfinite(value); })) return;
-  throw UserError(fmt::format("'{}' has a number that is not finite", tensor.entry->name), tensor.file->path().string(),
-                  "download this file again");
-}
-
 }  // namespace
 
 bool BitsandbytesMatrix::has_codes_of(const SafetensorsEntry& entry) {

@@ -23,6 +23,9 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /// Whether a tensor has unsigned bytes.
 inline bool is_unsigned(const SafetensorsEntry& entry) { return entry.dtype == DType::kU8 && !entry.float8_e4m3; }
 
+/// UserError that names the tensor and its file, unless all of these numbers of it are finite.
+void expect_finite(const Checkpoint::Tensor& tensor, const float* values, int64_t count);
+
 class CodedMatrix {
  public:
   virtual ~CodedMatrix() = default;

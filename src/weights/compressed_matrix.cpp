@@ -256,10 +256,7 @@ void CompressedMatrix::read_chunk(const PackedLayout& layout, std::byte* chunk) 
   }
   std::vector<float> scales(static_cast<size_t>(rows * groups()));
   scales_.file->read_floats(*scales_.entry, 0, scales.data(), rows * groups());
-  if (!std::all_of(scales.begin(), scales.end(), [](float scale) { return std::isfinite(scale); })) {
-    throw UserError(fmt::format("'{}' has a number that is not finite", scales_.entry->name),
-                    scales_.file->path().string(), "download this file again");
-  }
+  expect_finite(scales_, scales.data(), rows * groups());
   if (bits_ == 8) return (void)std::memcpy(chunk + layout.scales, scales.data(), scales.size() * sizeof(float));
   auto* packed = reinterpret_cast<BFloat16*>(chunk + layout.scales);
   for (const float scale : scales) packed = std::fill_n(packed, group_ / layout.block, BFloat16(scale));

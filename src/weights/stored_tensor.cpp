@@ -309,10 +309,7 @@ void StoredTensor::read_chunk(const PackedLayout& layout, int64_t matrix, std::b
   const int64_t scales = blocks(layout.rows, kFp8Block) * layout.scale_columns;
   auto* floats = reinterpret_cast<float*>(chunk + layout.scales);
   scales_.file->read_floats(*scales_.entry, matrix * scales, floats, scales);
-  if (!all_finite(DType::kF32, chunk + layout.scales, scales)) {
-    throw UserError(fmt::format("'{}' has a number that is not finite", scales_.entry->name),
-                    scales_.file->path().string(), "download this file again");
-  }
+  expect_finite(scales_, floats, scales);
 }
 
 void StoredTensor::read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,

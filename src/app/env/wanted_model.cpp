@@ -36,8 +36,7 @@ Reading read_as(const Architecture& architecture, const HfConfig& config) {
   try {
     reading.decoder = architecture.read(fresh);
   } catch (const UserError& error) {
-    reading.refusal = error.what();
-    if (const size_t line = reading.refusal.find('\n'); line != std::string::npos) reading.refusal.resize(line);
+    reading.refusal = error.message();
   }
   reading.unread = fresh.unread();
   return reading;
