@@ -56,9 +56,9 @@ struct MoeConfig {
   int64_t shared_expert_intermediate_size = 0;  ///< the width of the expert that all tokens use; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by sigmoid(x · gateᵀ), gate [1, H]
   bool expert_bias = false;                     ///< both products of an expert have a bias
-  /// Router and experts read the residual sum, each behind a norm of its own, and the outputs of experts and shared
-  /// expert have norms before their sum (Gemma 4, whose shared expert is the layer's MLP). The router's norm is without
-  /// a weight; its input is multiplied by a trained scale [H] and by 1 / sqrt(H).
+  /// The router and the experts read the residual sum, each after its own norm. The outputs of the experts and of the
+  /// shared expert are normalised before they are added (Gemma 4, whose shared expert is the layer's MLP). The router's
+  /// norm has no weight; its result is multiplied by a trained scale [H] and by 1 / sqrt(H).
   bool reads_residual = false;
   bool expert_scale = false;  ///< the weight of a chosen expert is multiplied by a trained factor of the expert
   double router_aux_loss_coef = 0;

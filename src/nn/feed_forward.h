@@ -13,10 +13,10 @@
 
 namespace hone {
 
-/// The layer's residual sum, and x, that sum behind the norm of this half; both [T, H].
+/// Both [T, H].
 struct FeedForwardInput {
-  Var x;
-  Var residual;  ///< only read with MoeConfig::reads_residual
+  Var x;         ///< the residual sum after this half's norm
+  Var residual;  ///< the layer's residual sum, which is read only with MoeConfig::reads_residual
 };
 
 /// Maps its input to [T, H].

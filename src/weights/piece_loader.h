@@ -25,7 +25,7 @@ struct LoadedSource {
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
   bool dense() const { return parameter->value().format().dense(); }
-  /// Whether this rank keeps only a part of what is written.
+  /// Whether this rank stores only a shard, of the value or of its master.
   bool sharded() const {
     return parameter->share().spread() || parameter->value().home().sharded ||
            (parameter->share().sharded() && keeps_master(*parameter));

@@ -85,9 +85,8 @@ std::string kernels_of(const cuda::DeviceInfo& info) {
   const cuda::KernelTiers tiers =
       cuda::kernel_tiers_of({10 * info.major + info.minor, info.shared_memory}, kernel_limit_of_process());
   return fmt::format(
-      "attention {}, grouped products {}, low-rank products {}, gated delta rule {}, state-space scan {}, rows of "
-      "logits "
-      "{}; {} KB of shared memory",
+      "attention {}, grouped products {}, low-rank products {}, gated delta rule {}, state-space scan {}, "
+      "rows of logits {}; {} KB of shared memory",
       name_of(tiers.attention), name_of(tiers.grouped_gemm), name_of(tiers.low_rank), name_of(tiers.delta_rule),
       name_of(tiers.ssd_scan), name_of(tiers.loss_rows), tiers.shared_memory >> 10);
 }

@@ -116,7 +116,7 @@ std::string with_named_floats(std::string_view json) {
 
 Json parse_file(const std::string& text) {
   Json json = parse_json(std::string_view(text));
-  // Only what is no JSON is read a second time.
+  // A second pass is needed only where the text is not valid JSON.
   return json.is_discarded() ? parse_json(std::string_view(with_named_floats(text))) : json;
 }
 
