@@ -1,5 +1,6 @@
 #include "report/metrics_server.h"
 #include "core/text/json.h"
+#include "report/http_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,7 +83,7 @@ TEST(MetricsServer, SlowClientsKeepNobodyWaiting) {
   auto server = std::make_unique<MetricsServer>("127.0.0.1", 0);
   server->publish(status_of_a_run());
   // More connections than allowed; each has started a request that never ends.
-  for (size_t i = 0; i < 2 * HttpResponder::kMostClients; ++i) {
+  for (size_t i = 0; i < 2 * HttpLimits().clients; ++i) {
     EXPECT_TRUE(strangers.emplace_back(server->port()).say("GET /metrics HTTP/1.1\r\nX: "));
   }
   httplib::Client client("127.0.0.1", server->port());
