@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -27,10 +29,14 @@ struct ScheduleLimits {
   int64_t max_sequences = 1;
   int64_t max_length = 0;  ///< the most tokens of prompt and answer together
   int64_t max_prefill_tokens = 1;
+};
+
+struct SequenceLimits {
   int64_t max_new_tokens = 1;
-  std::vector<int32_t> stop_ids;
-  bool track_seen = false;  ///< keeps the distinct tokens of each sequence
-  int64_t cached = 0;       ///< number of tokens of the first prompt that are in the cache; less than its length
+  std::vector<int32_t> stop_ids = {};
+  bool track_seen = false;  ///< keeps the distinct tokens of the sequence
+  int64_t cached = 0;       ///< number of tokens of the prompt that are in the cache of its slot; less than its length
+  int variant = 0;          ///< of the model, by which a pass runs sequences of one kind
 };
 
 /// T new tokens of the first N slots, in the order of the slots.
@@ -40,6 +46,7 @@ struct GenerationPass {
   std::vector<int32_t> lengths;               ///< [N], tokens of each slot that earlier passes have cached
   std::vector<int32_t> rows;                  ///< [R], last new token of each slot that has any
   int64_t max_seqlen = 0;                     ///< maximum number of new tokens of a slot
+  int variant = 0;                            ///< that of its sequences; slots of others have no new tokens
 
   /// Rows whose logits choose a token: those of sequences with a complete prompt.
   struct Choice {
@@ -51,49 +58,61 @@ struct GenerationPass {
 
 class GenerationSchedule {
  public:
-  /// Prompts must outlive this; they are not empty and shorter than max_length.
-  GenerationSchedule(std::span<const std::vector<int32_t>> prompts, ScheduleLimits limits);
+  explicit GenerationSchedule(const ScheduleLimits& limits);
+
+  /// A further sequence, at any time; returns its number. Numbers ascend, and a lower one gets a slot first. The prompt
+  /// is not empty and shorter than max_length.
+  size_t add(std::vector<int32_t> prompt, SequenceLimits limits);
 
   /// Plans the next pass; returns false when all sequences have ended. Call accept() for every choice of the previous
   /// pass first. Splits a prompt at multiples of max_prefill_tokens, whatever else runs, so its passes do not depend on
-  /// other sequences.
+  /// other sequences. Variants take turns.
   bool next(GenerationPass& pass);
 
   /// Sets the token of a choice of the last pass.
   void accept(size_t sequence, int32_t id);
+  bool ended(size_t sequence) const { return at(sequence).ended; }
 
   /// Position of the sequence's next token; the distinct tokens so far, ascending (empty unless track_seen).
-  int64_t length(size_t sequence) const;
-  std::span<const int32_t> seen(size_t sequence) const { return sequences_[sequence].seen; }
+  int64_t length(size_t sequence) const { return length(at(sequence)); }
+  std::span<const int32_t> seen(size_t sequence) const { return at(sequence).seen; }
   /// The tokens of a sequence that are in the cache after the passes so far.
   std::vector<int32_t> cached_tokens(size_t sequence) const;
 
-  /// Ends all sequences: no further pass.
-  void stop();
+  /// Ends a sequence that has not ended, with what it has.
+  void stop(size_t sequence);
 
-  std::vector<GeneratedSequence> take_results();
+  /// The result of a sequence, which is forgotten.
+  GeneratedSequence take(size_t sequence);
 
  private:
   struct Sequence {
-    GeneratedSequence result;
-    int64_t cached = 0;         // tokens that passes have put into the cache
-    std::vector<int32_t> seen;  // distinct, ascending
+    std::vector<int32_t> prompt;
+    SequenceLimits limits;
+    GeneratedSequence result = {};
+    int64_t cached = 0;              // tokens that passes have put into the cache
+    std::vector<int32_t> seen = {};  // distinct, ascending
     bool ended = false;
   };
 
+  const Sequence& at(size_t sequence) const { return sequences_.find(sequence)->second; }
+  static int64_t length(const Sequence& sequence);
+  static int32_t token(const Sequence& sequence, int64_t position);
   void admit();
+  /// The variant after the last pass's that has a sequence in a slot.
+  int next_variant() const;
   /// Number of tokens of each slot in the next pass. Older sequences come first, so none waits forever.
-  std::vector<int64_t> new_tokens() const;
-  void append(GenerationPass& pass, size_t sequence, int64_t tokens);
-  int32_t token(size_t sequence, int64_t position) const;
+  std::vector<int64_t> new_tokens(int variant) const;
+  static void append(GenerationPass& pass, size_t number, Sequence& sequence, int64_t tokens);
 
   static constexpr size_t kFree = SIZE_MAX;
 
-  std::span<const std::vector<int32_t>> prompts_;
   ScheduleLimits limits_;
-  std::vector<Sequence> sequences_;
-  std::vector<size_t> slots_;  // the sequence in each slot, or kFree
-  size_t waiting_ = 0;         // the first sequence that has no slot yet
+  std::map<size_t, Sequence> sequences_;
+  std::vector<size_t> slots_;   // the sequence in each slot, or kFree
+  std::deque<size_t> waiting_;  // those that have no slot yet
+  size_t next_number_ = 0;
+  int last_variant_ = 0;
 };
 
 }  // namespace hone

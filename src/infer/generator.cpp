@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "core/base/aligned.h"
 #include "core/base/error.h"
@@ -140,6 +141,9 @@ Generator::Generator(PassCompanions& companions, const GeneratorOptions& options
   });
   passes_.reserve();
   companions_.connect();
+  schedule_ = std::make_unique<GenerationSchedule>(ScheduleLimits{.max_sequences = options_.max_sequences,
+                                                                  .max_length = options_.max_length,
+                                                                  .max_prefill_tokens = options_.max_prefill_tokens});
 }
 
 Generator::~Generator() {
@@ -172,7 +176,7 @@ PassResult Generator::run(const Part& part, const GenerationPass& pass, Wanted w
   stream_.upload(batch.cu_seqlens, pass.cu_seqlens);
   stream_.upload(batch.rows, pass.rows);
   stream_.upload(buffers_->cache.lengths, pass.lengths);
-  graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted)},
+  graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted), pass.variant},
               [&] { forward(part, batch, wanted); });
   passes_.await_host();
   PassResult result;
@@ -184,46 +188,113 @@ PassResult Generator::run(const Part& part, const GenerationPass& pass, Wanted w
   return result;
 }
 
-void Generator::check(const GenerationRequest& request) const {
-  check_sampling(request.sampling);
+void Generator::check(const std::vector<int32_t>& prompt, const std::string& where) const {
+  if (prompt.empty()) throw UserError("the prompt is empty", where, "give at least one token");
+  if (static_cast<int64_t>(prompt.size()) >= options_.max_length) {
+    throw UserError(fmt::format("the prompt has {} tokens, but prompt and answer may have {} together", prompt.size(),
+                                options_.max_length),
+                    where, "shorten the prompt");
+  }
   const int64_t vocab_size = decoder_.config().vocab_size;
-  for (size_t i = 0; i < request.prompts.size(); ++i) {
-    const std::vector<int32_t>& prompt = request.prompts[i];
-    const std::string where = fmt::format("prompt {}", i + 1);
-    if (prompt.empty()) throw UserError("the prompt is empty", where, "give at least one token");
-    if (static_cast<int64_t>(prompt.size()) >= options_.max_length) {
-      throw UserError(fmt::format("the prompt has {} tokens, but prompt and answer may have {} together", prompt.size(),
-                                  options_.max_length),
-                      where, "shorten the prompt");
-    }
-    for (const int32_t id : prompt) {
-      if (id < 0 || id >= vocab_size) {
-        throw UserError(fmt::format("token id {} is outside the model's vocabulary of {}", id, vocab_size), where,
-                        "use the tokenizer that belongs to the model");
-      }
+  for (const int32_t id : prompt) {
+    if (id < 0 || id >= vocab_size) {
+      throw UserError(fmt::format("token id {} is outside the model's vocabulary of {}", id, vocab_size), where,
+                      "use the tokenizer that belongs to the model");
     }
   }
 }
 
-std::vector<int32_t> Generator::choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
-                                       const GenerationSchedule& schedule) {
-  std::vector<int32_t> ids(pass.choices.size());
+Generator::Wanted Generator::wanted_of(const GenerationPass& pass) const {
+  if (pass.choices.empty()) return Wanted::kNothing;
+  const bool only_ids = std::all_of(pass.choices.begin(), pass.choices.end(), [&](const auto& choice) {
+    const SequenceRequest& request = running_.at(choice.sequence);
+    return takes_most_probable(request.sampling) && !request.likely;
+  });
+  return only_ids ? Wanted::kIds : Wanted::kLogits;
+}
+
+std::vector<GeneratedToken> Generator::choose(const GenerationPass& pass, PassResult& result) {
+  std::vector<GeneratedToken> tokens(pass.choices.size());
   if (const auto* chosen = std::get_if<std::vector<int32_t>>(&result)) {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      ids[i] = (*chosen)[pass.choices[i].row];
-      if (ids[i] < 0) throw logits_not_finite();
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i].id = (*chosen)[pass.choices[i].row];
+      if (tokens[i].id < 0) throw logits_not_finite();
     }
-    return ids;
+    return tokens;
   }
   const auto vocab_size = static_cast<size_t>(decoder_.config().vocab_size);
   // The stream is idle, so its threads are free.
-  stream_.pool().parallel_for(static_cast<int64_t>(ids.size()), [&](int64_t i, int thread) {
+  stream_.pool().parallel_for(static_cast<int64_t>(tokens.size()), [&](int64_t i, int thread) {
     const auto [row, sequence] = pass.choices[static_cast<size_t>(i)];
-    ids[static_cast<size_t>(i)] = sample_token(
-        logits_row(result, row, vocab_size, scratch_[static_cast<size_t>(thread)]), schedule.seen(sequence), sampling,
-        {.sequence = prompt_index(sequence), .position = static_cast<uint64_t>(schedule.length(sequence))});
+    const SequenceRequest& request = running_.at(sequence);
+    GeneratedToken& token = tokens[static_cast<size_t>(i)];
+    const std::span<float> logits = logits_row(result, row, vocab_size, scratch_[static_cast<size_t>(thread)]);
+    const std::vector<float> own =
+        request.likely ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
+    token.id = sample_token(logits, schedule_->seen(sequence), request.sampling,
+                            {.sequence = request.draw, .position = static_cast<uint64_t>(schedule_->length(sequence))});
+    if (!request.likely) return;
+    token.likely = log_probabilities(own, token.id, *request.likely);
+    token.log_probability = token.likely.front().value;
+    token.likely.erase(token.likely.begin());
   });
-  return ids;
+  return tokens;
+}
+
+size_t Generator::add(SequenceRequest request, int64_t cached) {
+  const size_t number =
+      schedule_->add(std::move(request.prompt), {.max_new_tokens = request.sampling.max_new_tokens,
+                                                 .stop_ids = request.stop_ids,
+                                                 .track_seen = request.sampling.repetition_penalty != 1,
+                                                 .cached = cached,
+                                                 .variant = request.variant});
+  running_.emplace(number, std::move(request));
+  return number;
+}
+
+size_t Generator::begin(SequenceRequest request) {
+  HONE_ASSERT(ranks() == 1 && !options_.keep_cache);
+  check_sampling(request.sampling);
+  check(request.prompt, "prompt");
+  return add(std::move(request), 0);
+}
+
+void Generator::end(size_t sequence) {
+  const auto found = running_.find(sequence);
+  if (found == running_.end()) return;
+  const SequenceRequest request = std::move(found->second);
+  running_.erase(found);
+  schedule_->stop(sequence);
+  if (options_.keep_cache) kept_ = schedule_->cached_tokens(sequence);
+  const GeneratedSequence result = schedule_->take(sequence);
+  if (request.on_end) request.on_end(result);
+}
+
+void Generator::end_all() {
+  while (!running_.empty()) end(running_.begin()->first);
+}
+
+bool Generator::run_pass() {
+  GenerationPass pass;
+  const bool has_pass = schedule_->next(pass);
+  const std::optional<RankPass> all = next(has_pass ? static_cast<int64_t>(pass.input_ids.size()) : 0);
+  if (!all) return false;
+  const Part part(companions_, *all);
+  if (!has_pass) {
+    idle_pass(part);
+    return true;
+  }
+  if (pass.variant != std::exchange(variant_, pass.variant)) options_.use_variant(pass.variant);
+  PassResult result = run(part, pass, wanted_of(pass));
+  const std::vector<GeneratedToken> tokens = choose(pass, result);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const size_t sequence = pass.choices[i].sequence;
+    schedule_->accept(sequence, tokens[i].id);
+    const SequenceRequest& request = running_.at(sequence);
+    const bool goes_on = !request.on_token || request.on_token(tokens[i]);
+    if (!goes_on || schedule_->ended(sequence)) end(sequence);
+  }
+  return true;
 }
 
 void Generator::idle_pass(const Part& part) {
@@ -235,6 +306,7 @@ void Generator::idle_pass(const Part& part) {
          .lengths = {0},
          .rows = {0},
          .max_seqlen = 1,
+         .variant = variant_,
          .choices = {}},
         Wanted::kNothing);
     return;
@@ -307,40 +379,37 @@ int64_t Generator::kept_prefix(const std::vector<int32_t>& prompt) const {
 }
 
 std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& request) {
-  check(request);
-  HONE_ASSERT(!options_.keep_cache || request.prompts.size() == 1);
+  check_sampling(request.sampling);
+  for (size_t i = 0; i < request.prompts.size(); ++i) check(request.prompts[i], fmt::format("prompt {}", i + 1));
+  HONE_ASSERT(running_.empty() && (!options_.keep_cache || request.prompts.size() == 1));
   reused_ = request.prompts.empty() ? 0 : kept_prefix(request.prompts.front());
   kept_.clear();  // if a pass fails, the contents of the cache are unknown
-  const SamplingOptions& sampling = request.sampling;
-  std::vector<std::vector<int32_t>> dealt;
-  for (size_t i = rank(); i < request.prompts.size() && ranks() > 1; i += ranks()) dealt.push_back(request.prompts[i]);
-  GenerationSchedule schedule(ranks() > 1 ? dealt : request.prompts, {.max_sequences = options_.max_sequences,
-                                                                      .max_length = options_.max_length,
-                                                                      .max_prefill_tokens = options_.max_prefill_tokens,
-                                                                      .max_new_tokens = sampling.max_new_tokens,
-                                                                      .stop_ids = request.stop_ids,
-                                                                      .track_seen = sampling.repetition_penalty != 1.0,
-                                                                      .cached = reused_});
-  const Wanted wanted = takes_most_probable(sampling) ? Wanted::kIds : Wanted::kLogits;
-  GenerationPass pass;
-  while (true) {
-    if (request.stop && request.stop()) schedule.stop();
-    const bool has_pass = schedule.next(pass);
-    const std::optional<RankPass> all = next(has_pass ? static_cast<int64_t>(pass.input_ids.size()) : 0);
-    if (!all) break;
-    if (!has_pass) {
-      idle_pass(Part(companions_, *all));
-      continue;
-    }
-    PassResult result = run(Part(companions_, *all), pass, pass.choices.empty() ? Wanted::kNothing : wanted);
-    const std::vector<int32_t> ids = choose(pass, result, sampling, schedule);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      schedule.accept(pass.choices[i].sequence, ids[i]);
-      if (request.on_token) request.on_token(prompt_index(pass.choices[i].sequence), ids[i]);
-    }
+  std::vector<GeneratedSequence> own;
+  own.reserve(request.prompts.size() / ranks() + 1);
+  for (size_t i = rank(); i < request.prompts.size(); i += ranks()) {
+    GeneratedSequence& result = own.emplace_back();
+    add({.prompt = request.prompts[i],
+         .sampling = request.sampling,
+         .stop_ids = request.stop_ids,
+         .draw = i,
+         .on_token =
+             [&request, i](const GeneratedToken& token) {
+               if (request.on_token) request.on_token(i, token.id);
+               return true;
+             },
+         .on_end = [&result](const GeneratedSequence& sequence) { result = sequence; }},
+        i == 0 ? reused_ : 0);
   }
-  if (options_.keep_cache) kept_ = schedule.cached_tokens(0);
-  return of_all_ranks(schedule.take_results(), request.prompts.size());
+  try {
+    do {
+      if (request.stop && request.stop()) end_all();
+    } while (run_pass());
+  } catch (...) {
+    end_all();
+    kept_.clear();
+    throw;
+  }
+  return of_all_ranks(std::move(own), request.prompts.size());
 }
 
 int64_t Generator::bytes() const {

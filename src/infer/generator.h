@@ -2,10 +2,12 @@
 //
 // Sequences have slots in a cache of keys, values and states. A pass of the model runs one token of every sequence in
 // decode and, packed with them, the next chunks of prompts in prefill. A sequence that has ended leaves the batch at
-// once, and the next prompt takes its slot.
+// once, and the next prompt takes its slot. A request has all of its prompts at once (generate); a server's sequences
+// come and go between passes (begin, run_pass, end).
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -29,6 +31,28 @@ struct GeneratorOptions {
   /// Rank r of n answers prompts r, r + n, … As long as any rank has answers to continue, all run passes if each keeps
   /// a part of the weights. False: this rank answers all prompts, and no other is told; it needs all weights here.
   bool deals_prompts = true;
+  /// Called before the first pass of another variant of the model than that of the pass before (at first: 0).
+  std::function<void(int variant)> use_variant = nullptr;
+};
+
+/// A token that was chosen, and what else was likely.
+struct GeneratedToken {
+  int32_t id = 0;
+  double log_probability = 0;  ///< of the model itself, before temperature and penalties, where it is asked for
+  std::vector<TokenLogit> likely = {};  ///< the most probable ones, in this order, with their log-probabilities
+};
+
+/// A prompt that comes by itself. The callbacks are called in run_pass() and end().
+struct SequenceRequest {
+  std::vector<int32_t> prompt;
+  SamplingOptions sampling;
+  std::vector<int32_t> stop_ids = {};  ///< the sequence ends with any of them
+  int variant = 0;                     ///< of the model
+  uint64_t draw = 0;                   ///< which of the random sequences of a seed it samples by
+  std::optional<int> likely = {};      ///< asks for log-probabilities, and for so many tokens beside the chosen one
+  /// In order, a stop token included. False ends the sequence.
+  std::function<bool(const GeneratedToken&)> on_token = nullptr;
+  std::function<void(const GeneratedSequence&)> on_end = nullptr;  ///< the last call
 };
 
 /// Prompts and the options of their continuation.
@@ -62,6 +86,16 @@ class Generator {
   /// range; Error(kNumbersLost) for logits that are not finite.
   std::vector<GeneratedSequence> generate(const GenerationRequest& request);
 
+  /// A sequence that runs in the next passes beside those that have begun; returns its number. Of one rank. Throws as
+  /// generate() does, at "prompt".
+  size_t begin(SequenceRequest request);
+  /// Ends a sequence after the pass that has run; nothing for one that has ended. Calls its on_end.
+  void end(size_t sequence);
+  /// Runs a pass; false if no sequence is left. An exception leaves the sequences as they are: end them all.
+  bool run_pass();
+  /// Ends every sequence.
+  void end_all();
+
   /// Number of prompt tokens of the last request that were reused from the cache.
   int64_t reused_tokens() const { return reused_; }
 
@@ -90,11 +124,11 @@ class Generator {
   /// Runs the model, and writes the wanted results to the buffers.
   void forward(const Part& part, const DeviceBatch& batch, Wanted wanted);
   PassResult run(const Part& part, const GenerationPass& pass, Wanted wanted);
-  std::vector<int32_t> choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
-                              const GenerationSchedule& schedule);
-  /// The index of this rank's i-th prompt among all.
-  size_t prompt_index(size_t i) const { return i * ranks() + rank(); }
-  void check(const GenerationRequest& request) const;
+  Wanted wanted_of(const GenerationPass& pass) const;
+  std::vector<GeneratedToken> choose(const GenerationPass& pass, PassResult& result);
+  /// Adds a sequence whose prompt has been checked, of whose prompt so many tokens are in the cache.
+  size_t add(SequenceRequest request, int64_t cached);
+  void check(const std::vector<int32_t>& prompt, const std::string& where) const;
   /// On a rank that has no pass to run while others have: it gives them its part of the weights, by the uses of groups
   /// of a pass, or computes its experts for them, in a pass of one token.
   void idle_pass(const Part& part);
@@ -118,6 +152,9 @@ class Generator {
   std::vector<GroupUse> uses_;               // the uses of a pass, in order
   std::vector<std::vector<float>> scratch_;  // a row of logits for each thread
   std::vector<int32_t> kept_;                // tokens in the first slot of the cache
+  std::unique_ptr<GenerationSchedule> schedule_;
+  std::map<size_t, SequenceRequest> running_;  // by number in the schedule, which has their prompts
+  int variant_ = 0;                            // of the last pass
   int64_t reused_ = 0;
 };
 

@@ -341,6 +341,61 @@ TEST(Generator, PenaltyCountsPromptAndAnswer) {
   EXPECT_EQ(static_cast<size_t>(std::unique(all.begin(), all.end()) - all.begin()), distinct_prompt + ids.size());
 }
 
+TEST(Generator, SequencesThatComeAndGoAreThoseOfARequest) {
+  TestModel model(tiny_moe());
+  model.fill();
+  const std::vector<Tokens> prompts = random_prompts(kLengths);
+  const GeneratorOptions options{.max_sequences = 3, .max_length = kMaxLength, .max_prefill_tokens = 8};
+  const std::vector<Tokens> together = generate(model, options, greedy(prompts, 16));
+  Generator generator(model.companions(), options);
+  std::vector<GeneratedSequence> ended(prompts.size());
+  std::vector<size_t> numbers;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    SequenceRequest request{.prompt = prompts[i], .sampling = {.max_new_tokens = 16}};
+    if (i % 2 == 1) request.likely = 2;  // by logits instead of argmax
+    request.on_end = [&ended, i](const GeneratedSequence& sequence) { ended[i] = sequence; };
+    numbers.push_back(generator.begin(std::move(request)));
+    generator.run_pass();
+  }
+  generator.end(numbers[2]);
+  generator.end(numbers[2]);  // it has ended
+  while (generator.run_pass()) continue;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (i == 2) {
+      EXPECT_TRUE(std::equal(ended[i].ids.begin(), ended[i].ids.end(), together[i].begin()));
+    } else {
+      EXPECT_EQ(ended[i].ids, together[i]) << i;
+    }
+  }
+  EXPECT_THROW(generator.begin({.prompt = {}, .sampling = {}}), UserError);
+  EXPECT_FALSE(generator.run_pass());
+}
+
+TEST(Generator, TellsHowLikelyTokensAre) {
+  TestModel model(tiny_moe());
+  model.fill();
+  Generator generator(model.companions(), {.max_sequences = 1, .max_length = kMaxLength});
+  SequenceRequest request{.prompt = {5, 6, 7}, .sampling = {.max_new_tokens = 5}};
+  request.likely = 96;
+  int tokens = 0;
+  request.on_token = [&](const GeneratedToken& token) {
+    ++tokens;
+    EXPECT_EQ(token.likely.size(), 96u);
+    EXPECT_EQ(token.likely.front().id, token.id);  // greedy
+    EXPECT_EQ(token.likely.front().value, token.log_probability);
+    double sum = 0;
+    for (const TokenLogit& likely : token.likely) sum += std::exp(likely.value);
+    EXPECT_GT(sum, 0.98);  // of 97 tokens the least likely is missing
+    EXPECT_LE(sum, 1 + 1e-12);
+    EXPECT_TRUE(std::is_sorted(token.likely.begin(), token.likely.end(),
+                               [](const TokenLogit& a, const TokenLogit& b) { return a.value > b.value; }));
+    return tokens < 4;
+  };
+  generator.begin(std::move(request));
+  while (generator.run_pass()) continue;
+  EXPECT_EQ(tokens, 4);  // of 5
+}
+
 /// Turns of a conversation: each prompt continues the previous one and its answer, or differs early.
 void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent) {
   TestModel model(config);
@@ -419,12 +474,12 @@ TEST(Generator, RefusesPromptsItCannotContinue) {
 using testing::ElementsAre;
 using Prompts = std::vector<std::vector<int32_t>>;
 
-ScheduleLimits limits(int64_t max_sequences, int64_t max_prefill_tokens, int64_t max_new_tokens) {
-  return {.max_sequences = max_sequences,
-          .max_length = 100,
-          .max_prefill_tokens = max_prefill_tokens,
-          .max_new_tokens = max_new_tokens,
-          .stop_ids = {99}};
+ScheduleLimits limits(int64_t max_sequences, int64_t max_prefill_tokens, int64_t max_length = 100) {
+  return {.max_sequences = max_sequences, .max_length = max_length, .max_prefill_tokens = max_prefill_tokens};
+}
+
+void add(GenerationSchedule& schedule, const Prompts& prompts, int64_t max_new_tokens) {
+  for (const auto& prompt : prompts) schedule.add(prompt, {.max_new_tokens = max_new_tokens, .stop_ids = {99}});
 }
 
 /// Accepts 10 + the sequence's index for every choice of a pass.
@@ -434,7 +489,8 @@ void answer(GenerationSchedule& schedule, const GenerationPass& pass) {
 
 TEST(GenerationSchedule, ReadsPromptsPackedAndThenOneTokenEach) {
   const Prompts prompts = {{1, 2, 3}, {4, 5}};
-  GenerationSchedule schedule(prompts, limits(4, 16, 2));
+  GenerationSchedule schedule(limits(4, 16));
+  add(schedule, prompts, 2);
   GenerationPass pass;
   ASSERT_TRUE(schedule.next(pass));
   EXPECT_THAT(pass.input_ids, ElementsAre(1, 2, 3, 4, 5));
@@ -451,14 +507,15 @@ TEST(GenerationSchedule, ReadsPromptsPackedAndThenOneTokenEach) {
   EXPECT_THAT(pass.lengths, ElementsAre(3, 2));
   answer(schedule, pass);
   EXPECT_FALSE(schedule.next(pass));
-  const auto results = schedule.take_results();
-  EXPECT_THAT(results[1].ids, ElementsAre(11, 11));
-  EXPECT_EQ(results[1].finish, FinishReason::kLength);
+  const GeneratedSequence result = schedule.take(1);
+  EXPECT_THAT(result.ids, ElementsAre(11, 11));
+  EXPECT_EQ(result.finish, FinishReason::kLength);
 }
 
 TEST(GenerationSchedule, AnEndedSequenceLeavesItsSlotToTheNextPrompt) {
   const Prompts prompts = {{1}, {2}, {3}};
-  GenerationSchedule schedule(prompts, limits(2, 16, 5));
+  GenerationSchedule schedule(limits(2, 16));
+  add(schedule, prompts, 5);
   GenerationPass pass;
   ASSERT_TRUE(schedule.next(pass));
   EXPECT_THAT(pass.input_ids, ElementsAre(1, 2));
@@ -473,15 +530,16 @@ TEST(GenerationSchedule, AnEndedSequenceLeavesItsSlotToTheNextPrompt) {
   EXPECT_THAT(pass.cu_seqlens, ElementsAre(0, 1));  // the second slot has been removed
   schedule.accept(2, 99);
   EXPECT_FALSE(schedule.next(pass));
-  const auto results = schedule.take_results();
-  EXPECT_EQ(results[0].finish, FinishReason::kStop);
-  EXPECT_THAT(results[1].ids, ElementsAre(50, 99));
-  EXPECT_EQ(results[1].answer().size(), 1u);
+  EXPECT_EQ(schedule.take(0).finish, FinishReason::kStop);
+  const GeneratedSequence second = schedule.take(1);
+  EXPECT_THAT(second.ids, ElementsAre(50, 99));
+  EXPECT_EQ(second.answer().size(), 1u);
 }
 
 TEST(GenerationSchedule, CutsLongPromptsAtTheSamePlacesWhateverRunsBesideThem) {
   const Prompts prompts = {{1}, {1, 2, 3, 4, 5, 6, 7}, {9, 8}};
-  GenerationSchedule schedule(prompts, limits(3, 3, 9));
+  GenerationSchedule schedule(limits(3, 3));
+  add(schedule, prompts, 9);
   GenerationPass pass;
   // The chunk of three does not fit with the first prompt, but the short prompt does.
   ASSERT_TRUE(schedule.next(pass));
@@ -501,20 +559,16 @@ TEST(GenerationSchedule, CutsLongPromptsAtTheSamePlacesWhateverRunsBesideThem) {
 }
 
 TEST(GenerationSchedule, SequencesEndAtTheLengthOfTheCache) {
-  const Prompts prompts = {{1, 2, 3}};
-  ScheduleLimits five = limits(1, 16, 50);
-  five.max_length = 5;
-  GenerationSchedule schedule(prompts, five);
+  GenerationSchedule schedule(limits(1, 16, 5));
+  add(schedule, {{1, 2, 3}}, 50);
   GenerationPass pass;
   while (schedule.next(pass)) answer(schedule, pass);
-  EXPECT_THAT(schedule.take_results()[0].ids, ElementsAre(10, 10));
+  EXPECT_THAT(schedule.take(0).ids, ElementsAre(10, 10));
 }
 
 TEST(GenerationSchedule, RemembersDistinctTokensOfPromptAndAnswer) {
-  const Prompts prompts = {{7, 3, 7}};
-  ScheduleLimits tracked = limits(1, 16, 50);
-  tracked.track_seen = true;
-  GenerationSchedule schedule(prompts, tracked);
+  GenerationSchedule schedule(limits(1, 16));
+  schedule.add({7, 3, 7}, {.max_new_tokens = 50, .track_seen = true});
   GenerationPass pass;
   for (const int32_t id : {5, 3, 9}) {
     ASSERT_TRUE(schedule.next(pass));
@@ -524,10 +578,41 @@ TEST(GenerationSchedule, RemembersDistinctTokensOfPromptAndAnswer) {
 }
 
 TEST(GenerationSchedule, WithoutPromptsThereIsNothingToDo) {
-  GenerationSchedule schedule({}, limits(2, 16, 1));
+  GenerationSchedule schedule(limits(2, 16));
   GenerationPass pass;
   EXPECT_FALSE(schedule.next(pass));
-  EXPECT_TRUE(schedule.take_results().empty());
+}
+
+TEST(GenerationSchedule, SequencesComeAndGoBetweenPasses) {
+  GenerationSchedule schedule(limits(2, 16));
+  add(schedule, {{1}, {2}, {3}}, 9);
+  GenerationPass pass;
+  ASSERT_TRUE(schedule.next(pass));
+  answer(schedule, pass);
+  schedule.stop(0);  // it runs
+  schedule.stop(2);  // it waits
+  EXPECT_EQ(schedule.take(2).finish, FinishReason::kStopped);
+  EXPECT_THAT(schedule.take(0).ids, ElementsAre(10));
+  EXPECT_EQ(schedule.add({7, 8}, {.max_new_tokens = 1}), 3u);
+  ASSERT_TRUE(schedule.next(pass));
+  EXPECT_THAT(pass.input_ids, ElementsAre(7, 8, 11));
+  answer(schedule, pass);
+  schedule.stop(1);
+  EXPECT_FALSE(schedule.next(pass));
+  EXPECT_EQ(schedule.take(3).finish, FinishReason::kLength);
+}
+
+TEST(GenerationSchedule, VariantsTakeTurns) {
+  GenerationSchedule schedule(limits(3, 16));
+  for (const int variant : {2, 0, 2}) schedule.add({1, variant}, {.max_new_tokens = 2, .variant = variant});
+  GenerationPass pass;
+  std::vector<std::pair<int, std::vector<int32_t>>> passes;
+  while (schedule.next(pass)) {
+    passes.emplace_back(pass.variant, pass.cu_seqlens);
+    answer(schedule, pass);
+  }
+  using Passes = std::vector<std::pair<int, std::vector<int32_t>>>;
+  EXPECT_EQ(passes, (Passes{{2, {0, 2, 2, 4}}, {0, {0, 0, 2, 2}}, {2, {0, 1, 1, 2}}, {0, {0, 0, 1}}}));
 }
 
 class ChatPrompts : public testing::Test {

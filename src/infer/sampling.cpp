@@ -140,6 +140,19 @@ int32_t sample_token(std::span<float> logits, std::span<const int32_t> seen, con
   return draw(candidates, uniform(options.seed, point));
 }
 
+std::vector<TokenLogit> log_probabilities(std::span<const float> logits, int32_t id, int count) {
+  const auto largest = static_cast<double>(logits[most_probable(logits)]);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  const double whole = largest + std::log(sum);
+  std::vector<Candidate> candidates(count > 0 ? logits.size() : 0);
+  for (size_t i = 0; i < candidates.size(); ++i) candidates[i] = {logits[i], static_cast<int32_t>(i)};
+  if (count > 0) keep_top_k(candidates, count);
+  std::vector<TokenLogit> result = {{id, static_cast<double>(logits[static_cast<size_t>(id)]) - whole}};
+  for (const Candidate& c : candidates) result.push_back({c.id, static_cast<double>(c.logit) - whole});
+  return result;
+}
+
 namespace {
 
 /// Unsupported settings that change which tokens are generated, with their neutral values.

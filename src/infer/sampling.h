@@ -48,6 +48,16 @@ struct SamplePoint {
   uint64_t position = 0;  ///< where the new token is, from the start of the prompt
 };
 
+/// A token with its logit or log-probability.
+struct TokenLogit {
+  int32_t id = 0;
+  double value = 0;
+};
+
+/// The log-probability of token `id` under softmax of `logits` [V]: the first; then the `count` most probable tokens,
+/// of equal ones the lower index first, with theirs. Sums in float64.
+std::vector<TokenLogit> log_probabilities(std::span<const float> logits, int32_t id, int count);
+
 /// The error for logits that are not finite.
 Error logits_not_finite();
 
