@@ -55,6 +55,7 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
   add_eval(app, action);
   add_generate(app, action, arguments);
   add_chat(app, action);
+  add_serve(app, action);
   add_merge(app, action);
   add_export(app, action);
   add_convert(app, action);
@@ -73,7 +74,7 @@ bool takes_overrides(const std::string& verb) {
 }
 
 bool takes_keys(const std::string& verb) {
-  return verb == "generate" || verb == "chat" || verb == "verify" || verb == "step";
+  return verb == "generate" || verb == "chat" || verb == "serve" || verb == "verify" || verb == "step";
 }
 
 }  // namespace hone

@@ -22,6 +22,7 @@ void add_eval(CLI::App& app, Action& action);
 /// `arguments`: the words of the command line, for the ranks that it starts.
 void add_generate(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_chat(CLI::App& app, Action& action);
+void add_serve(CLI::App& app, Action& action);
 void add_merge(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);

@@ -56,9 +56,15 @@ bool prompt_thinks(const ChatTemplate& chat_template, const Json& variables) {
   if (const auto name = thinking_switch(chat_template, variables)) {
     return prompt == prompt_with(chat_template, variables, *name, true);
   }
-  const std::string_view text = without_blanks(*prompt);
-  return std::any_of(kThinkTags.begin(), kThinkTags.end(),
-                     [&](const auto& tags) { return text.ends_with(tags.first); });
+  return !open_think_tag(*prompt).empty();
+}
+
+std::string open_think_tag(std::string_view prompt) {
+  const std::string_view text = without_blanks(prompt);
+  for (const auto& [open, close] : kThinkTags) {
+    if (text.ends_with(open)) return std::string(open);
+  }
+  return "";
 }
 
 bool has_think_block(std::string_view text) {

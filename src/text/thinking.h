@@ -33,6 +33,9 @@ std::optional<std::string> thinking_switch(const ChatTemplate& chat_template, co
 /// think block without closing it.
 bool prompt_thinks(const ChatTemplate& chat_template, const Json& variables);
 
+/// The tag of a think block that a prompt opens at its end, without closing it; "" for none.
+std::string open_think_tag(std::string_view prompt);
+
 /// Whether a text of an assistant has a think block that is not empty.
 bool has_think_block(std::string_view text);
 

@@ -240,6 +240,14 @@ std::optional<std::string> InferenceModel::warning_of_thinking() const {
          off;
 }
 
+void InferenceModel::use_adapter(bool use) {
+  if (use) {
+    base_.reset();
+  } else if (!base_) {
+    base_.emplace(model_.store());
+  }
+}
+
 bool InferenceModel::is_stop(int32_t id) const {
   return std::find(stop_ids().begin(), stop_ids().end(), id) != stop_ids().end();
 }

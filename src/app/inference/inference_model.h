@@ -1,4 +1,4 @@
-// InferenceModel: a model with tokenizer and chat template for `hone generate` and `hone chat`.
+// InferenceModel: a model with tokenizer and chat template for the verbs that answer.
 #pragma once
 
 #include <filesystem>
@@ -17,6 +17,7 @@
 #include "dist/transport/mesh.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
+#include "params/without_adapters.h"
 #include "session/loaded_model.h"
 #include "session/pass_companions.h"
 #include "train/plan/memory_fit.h"
@@ -83,6 +84,11 @@ class InferenceModel {
   std::optional<std::string> warning_of_thinking() const;
   const std::vector<int32_t>& stop_ids() const { return tokenizer_.special_tokens().stop; }
   bool is_stop(int32_t id) const;
+  bool has_adapter() const { return !options_.adapter.empty(); }
+  /// The name of the base model's folder.
+  std::string base_name() const { return directory_.filename().string(); }
+  /// Whether passes from now on are those of the model with its adapter, as after load(), or of the base model.
+  void use_adapter(bool use);
   /// The model's context_length().
   int64_t context() { return context_length(model_.decoder().config().rope); }
 
@@ -124,6 +130,7 @@ class InferenceModel {
   std::vector<std::string> notes_;
   SamplingOptions sampling_;
   std::unique_ptr<Generator> generator_;
+  std::optional<WithoutAdapters> base_;  // while passes are those of the base model
 };
 
 }  // namespace hone

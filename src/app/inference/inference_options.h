@@ -1,4 +1,4 @@
-// The options of verbs that answer: hone generate and hone chat.
+// The options of verbs that answer: hone generate, chat and serve.
 #pragma once
 
 #include <string>
