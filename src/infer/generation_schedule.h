@@ -36,7 +36,7 @@ struct SequenceLimits {
   std::vector<int32_t> stop_ids = {};
   bool track_seen = false;  ///< keeps the distinct tokens of the sequence
   int64_t cached = 0;       ///< number of tokens of the prompt that are in the cache of its slot; less than its length
-  int variant = 0;          ///< of the model, by which a pass runs sequences of one kind
+  int variant = 0;          ///< which form of the model answers; a pass runs sequences of one variant
 };
 
 /// T new tokens of the first N slots, in the order of the slots.

@@ -38,7 +38,7 @@ struct GeneratorOptions {
 /// A token that was chosen, and what else was likely.
 struct GeneratedToken {
   int32_t id = 0;
-  double log_probability = 0;  ///< of the model itself, before temperature and penalties, where it is asked for
+  double log_probability = 0;           ///< the model's own, before temperature and penalties, where it is asked for
   std::vector<TokenLogit> likely = {};  ///< the most probable ones, in this order, with their log-probabilities
 };
 
@@ -47,7 +47,7 @@ struct SequenceRequest {
   std::vector<int32_t> prompt;
   SamplingOptions sampling;
   std::vector<int32_t> stop_ids = {};  ///< the sequence ends with any of them
-  int variant = 0;                     ///< of the model
+  int variant = 0;                     ///< which form of the model answers (GeneratorOptions::use_variant)
   uint64_t draw = 0;                   ///< which of the random sequences of a seed it samples by
   std::optional<int> likely = {};      ///< asks for log-probabilities, and for so many tokens beside the chosen one
   /// In order, a stop token included. False ends the sequence.
@@ -154,7 +154,7 @@ class Generator {
   std::vector<int32_t> kept_;                // tokens in the first slot of the cache
   std::unique_ptr<GenerationSchedule> schedule_;
   std::map<size_t, SequenceRequest> running_;  // by number in the schedule, which has their prompts
-  int variant_ = 0;                            // of the last pass
+  int variant_ = 0;                            // the last pass ran it
   int64_t reused_ = 0;
 };
 

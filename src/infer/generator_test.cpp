@@ -385,7 +385,7 @@ TEST(Generator, TellsHowLikelyTokensAre) {
     EXPECT_EQ(token.likely.front().value, token.log_probability);
     double sum = 0;
     for (const TokenLogit& likely : token.likely) sum += std::exp(likely.value);
-    EXPECT_GT(sum, 0.98);  // of 97 tokens the least likely is missing
+    EXPECT_GT(sum, 0.98);  // the least likely of 97 tokens is missing
     EXPECT_LE(sum, 1 + 1e-12);
     EXPECT_TRUE(std::is_sorted(token.likely.begin(), token.likely.end(),
                                [](const TokenLogit& a, const TokenLogit& b) { return a.value > b.value; }));
@@ -393,7 +393,7 @@ TEST(Generator, TellsHowLikelyTokensAre) {
   };
   generator.begin(std::move(request));
   while (generator.run_pass()) continue;
-  EXPECT_EQ(tokens, 4);  // of 5
+  EXPECT_EQ(tokens, 4);  // five were allowed
 }
 
 /// Turns of a conversation: each prompt continues the previous one and its answer, or differs early.

@@ -436,10 +436,10 @@ class Connection {
   const HttpLimits& limits_;
   const HttpServer::Handler& handler_;
   const std::shared_ptr<Descriptor>& wake_;
-  ServerClock::time_point end_;  // of the state, unless it makes progress
+  ServerClock::time_point end_;  // when the state must have made progress
   State state_ = State::kReading;
   std::string input_, output_;
-  std::optional<HttpHead> head_;    // of a request whose body is still read
+  std::optional<HttpHead> head_;    // belongs to a request whose body is still read
   std::shared_ptr<Outbox> outbox_;  // while answering
   bool keep_alive_ = false;
   size_t sent_ = 0, drained_ = 0;

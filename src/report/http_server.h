@@ -47,7 +47,7 @@ struct HttpLimits {
   size_t body = 0;             ///< bytes of a request's body
   size_t unsent = 1 << 20;     ///< bytes of an answer in pieces that wait for its reader
   double request_seconds = 5;  ///< from a request's first byte, or the connection, to the request's last byte
-  double idle_seconds = 5;     ///< of an open connection between requests
+  double idle_seconds = 5;     ///< between requests of an open connection
   double stalled_seconds = 5;  ///< without progress of an answer that is ready
 };
 

@@ -58,7 +58,7 @@ class AnswerText {
   const AnswerTextOptions options_;
   StreamDecoder decoder_;
   In in_;
-  std::string close_tag_;  // of the thinking
+  std::string close_tag_;  // what ends the thinking
   std::string text_;       // not returned yet
   bool stopped_ = false, trims_ = false;
 };

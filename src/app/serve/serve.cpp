@@ -546,7 +546,7 @@ class Server {
   std::vector<std::string> names_;  // by variant
   Generator* generator_ = nullptr;
   std::optional<ModelThread> thread_;
-  JobThread reader_;  // of requests; ends before the thread that it gives them to
+  JobThread reader_;  // reads requests; ends before the thread that it gives them to
 };
 
 }  // namespace

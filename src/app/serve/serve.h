@@ -11,7 +11,7 @@ namespace hone {
 struct ServeOptions : InferenceOptions {
   std::string host = "127.0.0.1";
   int port = 8000;            ///< 0: any free one
-  std::string name;           ///< of the model in requests; "": its folder's
+  std::string name;           ///< what requests call the model; "": its folder's name
   std::string api_key_file;   ///< whose first line requests must know; "": the variable HONE_API_KEY, if it is set
   int64_t batch_size = 8;     ///< sequences that run at once
   int64_t max_length = 0;     ///< tokens of a prompt and its answer; 0: the model's context, at most 4096
