@@ -234,32 +234,50 @@ function(hone_op_benches)
   hone_use_precompiled(room hone_op_benches)
 endfunction()
 
-# hone_quickstart_files: makes the files of examples/quickstart a part of room app, so that hone quickstart has them
-# wherever it was installed.
-function(hone_quickstart_files)
+# hone_files_inside(ROOM NAME HEADER TYPE FOLDER FILE...): makes files a part of a room, so that the program has them
+# wherever it was installed. HEADER declares NAME_files(), which gives them all, each a TYPE {name, text}.
+function(hone_files_inside room name header type folder)
   if(HONE_ONLY_READERS)
     return()
   endif()
-  set(folder ${CMAKE_SOURCE_DIR}/examples/quickstart)
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.json ${folder}/*.jsonl ${folder}/*.yaml)
-  set(HONE_QUICKSTART_BYTES)
-  set(HONE_QUICKSTART_SYMBOLS)
-  set(HONE_QUICKSTART_ROWS)
+  set(HONE_FILES_HEADER ${header})
+  set(HONE_FILES_TYPE ${type})
+  set(HONE_FILES_FUNCTION ${name}_files)
+  set(HONE_FILES_BYTES)
+  set(HONE_FILES_SYMBOLS)
+  set(HONE_FILES_ROWS)
   set(paths)
-  foreach(file ${files})
-    string(MAKE_C_IDENTIFIER "hone_quickstart_${file}" symbol)
-    string(APPEND HONE_QUICKSTART_BYTES "${symbol}:\n.incbin \"${folder}/${file}\"\n${symbol}_end:\n")
+  foreach(file ${ARGN})
+    string(MAKE_C_IDENTIFIER "hone_${name}_${file}" symbol)
+    string(APPEND HONE_FILES_BYTES "${symbol}:\n.incbin \"${folder}/${file}\"\n${symbol}_end:\n")
     foreach(end "" _end)
-      string(APPEND HONE_QUICKSTART_SYMBOLS "[[gnu::visibility(\"hidden\")]] extern const char ${symbol}${end}[];\n")
+      string(APPEND HONE_FILES_SYMBOLS "[[gnu::visibility(\"hidden\")]] extern const char ${symbol}${end}[];\n")
     endforeach()
-    string(APPEND HONE_QUICKSTART_ROWS
-      "      {\"${file}\", {${symbol}, static_cast<size_t>(${symbol}_end - ${symbol})}},\n")
+    string(APPEND HONE_FILES_ROWS "      {\"${file}\", {${symbol}, static_cast<size_t>(${symbol}_end - ${symbol})}},\n")
     list(APPEND paths ${folder}/${file})
   endforeach()
-  set(source ${CMAKE_BINARY_DIR}/quickstart_files.cpp)
-  configure_file(${CMAKE_SOURCE_DIR}/cmake/quickstart_files.cpp.in ${source} @ONLY)
+  set(source ${CMAKE_BINARY_DIR}/${name}_files.cpp)
+  configure_file(${CMAKE_SOURCE_DIR}/cmake/files_inside.cpp.in ${source} @ONLY)
   set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS "${paths}")
-  target_sources(hone_app PRIVATE ${source})
+  target_sources(hone_${room} PRIVATE ${source})
+endfunction()
+
+# The files of examples/quickstart, for hone quickstart.
+function(hone_quickstart_files)
+  set(folder ${CMAKE_SOURCE_DIR}/examples/quickstart)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.json ${folder}/*.jsonl ${folder}/*.yaml)
+  hone_files_inside(app quickstart app/quickstart/quickstart_files.h QuickstartFile ${folder} ${files})
+endfunction()
+
+# The page that shows a run: its markup, style and script.
+function(hone_page_files)
+  hone_files_inside(report page report/page/page_files.h PageFile ${CMAKE_SOURCE_DIR}/src/report/page
+    page.html page.css page.js)
+endfunction()
+
+# The page of hone serve.
+function(hone_serve_page_files)
+  hone_files_inside(app serve_page app/serve/serve_page.h ServedFile ${CMAKE_SOURCE_DIR}/src/app/serve page.html)
 endfunction()
 
 # With HONE_OPS: hone_few_ops_test, the tests of these folders alone.

@@ -208,10 +208,85 @@ TEST_F(Reports, TheLoadOfExpertsIsDrawnAndWrittenByLayer) {
       EXPECT_NEAR(sum, 1, 1e-5);
     }
   }
-  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 4})) << "the first step, and each evaluation";
-  EXPECT_FALSE(fs::exists(folder_ / "off/expert_load.jsonl"));
-  ASSERT_EQ(train("off", {"max_steps=1"}).code, 0);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4})) << "a short run has each step";
+  const Outcome off = train("off", {"max_steps=70"});
+  ASSERT_EQ(off.code, 0) << off.err;
   EXPECT_FALSE(lines("off", "loss").front().contains("router/layer_0/entropy"));
+  EXPECT_EQ(off.out.find("expert utilization"), std::string::npos) << off.out;
+  const std::vector<Json> rows = read_json_lines(folder_ / "off/expert_load.jsonl");
+  EXPECT_EQ(rows.size(), 25u) << "the first step, every third, and the last";
+  EXPECT_EQ(rows.back()["step"], 70);
+}
+
+/// The data of a page.
+Json data_of(const fs::path& page) {
+  const std::string text = read_file(page), begin = "<script type=\"application/json\" id=\"data\">";
+  const size_t at = text.find(begin);
+  if (at == std::string::npos) return nullptr;
+  return Json::parse(text.substr(at + begin.size(), text.find("</script>", at) - at - begin.size()));
+}
+
+TEST_F(Reports, ARunEndsWithAPageOfIt) {
+  const Outcome outcome = train("out", {"max_steps=4", "val_split=2", "eval_steps=2", "eval_on_start=true",
+                                        "generate_samples=true", "generation.max_new_tokens=2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("report: "), std::string::npos) << outcome.out;
+  const Json run = data_of(folder_ / "out/report.html")["runs"][0];
+  EXPECT_EQ(run["name"], "out");
+  EXPECT_EQ(run["state"]["text"], "completed");
+  EXPECT_EQ(run["total_steps"], 4);
+  EXPECT_EQ(run["series"]["loss"]["x"], (Json{1, 2, 3, 4}));
+  EXPECT_EQ(run["series"]["eval_loss"]["x"], (Json{0, 2, 4}));
+  EXPECT_EQ(run["load"]["layers"], 2);
+  EXPECT_EQ(run["answers"].size(), 2u);
+  EXPECT_EQ(run["answers"][0]["first"]["step"], 0);
+  EXPECT_EQ(run["answers"][0]["last"]["step"], 4);
+  EXPECT_GT(run["plan"]["memory"]["planned"].get<int64_t>(), 0);
+  int64_t planned = 0;
+  for (const Json& row : run["plan"]["memory"]["rows"]) planned += row["bytes"].get<int64_t>();
+  EXPECT_GE(planned, run["plan"]["memory"]["planned"].get<int64_t>());
+  EXPECT_EQ(run["plan"]["data"]["sets"][0]["rows"], 12);
+  EXPECT_NE(run["config"].get<std::string>().find("learning_rate"), std::string::npos);
+  EXPECT_EQ(run["notes"].size(), 0u) << run["notes"];
+  ASSERT_EQ(train("without", {"max_steps=1", "html_report=false"}).code, 0);
+  EXPECT_FALSE(fs::exists(folder_ / "without/report.html"));
+}
+
+TEST_F(Reports, APageThatCannotBeWrittenIsAWarning) {
+  folder_.write("out/report.html/mine.txt", "mine");  // a folder in its place
+  const Outcome outcome = train("out", {"max_steps=1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("report.html is not written"), std::string::npos) << outcome.out;
+  EXPECT_EQ(read_file(folder_ / "out/report.html/mine.txt"), "mine");
+}
+
+TEST_F(Reports, RunsAreShownAndComparedFromTheirFolders) {
+  for (const char* rate : {"1e-2", "1e-4"}) {
+    ASSERT_EQ(train(std::string("rate") + rate, {"max_steps=3", "val_split=2", "eval_steps=3", "html_report=false",
+                                                 std::string("learning_rate=") + rate})
+                  .code,
+              0);
+  }
+  const std::string fast = (folder_ / "rate1e-2").string(), slow = (folder_ / "rate1e-4").string();
+  const Outcome shown = run_hone({"report", fast});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_EQ(data_of(fast + "/report.html")["runs"][0]["step"], 3);
+  const std::string page = (folder_ / "both.html").string();
+  const Outcome table = run_hone({"compare", fast, slow, "--output", page});
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.out.find("rate1e-4"), std::string::npos) << table.out;
+  EXPECT_EQ(data_of(page)["runs"].size(), 2u);
+  const Outcome json = run_hone({"compare", fast, slow, "--output", page, "--json"});
+  ASSERT_EQ(json.code, 0) << json.err << "a page replaces a page";
+  const Json compared = Json::parse(json.out);
+  for (const char* name : {"rate1e-2", "rate1e-4"}) {
+    const Json evaluation = lines(name, "eval_loss").back();
+    const size_t at = name == std::string("rate1e-2") ? 0 : 1;
+    EXPECT_EQ(compared["runs"][at]["summary"]["eval_loss"], evaluation["eval_loss"]);
+  }
+  EXPECT_TRUE(compared["best"].is_string());
+  EXPECT_EQ(run_hone({"compare", fast}).code, 2);
+  EXPECT_EQ(run_hone({"report", folder_.write("mine/a.txt", "mine").substr(0, fast.rfind('/')) + "/mine"}).code, 2);
 }
 
 TEST_F(Reports, ARunWhoseRoutersCollapseSaysSoAndGoesOn) {

@@ -292,5 +292,40 @@ TEST(Monitoring, ARunServesItsNumbersWhileItGoesOn) {
   EXPECT_EQ(process.wait().code, 75);
 }
 
+/// The data of the first event of a page's server that has some.
+Json first_event(int port) {
+  httplib::Client client("127.0.0.1", port);
+  for (int i = 0; i < 600; ++i) {
+    const auto answer = client.Get("/events");
+    const size_t at = answer ? answer->body.find("\ndata: ") : std::string::npos;
+    if (at != std::string::npos && answer->body.find("\"loss\"") != std::string::npos) {
+      return Json::parse(answer->body.substr(at + 7));
+    }
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  return nullptr;
+}
+
+TEST(Monitoring, ThePageOfARunIsServedByItAndByStatus) {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(40));
+  const int port = free_port();
+  Process process(
+      train_arguments(model, data, folder / "out", {"max_steps=1000000", fmt::format("status_port={}", port)}));
+  const Json during = first_event(port);
+  ASSERT_TRUE(during.is_object());
+  EXPECT_EQ(during["runs"][0]["total_steps"], 1000000);
+  EXPECT_EQ(during["runs"][0]["state"]["kind"], "open");
+  EXPECT_GT(during["runs"][0]["summary"]["seconds_left"].get<double>(), 0);
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().code, 75);
+  const int other = free_port();
+  Process status({"status", (folder / "out").string(), "--port", std::to_string(other)});
+  ASSERT_TRUE(answers(other, "/"));
+  EXPECT_EQ(first_event(other)["runs"][0]["state"]["text"], "stopped by SIGTERM");
+  status.send(SIGINT);
+  EXPECT_EQ(status.wait().code, 0);
+}
+
 }  // namespace
 }  // namespace hone

@@ -63,6 +63,7 @@ class Writes : public testing::Test {
     files_->write("adapter/adapter_config.json", Json{{"base_model_name_or_path", path("model")}}.dump());
     files_->write("grid.yaml", "include:\n  - {model: " + path("model") + ", mode: lora}\n");
     files_->write("text.txt", "some words\n");
+    files_->write("run/metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n");
   }
   static void TearDownTestSuite() { delete std::exchange(files_, nullptr); }
 
@@ -102,6 +103,18 @@ class Writes : public testing::Test {
           "training_data_node_1.csv"}},
         {"eval --output",
          {evaluate, "", {"chat.jsonl", "model/config.json", "model/model-00001-of-00006.safetensors"}}},
+        {"report --output",
+         {[](auto& t) {
+            return Words{"report", path("run"), "--output", t};
+          },
+          "",
+          {"run/metrics.jsonl"}}},
+        {"compare --output",
+         {[](auto& t) {
+            return Words{"compare", path("run"), path("run"), "--output", t};
+          },
+          "",
+          {"run/metrics.jsonl"}}},
         {"generate --output",
          {[](auto& t) {
             return Words{
@@ -314,7 +327,7 @@ TEST_F(Writes, AFullDiskIsAnErrorThatLeavesNothing) {
 
 TEST_F(Writes, AnEarlierResultIsReplacedOrRefused) {
   const Folder folder;
-  for (const char* name : {"eval --output", "bench tokenizer --json"}) {
+  for (const char* name : {"eval --output", "bench tokenizer --json", "report --output", "compare --output"}) {
     const std::string target = (folder / "result.json").string();
     EXPECT_EQ(run(writers().at(name), target).code, 0);
     EXPECT_EQ(run(writers().at(name), target).code, 0) << name << ": its own";

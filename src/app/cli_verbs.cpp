@@ -53,6 +53,9 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
   add_train(app, action);
   add_launch(app, action);
   add_eval(app, action);
+  add_report(app, action);
+  add_compare(app, action);
+  add_status(app, action);
   add_generate(app, action, arguments);
   add_chat(app, action);
   add_serve(app, action);

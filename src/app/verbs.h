@@ -19,6 +19,9 @@ void add_prepare(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
+void add_compare(CLI::App& app, Action& action);
+void add_status(CLI::App& app, Action& action);
 /// `arguments`: the words of the command line, for the ranks that it starts.
 void add_generate(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_chat(CLI::App& app, Action& action);

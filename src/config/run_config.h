@@ -207,6 +207,7 @@ struct RunConfig {
     std::optional<double> logging_steps_ratio;  ///< a share of all steps; logging_steps is that, rounded up
     bool logging_first_step = true;
     std::vector<ReportTarget> report_to{ReportTarget::kJsonl, ReportTarget::kTensorboard};
+    bool html_report = true;             ///< report.html at the end
     std::string logging_dir;             ///< resolved: output_dir/runs unless stated
     std::string mlflow_tracking_uri;     ///< http(s)://…, file:… or a folder; "" = the environment's, else mlruns
     std::string mlflow_experiment_name;  ///< "" = the environment's, else MLflow's Default
@@ -220,7 +221,8 @@ struct RunConfig {
     std::vector<std::string> wandb_tags;
     std::string trackio_project, trackio_space_id;  ///< "" = hone; "" = on this machine alone
     int64_t metrics_port = 0;                ///< for /metrics, /status and /health; 0 = none. Resolved with prometheus
-    std::string metrics_host = "127.0.0.1";  ///< what that listens on
+    int64_t status_port = 0;                 ///< for the page of the run while it runs; 0 = none
+    std::string metrics_host = "127.0.0.1";  ///< what both listen on
 
     bool operator==(const Report&) const = default;
   };

@@ -199,8 +199,7 @@ void add_router(GroupBuilder group) {
       .field(kModel, &Model::aux_loss_reduction);
   group
       .key("moe_log_expert_load",
-           "Draw the load of all experts at evaluations, write it to expert_load.jsonl, and the balance of every layer "
-           "to the metrics.")
+           "Draw the load of all experts at evaluations, and write the balance of every layer to the metrics.")
       .field(kModel, &Model::moe_log_expert_load)
       .alias({"monitor_expert_usage", "log_expert_metrics"});
   group

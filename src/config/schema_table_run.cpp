@@ -52,6 +52,8 @@ void add_report(GroupBuilder group) {
       .alias("wandb", when_true("jsonl,tensorboard,wandb"))
       .alias("wandb.enabled", when_true("jsonl,tensorboard,wandb"))
       .alias("use_trackio", when_true("jsonl,tensorboard,trackio"));
+  group.key("html_report", "Write report.html, a page that shows the run, into output_dir at the end of the run.")
+      .field(kReport, &Report::html_report);
   group.key("logging_dir", "Folder of the TensorBoard files.")
       .field(kReport, &Report::logging_dir)
       .type(KeyType::kPath)
@@ -101,7 +103,14 @@ void add_report(GroupBuilder group) {
       .default_note("8000 with report_to prometheus, else 0")
       .alias({"otel_metrics_port"})
       .alias("use_otel_metrics", weakly(when_true("8000")));
-  group.key("metrics_host", "Address that metrics_port listens on.")
+  group
+      .key("status_port",
+           "Port of a page that shows the run while it runs (docs/monitoring.md), for browsers of this machine; 0 is "
+           "none.")
+      .field(kReport, &Report::status_port)
+      .at_least(0)
+      .at_most(65535);
+  group.key("metrics_host", "Address that metrics_port and status_port listen on.")
       .field(kReport, &Report::metrics_host)
       .alias({"otel_metrics_host"});
 }

@@ -190,6 +190,8 @@ std::string_view reason_of(int status) {
       return "Length Required";
     case 413:
       return "Content Too Large";
+    case 421:
+      return "Misdirected Request";
     case 429:
       return "Too Many Requests";
     case 431:

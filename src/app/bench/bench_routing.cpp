@@ -69,7 +69,7 @@ BenchRouting::BenchRouting(const std::string& text) {
 }
 
 void BenchRouting::read_file(const std::string& path) {
-  const std::string fix = "router, balanced, zipf, zipf:S, or the expert_load.jsonl of a run with moe_log_expert_load";
+  const std::string fix = "router, balanced, zipf, zipf:S, or the expert_load.jsonl of a run";
   std::string text;
   try {
     text = read_whole_file(path, uint64_t{1} << 28, FileSource::kAlsoPipe);

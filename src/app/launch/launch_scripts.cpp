@@ -13,6 +13,7 @@
 #include "app/output.h"
 #include "core/base/error.h"
 #include "core/files/durable_file.h"
+#include "core/text/shell_words.h"
 #include "session/device_facts.h"
 
 namespace hone {
@@ -76,20 +77,6 @@ std::string secret_lines() {
   return R"sh(if [ -n "${HONE_RUN_SECRET_FILE:-}" ]; then HONE_RUN_SECRET=$(cat "$HONE_RUN_SECRET_FILE") || exit 2; fi
 [ -n "${HONE_RUN_SECRET:-}" ] || HONE_RUN_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 )sh";
-}
-
-std::string shell_word(std::string_view text) {
-  constexpr std::string_view kHarmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
-  if (!text.empty() && text.find_first_not_of(kHarmless) == std::string_view::npos) return std::string(text);
-  std::string word = "'";
-  for (const char c : text) c == '\'' ? word += "'\\''" : word += c;
-  return word + "'";
-}
-
-std::string shell_words(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_word(word);
-  return line;
 }
 
 std::string command_line(const LaunchPlan& plan) { return shell_word(plan.program) + " " + shell_words(plan.command); }

@@ -45,11 +45,6 @@ void check_launch_plan(const LaunchPlan& plan);
 /// script nor a command line contains the secret.
 std::string secret_lines();
 
-/// `text` as a word of a shell: in single quotes unless it has only safe characters.
-std::string shell_word(std::string_view text);
-/// A command line of these words, quoted.
-std::string shell_words(const std::vector<std::string>& words);
-
 /// "hone train run.yaml", quoted.
 std::string command_line(const LaunchPlan& plan);
 

@@ -16,6 +16,7 @@
 #include "app/launch/launch_scripts.h"
 #include "app/launch/rank_processes.h"
 #include "core/base/error.h"
+#include "core/text/shell_words.h"
 
 namespace hone {
 namespace {

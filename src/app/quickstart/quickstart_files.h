@@ -18,7 +18,7 @@ struct QuickstartFile {
   std::string_view text;
 };
 
-/// All of them, from cmake/quickstart_files.cpp.in.
+/// All of them, from cmake/files_inside.cpp.in.
 std::span<const QuickstartFile> quickstart_files();
 
 /// The text of the file with this name, which there must be.

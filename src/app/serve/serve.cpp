@@ -369,7 +369,7 @@ class Server {
     const bool get = request.method == "GET", post = request.method == "POST";
     if (get && request.path == "/health") return reply->send(200, "text/plain", "ok\n");
     if (get && request.path == "/") {
-      return reply->send(200, "text/html; charset=utf-8", serve_page(),
+      return reply->send(200, "text/html; charset=utf-8", serve_page_files().front().text,
                          {{"Content-Security-Policy",
                            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
                            "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}});

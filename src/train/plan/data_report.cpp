@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/text/json.h"
 #include "data/dataset/repeats.h"
 #include "report/chart.h"
 #include "report/humanise.h"
@@ -99,6 +100,33 @@ std::string histogram(const DatasetReport& report, int width, bool color) {
          bar_chart(bars, std::min(width, kBarWidth), color);
 }
 
+Json facts_of(const DatasetReport& report, const char* split) {
+  Json bins = Json::array();
+  for (const LengthBin& bin : report.histogram) bins.push_back({bin.from, bin.to, bin.rows, bin.tokens});
+  return {{"name", report.name},
+          {"split", split},
+          {"format", std::string(name_of(report.format))},
+          {"rows", report.rows},
+          {"samples", report.counts.kept},
+          {"tokens", report.counts.tokens},
+          {"supervised", report.counts.supervised},
+          {"median", report.lengths.p50},
+          {"p90", report.lengths.p90},
+          {"p99", report.lengths.p99},
+          {"longest", report.lengths.max},
+          {"dropped", report.counts.too_long},
+          {"truncated", report.counts.truncated},
+          {"cut", report.counts.split},
+          {"unsupervised", report.counts.unsupervised},
+          {"histogram", std::move(bins)}};
+}
+
+Json facts_of(const Repeats& repeats) {
+  Json examples = Json::array();
+  for (const RepeatedRow& row : repeats.examples) examples.push_back({row.where, row.first_where});
+  return {{"rows", repeats.rows}, {"repeated", repeats.repeated}, {"examples", std::move(examples)}};
+}
+
 void warn_of_repeats(const Repeats& repeats, const char* what, const char* of, std::vector<std::string>& warnings) {
   if (repeats.repeated == 0) return;
   std::vector<std::string> examples;
@@ -113,6 +141,7 @@ void warn_of_repeats(const Repeats& repeats, const char* what, const char* of, s
 
 DataReport data_report(const TrainingData& data, int64_t max_length, int width, bool color) {
   DataReport result;
+  Json sets = Json::array();
   const auto add = [&](const std::vector<DatasetReport>& reports, bool bars) {
     if (reports.empty()) return;
     const std::span<const DatasetReport> all = reports, first = all.first(std::min(all.size(), kBriefRows));
@@ -120,6 +149,7 @@ DataReport data_report(const TrainingData& data, int64_t max_length, int width, 
     result.brief += table_of(first).to_string(color, 2, width);
     if (first.size() < all.size()) result.brief += fmt::format("  and {} more data sets\n", all.size() - first.size());
     for (const DatasetReport& report : reports) {
+      sets.push_back(facts_of(report, bars ? "train" : "eval"));
       if (bars) result.detail += histogram(report, width > 0 ? width : kBarWidth, color);
       if (const std::string unused = unused_rows(report, max_length); !unused.empty())
         result.warnings.push_back(unused);
@@ -137,9 +167,11 @@ DataReport data_report(const TrainingData& data, int64_t max_length, int width, 
                                with_commas(data.eval.counts().tokens),
                                data.eval_reports.empty() ? ", drawn from the rows above" : "");
   }
-  warn_of_repeats(find_duplicates(data), "repeat an earlier one, white space aside", "training rows", result.warnings);
-  warn_of_repeats(find_leaks(data), "are in the training data, so evaluation looks better than it is",
-                  "validation rows", result.warnings);
+  const Repeats duplicates = find_duplicates(data), leaks = find_leaks(data);
+  warn_of_repeats(duplicates, "repeat an earlier one, white space aside", "training rows", result.warnings);
+  warn_of_repeats(leaks, "are in the training data, so evaluation looks better than it is", "validation rows",
+                  result.warnings);
+  result.facts = Json{{"sets", std::move(sets)}, {"duplicates", facts_of(duplicates)}, {"leaks", facts_of(leaks)}};
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/text/json_value.h"
 #include "data/dataset/dataset_builder.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
@@ -17,6 +18,10 @@ struct DataReport {
   std::string brief;   ///< about ten lines, shown instead of detail
   std::string text;    ///< shown after either
   std::vector<std::string> warnings;
+  /// The numbers of the report for run_plan.json: {"sets": [{name, split, format, rows, samples, tokens, supervised,
+  /// median, p90, p99, longest, dropped, truncated, cut, unsupervised, histogram: [[from, to, rows, tokens]]}],
+  /// "duplicates", "leaks": {rows, repeated, examples}}; of data_report() only.
+  JsonValue facts = {};
 };
 
 /// Table of the data sets (rows, samples, tokens, supervised share, lengths); rows dropped, cut or split with their

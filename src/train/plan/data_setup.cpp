@@ -83,23 +83,25 @@ LoadedData load_data(const RunConfig& config, const std::filesystem::path& token
   return loaded;
 }
 
-void log_data_report(const TrainingData& data, int64_t max_length, Logger& logger) {
+JsonValue log_data_report(const TrainingData& data, int64_t max_length, Logger& logger) {
   const Console& console = logger.console();
-  log_all(data_report(data, max_length, console.interactive() ? console.width() : 0, console.color()), logger);
+  DataReport report = data_report(data, max_length, console.interactive() ? console.width() : 0, console.color());
+  log_all(report, logger);
   constexpr int kDecisions = 3;  // shown on the console
   int shown = 0;
   for (const auto* reports : {&data.train_reports, &data.eval_reports}) {
-    for (const DatasetReport& report : *reports) {
-      if (!report.decision.empty()) {
+    for (const DatasetReport& set : *reports) {
+      if (!set.decision.empty()) {
         logger.log(shown++ < kDecisions ? LogLevel::kInfo : LogLevel::kDebug,
-                   fmt::format("data {}: {}", report.name, report.decision));
+                   fmt::format("data {}: {}", set.name, set.decision));
       }
-      const std::string unused = report.unused_columns_text();
-      if (!unused.empty()) logger.info("data {}: {}", report.name, unused);
-      for (const std::string& line : report.asked_otherwise_lines()) logger.warning("data {}: {}", report.name, line);
+      const std::string unused = set.unused_columns_text();
+      if (!unused.empty()) logger.info("data {}: {}", set.name, unused);
+      for (const std::string& line : set.asked_otherwise_lines()) logger.warning("data {}: {}", set.name, line);
     }
   }
   for (const std::string& warning : data.warnings) logger.warning("{}", warning);
+  return std::move(report.facts);
 }
 
 void log_proof_sheet(const LoadedData& loaded, const std::filesystem::path& tokenizer_directory,

@@ -35,8 +35,8 @@ struct LoadedData {
 LoadedData load_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size,
                      ThreadPool& pool, Logger& logger);
 
-/// Logs the data report and its warnings (train/plan/data_report.h).
-void log_data_report(const TrainingData& data, int64_t max_length, Logger& logger);
+/// Logs the data report and its warnings (train/plan/data_report.h), and returns its facts.
+JsonValue log_data_report(const TrainingData& data, int64_t max_length, Logger& logger);
 
 /// Logs three samples with their masks, or `samples` complete ones, and the checks of BOS and end of turn.
 void log_proof_sheet(const LoadedData& loaded, const std::filesystem::path& tokenizer_directory,

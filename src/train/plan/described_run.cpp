@@ -175,9 +175,9 @@ void report_model(const DescribedModel& model, Logger& logger) {
   require_something_trained(model);
 }
 
-void report_data(const DescribedRun& run, RunContext& context) {
+JsonValue report_data(const DescribedRun& run, RunContext& context) {
   const int64_t max_length = *run.config.data.max_length;
-  log_data_report(run.data(), max_length, context.logger);
+  JsonValue facts = log_data_report(run.data(), max_length, context.logger);
   log_proof_sheet(*run.loaded, run.tokenizer_directory(), std::nullopt, context.logger);
   const RunConfig::Schedule& schedule = run.config.schedule;
   const int ranks = context.ranks.size;
@@ -186,6 +186,7 @@ void report_data(const DescribedRun& run, RunContext& context) {
                       schedule.gradient_accumulation_steps,
                       ranks > 1 ? fmt::format(" × {} ranks = {}", ranks, schedule.global_batch_size) : "", max_length);
   for (const std::string& warning : doubtful_settings(run)) context.logger.warning("{}", warning);
+  return facts;
 }
 
 }  // namespace hone

@@ -38,6 +38,7 @@ struct DescribedRun : DescribedModel {
   Schedule schedule = {};
   std::unique_ptr<Loader> loader;
   std::vector<MicroBatch> eval_batches = {};  ///< empty without evaluation data
+  JsonValue data_facts = {};                  ///< of report_data(); null before
 
   const TrainingData& data() const { return loaded->data; }
   const Tokenizer* tokenizer() const { return loaded->tokenizer ? &*loaded->tokenizer : nullptr; }
@@ -54,8 +55,9 @@ bool halve_batch(DescribedRun& run);
 void require_something_trained(const DescribedModel& model);
 /// Logs the parameters by group. UserError if none is trainable.
 void report_model(const DescribedModel& model, Logger& logger);
-/// Logs the data report, the masks of samples, the size of a step, and warnings (train/plan/run_warnings.h).
-void report_data(const DescribedRun& run, RunContext& context);
+/// Logs the data report, the masks of samples, the size of a step, and warnings (train/plan/run_warnings.h); returns
+/// the report's facts (train/plan/data_report.h).
+JsonValue report_data(const DescribedRun& run, RunContext& context);
 
 /// Layout of the adapters in the final folder: the configured one, or the one that can hold the trained adapters.
 AdapterLayout adapter_layout(const DescribedModel& model);

@@ -131,7 +131,7 @@ class Planning {
           "the CPU recomputes its experts in backward, too: keeping their forward pass would not fit in the host's "
           "memory");
     }
-    return {group_, run_, std::move(engine_), choice.plan};
+    return {group_, run_, std::move(engine_), choice.plan, rows_of(choice), available_to(choice)};
   }
 
  private:
@@ -160,6 +160,12 @@ class Planning {
         config.model.finetuning_type == FinetuningType::kFull ? "train with finetuning_type: lora, or " : "");
   }
 
+  std::vector<MemoryRow> rows_of(const FittingLevel& choice) const {
+    return memory_rows(choice.plan, precision_of(run_.config), level_note(choice.level, choice.on_host));
+  }
+
+  int64_t available_to(const FittingLevel& choice) const { return std::max<int64_t>(limit_.available(choice.plan), 0); }
+
   void report(const FittingLevel& choice) const {
     Logger& logger = group_.context().logger;
     const MemoryPlan& plan = choice.plan;
@@ -167,9 +173,8 @@ class Planning {
       logger.warning("cpu_offload saves nothing on a CPU: the offloaded {} use the same memory",
                      human_bytes(plan.host()));
     }
-    const std::vector<MemoryRow> rows =
-        memory_rows(plan, precision_of(run_.config), level_note(choice.level, choice.on_host));
-    const auto available = static_cast<uint64_t>(std::max<int64_t>(limit_.available(plan), 0));
+    const std::vector<MemoryRow> rows = rows_of(choice);
+    const auto available = static_cast<uint64_t>(available_to(choice));
     const std::string table = memory_table(rows, available, logger.console().color());
     if (const std::string host = host_memory_line(plan, limit_.host.value_or(0)); !host.empty()) {
       logger.info("{}", host);

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "report/table.h"
 #include "train/plan/described_run.h"
 #include "train/plan/rank_group.h"
 #include "train/step/engine.h"
@@ -17,6 +19,8 @@ struct PlannedRun {
   DescribedRun& described;
   std::unique_ptr<Engine> engine;
   MemoryPlan memory;
+  std::vector<MemoryRow> memory_rows;  ///< as the table shows them
+  int64_t memory_available = 0;        ///< bytes that the rows are compared with
 };
 
 /// Logs what the ranks of a host keep once of experts in host memory, if they share any.

@@ -26,10 +26,11 @@ class RouterReports : public RunObserver {
       : logger_(run.logger()),
         maps_(run.config().model.moe_log_expert_load),
         step_(run.state.step),
+        row_interval_((run.schedule().total_steps + kRows - 1) / kRows),
         watch_(watch_options(run)) {
     const DecoderConfig& decoder = run.model().decoder().config();
     watch_.restore(run.state.router_watch, decoder.num_moe_layers(), decoder.moe.num_experts);
-    if (maps_ && run.context().writes()) rows_.emplace(open_run_rows(run, "expert_load.jsonl"));
+    if (decoder.num_moe_layers() > 0 && run.context().writes()) rows_.emplace(open_run_rows(run, "expert_load.jsonl"));
   }
 
   void step_computed(const StepDone& step) override {
@@ -39,6 +40,7 @@ class RouterReports : public RunObserver {
       logger_.warning("{}", alarm);
     }
     if (step_ == 1) show_map();
+    if (step_ == 1 || step_ % row_interval_ == 0) write_row();
   }
 
   void evaluated(const EvalMetrics& metrics) override {
@@ -49,21 +51,33 @@ class RouterReports : public RunObserver {
 
   void ended(const RunEnd& end) override {
     if (end.finished) show_map();
+    write_row();
   }
 
  private:
+  static constexpr int64_t kRows = 32;  // of a run, beside those of maps
+
+  /// Writes the load of all experts, at most once per step.
+  void write_row() {
+    if (!rows_ || watch_.empty() || written_ == step_) return;
+    written_ = step_;
+    rows_->append(Json{{"step", step_}, {"layers", watch_.shares()}});
+  }
+
   /// Logs the heat map of expert load and writes its numbers, at most once per step, if requested.
   void show_map() {
     if (!maps_ || watch_.empty() || shown_ == step_) return;
     shown_ = step_;
-    if (rows_) rows_->append(Json{{"step", step_}, {"layers", watch_.shares()}});
+    write_row();
     Console& console = logger_.console();
     logger_.block(heat_map(watch_.heat_map(), {.max_width = console.width(), .color = console.color()}));
   }
 
   Logger& logger_;
   bool maps_;
-  int64_t step_, shown_ = -1;
+  int64_t step_;
+  int64_t row_interval_;  // steps from one row to the next
+  int64_t shown_ = -1, written_ = -1;
   RouterWatch watch_;
   std::optional<MetricsFile> rows_;  // set on the rank that writes
 };

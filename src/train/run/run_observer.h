@@ -71,6 +71,8 @@ std::unique_ptr<RunObserver> training_info(const LoadedRun& run);
 std::unique_ptr<RunObserver> sample_answers(const LoadedRun& run);
 /// Metrics and events for Reporters, and system metrics for MLflow.
 std::unique_ptr<RunObserver> run_reports(const LoadedRun& run);
+/// status_port: the page of the run, served while it runs; null if not requested, or on ranks that do not write.
+std::unique_ptr<RunObserver> live_page(const LoadedRun& run);
 /// Alarms of a RouterWatch, whose state is saved with the run, and the heat map of expert load.
 std::unique_ptr<RunObserver> router_reports(const LoadedRun& run);
 

@@ -16,7 +16,8 @@ namespace {
 
 RunObservers observers_of(const LoadedRun& run) {
   RunObservers observers;
-  for (const auto make : {run_profile, number_guard, training_info, sample_answers, run_reports, router_reports}) {
+  for (const auto make :
+       {run_profile, number_guard, training_info, sample_answers, run_reports, live_page, router_reports}) {
     if (auto observer = make(run)) observers.push_back(std::move(observer));
   }
   return observers;

@@ -4,7 +4,10 @@
 
 #include <filesystem>
 
+#include "core/text/json.h"
 #include "report/humanise.h"
+#include "report/page/page.h"
+#include "session/device_facts.h"
 #include "train/run/running_run.h"
 #include "train/run/tracker_packages.h"
 
@@ -45,8 +48,37 @@ DescribedRun described(RunConfig config, RunContext& context,
   report_model(model, context.logger);
   if (check) check(model);
   DescribedRun run = describe_run(std::move(model), context);
-  report_data(run, context);
+  run.data_facts = report_data(run, context);
   return run;
+}
+
+/// run_plan.json: what is known before the first step, for pages and programs that show the run.
+void write_run_plan(const PlannedRun& planned, RunContext& context) {
+  const RunConfig& config = planned.described.config;
+  Json rows = Json::array();
+  for (const MemoryRow& row : planned.memory_rows) {
+    if (row.bytes > 0) rows.push_back({{"what", row.what}, {"bytes", row.bytes}, {"note", row.note}});
+  }
+  const Json plan = {{"total_steps", planned.described.schedule.total_steps},
+                     {"device", device_text(context.device())},
+                     {"memory",
+                      {{"rows", std::move(rows)},
+                       {"planned", planned.memory.total()},
+                       {"available", planned.memory_available},
+                       {"host", planned.memory.host()}}},
+                     {"data", *planned.described.data_facts}};
+  write_text_file(std::filesystem::path(config.report.output_dir) / "run_plan.json",
+                  plan.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+/// report.html, if it is wanted. It is not worth a run: what fails is a warning.
+void write_page(const std::filesystem::path& folder, Logger& logger) {
+  try {
+    write_run_page(folder);
+    logger.info("report: {}", (folder / kPageName).string());
+  } catch (const std::exception& error) {
+    logger.warning("{} is not written: {}", kPageName, error.what());
+  }
 }
 
 void report_defaults(const RunConfig& config, RunContext& context) {
@@ -54,7 +86,8 @@ void report_defaults(const RunConfig& config, RunContext& context) {
   if (!defaults.empty()) context.logger.debug("not set, so the default: {}", defaults);
 }
 
-ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
+/// `began`: set when the first step may follow.
+ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context, bool& began) {
   const bool overwrites = config.checkpoint.overwrite_output_dir && config.checkpoint.resume_from_checkpoint.nothing();
   const std::filesystem::path directory = config.report.output_dir;
   std::optional<std::filesystem::path> checkpoint;
@@ -81,6 +114,8 @@ ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
     if (folder && context.config_writer.yaml) {
       write_text_file(directory / "config.resolved.yaml", context.config_writer.yaml(run.config));
     }
+    if (folder) write_run_plan(planned, context);
+    began = true;
     report_defaults(run.config, context);
   });
   RunningRun running = group.guarded([&] { return RunningRun(loaded, folder); });
@@ -113,10 +148,16 @@ void try_step(LoadedRun& run) {
 ExitCode train(RunConfig config, RunContext& context) {
   // Outlives the error: earlier results are moved back after the error was logged.
   const std::unique_ptr<RunFolder> folder = context.writes() ? open_output(config, context) : nullptr;
+  const std::filesystem::path directory = config.report.output_dir;
+  const bool wants_page = folder && config.report.html_report;
+  bool began = false;
   try {
-    return train_into(folder.get(), std::move(config), context);
+    const ExitCode code = train_into(folder.get(), std::move(config), context, began);
+    if (wants_page) write_page(directory, context.logger);
+    return code;
   } catch (const std::exception& error) {
     context.logger.file_only(error.what(), LogLevel::kError);
+    if (wants_page && began) write_page(directory, context.logger);
     throw;
   }
 }

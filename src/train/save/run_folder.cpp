@@ -24,10 +24,10 @@ constexpr const char* kAsideName = "replaced";
 
 /// Whether a run writes this file, logs, checkpoints and the model aside. Logs are only appended to.
 bool is_run_file(const std::string& name) {
-  static const std::set<std::string> names = {"metrics.jsonl",        "generations.jsonl",   "expert_load.jsonl",
-                                              "config.resolved.yaml", "training_info.json",  "trainer_state.json",
-                                              "mlflow_run.json",      "wandb_run.json",      "trackio_run.json",
-                                              "profile.json",         "profile-stages.json", "merged_by_run.json"};
+  static const std::set<std::string> names = {
+      "metrics.jsonl",       "generations.jsonl",  "expert_load.jsonl", "config.resolved.yaml", "training_info.json",
+      "trainer_state.json",  "mlflow_run.json",    "wandb_run.json",    "trackio_run.json",     "profile.json",
+      "profile-stages.json", "merged_by_run.json", "run_plan.json",     "report.html"};
   return names.contains(name) || (name.starts_with("nonfinite-step-") && name.ends_with(".json"));
 }
 

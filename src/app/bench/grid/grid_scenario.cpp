@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "app/launch/launch_scripts.h"
 #include "core/base/error.h"
+#include "core/text/shell_words.h"
 
 namespace hone {
 namespace {

@@ -1,0 +1,48 @@
+// What the folder of a run tells about it, as one JSON value for the page (report/page/page.h): a finished run, one
+// that still goes on, one that was killed, or what is left of one.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "core/text/json_fwd.h"
+
+namespace hone {
+
+/// The files that a record is read from.
+inline constexpr const char* kRecordFiles[] = {
+    "metrics.jsonl",     "training_info.json",   "run_plan.json", "generations.jsonl",
+    "expert_load.jsonl", "config.resolved.yaml", "run.log"};
+
+/// How much of a run a record holds.
+struct RecordLimits {
+  size_t buckets = 600;         ///< of a series (report/page/series.h)
+  size_t samples = 12;          ///< prompts with answers
+  size_t text = 4000;           ///< bytes of a text
+  size_t load_bytes = 400'000;  ///< of the loads of experts, one for each row, layer and expert
+  bool details = true;          ///< false: without answers, experts and data, as for comparisons
+};
+
+/// Reads a folder:
+///   name, folder, state {text, kind: done | stopped | open}, step, total_steps,
+///   series {metric: series_json}, lines (of metrics.jsonl),
+///   summary, as far as known: {loss: the last, eval_loss: the least after step 0, eval_step, tokens_per_second: the
+///   mean without the first tenth of the steps, memory: the most bytes of the device in use,
+///   seconds_left: as the last line has it, seconds: of the last
+///   start}, info (training_info.json), plan (run_plan.json), config (text of config.resolved.yaml, without secrets),
+///   answers [{prompt, expected, first: {step, text}, last: {step, text}}], load (load_record), warnings [{level, text,
+///   times, last}], commands [{what, line}], notes [text]
+/// Files that are missing are left out; what cannot be read in one is left out with a line in `notes`. Throws UserError
+/// if the folder cannot be read, or has no file of a run.
+Json read_run_record(const std::filesystem::path& folder, const RecordLimits& limits = {});
+
+/// Text of a configuration or a log with "…" in the place of passwords in URLs, and of the values of keys whose names
+/// end in password, secret, api_key or access_token.
+std::string without_secrets(std::string_view text);
+
+/// `text`, or its first `most` bytes (at the beginning of a character) and "…".
+std::string clipped(std::string_view text, size_t most);
+
+}  // namespace hone

@@ -1,0 +1,149 @@
+#include "report/page/status_server.h"
+
+#include <fmt/format.h>
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/base/quiet_thread.h"
+#include "report/http_server.h"
+#include "report/page/page.h"
+#include "report/page/run_record.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr double kLeastPause = 2, kShare = 20;  // seconds; the pause over the time of reading
+constexpr double kWatched = 30;                 // seconds after a request
+
+/// What changes when a file of the folder does.
+std::string signature_of(const fs::path& folder) {
+  std::string signature;
+  for (const char* name : kRecordFiles) {
+    std::error_code error;
+    const auto size = fs::file_size(folder / name, error);
+    const auto time = fs::last_write_time(folder / name, error);
+    if (!error) signature += fmt::format("{:x}-{:x}.", size, time.time_since_epoch().count());
+  }
+  return signature + "-";
+}
+
+}  // namespace
+
+bool is_own_host(const std::string& header, const std::string& listened_on) {
+  std::string name = in_lower_case(header);
+  const size_t bracket = name.find(']'), colon = name.find(':', bracket == std::string::npos ? 0 : bracket);
+  if (name.starts_with('[') && bracket != std::string::npos) {
+    name = name.substr(1, bracket - 1);
+  } else if (colon != std::string::npos) {
+    name = name.substr(0, colon);
+  }
+  unsigned char address[sizeof(in6_addr)];
+  if (::inet_pton(AF_INET, name.c_str(), address) == 1 || ::inet_pton(AF_INET6, name.c_str(), address) == 1)
+    return true;
+  char machine[256] = {};
+  ::gethostname(machine, sizeof machine - 1);
+  return name == "localhost" ||
+         (!name.empty() && (name == in_lower_case(machine) || name == in_lower_case(listened_on)));
+}
+
+struct StatusServer::Impl {
+  Impl(fs::path of, std::string address, int wanted)
+      : folder(std::move(of)),
+        host(std::move(address)),
+        server(host, wanted, {}, [this](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+          answer(request, *reply);
+        }) {
+    thread = quiet_thread([this] { follow(); });
+  }
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    thread.join();
+  }
+
+  void answer(const HttpRequest& request, HttpReply& reply) {
+    const std::string *name = request.header("host"), *last = request.header("last-event-id");
+    if (name == nullptr || !is_own_host(*name, host)) {
+      return reply.send(421, "text/plain", "this server answers requests for its own address\n");
+    }
+    const bool wants_page = request.path == "/", wants_events = request.path == "/events";
+    if (request.method != "GET" || (!wants_page && !wants_events)) {
+      return reply.send(404, "text/plain", "404 Not Found\n");
+    }
+    const std::lock_guard lock(mutex);
+    asked = Clock::now();
+    wake.notify_all();
+    if (wants_page) return reply.send(200, "text/html; charset=utf-8", page_of_server());  // its first event has data
+    const std::string again = id.empty() ? "retry: 300\n" : "retry: 2000\n";
+    const bool is_new = !id.empty() && (last == nullptr || *last != id);
+    reply.send(200, "text/event-stream", is_new ? again + "id: " + id + "\ndata: " + event + "\n\n" : again + "\n");
+  }
+
+  void follow() {
+    std::unique_lock lock(mutex);
+    double pause = 0;
+    while (!stopping) {
+      const bool watched = asked && Seconds(Clock::now() - *asked).count() < kWatched;
+      if (!watched) {
+        wake.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      const std::string signature = signature_of(folder);
+      const Clock::time_point begin = Clock::now();
+      std::string data;
+      if (signature != seen) data = read();
+      const double seconds = Seconds(Clock::now() - begin).count();
+      lock.lock();
+      if (signature != seen) {
+        seen = id = signature;
+        event = std::move(data);
+      }
+      pause = std::max(kLeastPause, kShare * seconds);
+      wake.wait_for(lock, Seconds(pause), [this] { return stopping; });
+    }
+  }
+
+  std::string read() const {
+    try {
+      return run_page_data(folder);
+    } catch (const UserError& error) {  // the run has not begun to write
+      return waiting_page_data(error.what());
+    }
+  }
+
+  const fs::path folder;
+  const std::string host;
+  std::mutex mutex;  // guards what follows, but for seen
+  std::condition_variable wake;
+  bool stopping = false;
+  std::optional<Clock::time_point> asked;
+  std::string id, event;
+  std::string seen;  // the thread's
+  std::thread thread;
+  HttpServer server;
+};
+
+StatusServer::StatusServer(fs::path folder, const std::string& host, int port)
+    : impl_(std::make_unique<Impl>(std::move(folder), host, port)) {}
+StatusServer::~StatusServer() = default;
+int StatusServer::port() const { return impl_->server.port(); }
+
+}  // namespace hone
