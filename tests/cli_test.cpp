@@ -30,7 +30,7 @@ TEST(CommandLine, WithoutArgumentsShowsWhatThereIs) {
 TEST(CommandLine, EveryVerbHasHelpWithExamples) {
   for (const char* verb : {"train",      "eval",  "validate", "estimate", "init",   "inspect", "generate",
                            "chat",       "merge", "convert",  "verify",   "schema", "env",     "version",
-                           "quickstart", "bench", "report",   "compare",  "status"}) {
+                           "quickstart", "bench", "report",   "compare",  "status", "sweep"}) {
     const Outcome outcome = run_hone({verb, "--help"});
     EXPECT_EQ(outcome.code, 0) << verb;
     EXPECT_TRUE(contains(outcome.out, "Examples:\n  hone " + std::string(verb))) << outcome.out;

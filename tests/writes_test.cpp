@@ -63,6 +63,8 @@ class Writes : public testing::Test {
     files_->write("adapter/adapter_config.json", Json{{"base_model_name_or_path", path("model")}}.dump());
     files_->write("grid.yaml", "include:\n  - {model: " + path("model") + ", mode: lora}\n");
     files_->write("text.txt", "some words\n");
+    files_->write("sweep.yaml", "keys: {model_name_or_path: " + path("model") + ", datasets: " + path("chat.jsonl") +
+                                    ", max_length: 32, max_steps: 1, threads: 1, device: cpu}\nruns: [{seed: 1}]\n");
     files_->write("run/metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n");
   }
   static void TearDownTestSuite() { delete std::exchange(files_, nullptr); }
@@ -115,6 +117,11 @@ class Writes : public testing::Test {
           },
           "",
           {"run/metrics.jsonl"}}},
+        {"sweep --output",
+         {[](auto& t) {
+            return Words{"sweep", path("sweep.yaml"), "--output", t};
+          },
+          "sweep.json"}},
         {"generate --output",
          {[](auto& t) {
             return Words{

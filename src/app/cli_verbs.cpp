@@ -52,6 +52,7 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
   add_prepare(app, action);
   add_train(app, action);
   add_launch(app, action);
+  add_sweep(app, action);
   add_eval(app, action);
   add_report(app, action);
   add_compare(app, action);
@@ -73,7 +74,7 @@ void add_verbs(CLI::App& app, Action& action, const std::vector<std::string>& ar
 
 bool takes_overrides(const std::string& verb) {
   return verb == "train" || verb == "eval" || verb == "validate" || verb == "estimate" || verb == "prepare" ||
-         verb == "convert-config";
+         verb == "convert-config" || verb == "sweep";
 }
 
 bool takes_keys(const std::string& verb) {

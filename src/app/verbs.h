@@ -18,6 +18,7 @@ void add_validate(CLI::App& app, Action& action);
 void add_prepare(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
+void add_sweep(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);

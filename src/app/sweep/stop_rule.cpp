@@ -1,0 +1,70 @@
+#include "app/sweep/stop_rule.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
+#include "report/page/record_lines.h"
+
+namespace hone {
+
+namespace {
+
+constexpr size_t kLongestLine = size_t{1} << 20;
+
+/// The least loss up to a step, if the run has got there.
+std::optional<double> least_until(const std::vector<Evaluation>& run, int64_t step) {
+  if (run.empty() || run.back().step < step) return std::nullopt;
+  std::optional<double> least;
+  for (const Evaluation& evaluation : run) {
+    if (evaluation.step <= step && (!least || evaluation.loss < *least)) least = evaluation.loss;
+  }
+  return least;
+}
+
+}  // namespace
+
+std::vector<Evaluation> evaluations_in(const std::filesystem::path& folder) {
+  std::vector<Evaluation> evaluations;
+  const std::filesystem::path path = folder / "metrics.jsonl";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return evaluations;
+  try {
+    each_line(path, kLongestLine, [&](std::string_view line, bool) {
+      if (line.find("\"eval_loss\"") == std::string_view::npos) return;
+      const Json row = parse_json(line);
+      if (!row.is_object()) return;
+      const auto step = whole_number<int64_t>(row.value("step", Json()));
+      const Json loss = row.value("eval_loss", Json());
+      // One that is not finite is null: the worst there is.
+      const double value = loss.is_number() ? loss.get<double>() : INFINITY;
+      if (step && *step > 0) evaluations.push_back({*step, value});
+    });
+  } catch (const UserError&) {  // it is being replaced: what was read counts
+  }
+  return evaluations;
+}
+
+std::optional<double> StopRule::worse_than(const std::vector<Evaluation>& run) const {
+  for (const Evaluation& evaluation : run) {
+    if (evaluation.step < after_) continue;
+    const std::optional<double> median = median_at(evaluation.step);
+    if (median && *least_until(run, evaluation.step) > *median) return median;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> StopRule::median_at(int64_t step) const {
+  std::vector<double> reached;
+  for (const std::vector<Evaluation>& other : others_) {
+    if (const std::optional<double> least = least_until(other, step)) reached.push_back(*least);
+  }
+  if (reached.size() < kLeastOthers) return std::nullopt;
+  std::sort(reached.begin(), reached.end());
+  const size_t half = reached.size() / 2;
+  return reached.size() % 2 == 1 ? reached[half] : (reached[half - 1] + reached[half]) / 2;
+}
+
+}  // namespace hone

@@ -1,0 +1,44 @@
+// The rule by which a sweep ends a run early: the median rule.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace hone {
+
+/// An evaluation after step 0.
+struct Evaluation {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+/// The evaluations in the metrics.jsonl of a run's folder, as far as they can be read.
+std::vector<Evaluation> evaluations_in(const std::filesystem::path& folder);
+
+/// Ends a run whose least evaluation loss so far is above the median of what the runs before it had reached at the same
+/// step (Golovin et al. 2017, the median stopping rule, with the least loss in the place of the running average).
+class StopRule {
+ public:
+  /// Not before step `after`, and not before `kLeastOthers` runs reached that step.
+  explicit StopRule(int64_t after) : after_(after) {}
+
+  /// Adds a run that has finished or was ended.
+  void add(std::vector<Evaluation> evaluations) { others_.push_back(std::move(evaluations)); }
+
+  /// The median that the run was above at one of its evaluations; nothing if it may go on.
+  std::optional<double> worse_than(const std::vector<Evaluation>& run) const;
+
+  static constexpr size_t kLeastOthers = 3;
+
+ private:
+  /// Of the least losses up to a step of the runs that have reached it.
+  std::optional<double> median_at(int64_t step) const;
+
+  int64_t after_;
+  std::vector<std::vector<Evaluation>> others_;
+};
+
+}  // namespace hone
