@@ -476,6 +476,7 @@ class Server {
   /// The options of an answer to a prompt.
   SamplingOptions sampling_of(const ApiRequest& request, size_t prompt_tokens) const {
     SamplingOptions sampling = request.sampling.apply(model_.sampling());
+    if (!request.sampling.seed && !options_.sampling.seed) sampling.seed = std::random_device()();
     if (!request.sampling.max_new_tokens && !options_.sampling.max_new_tokens) {
       const int64_t room = std::max<int64_t>(1, max_length_ - static_cast<int64_t>(prompt_tokens));
       sampling.max_new_tokens = request.form == ApiForm::kChat ? room : std::min(room, kTokensOfAText);

@@ -149,6 +149,9 @@ TEST_F(Serve, SamplesBySeedAndGivesSeveralAnswers) {
   Json other = drawn;
   other["seed"] = 6;
   EXPECT_NE(post("/v1/chat/completions", chat("Hello", other)).second["choices"], first);
+  other.erase("seed");
+  EXPECT_NE(post("/v1/chat/completions", chat("Hello", other)).second["choices"],
+            post("/v1/chat/completions", chat("Hello", other)).second["choices"]);
 }
 
 TEST_F(Serve, ContinuesTextsAndTellsLikelihoods) {
