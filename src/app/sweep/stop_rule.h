@@ -34,7 +34,7 @@ class StopRule {
   static constexpr size_t kLeastOthers = 3;
 
  private:
-  /// Of the least losses up to a step of the runs that have reached it.
+  /// The median of the least losses up to a step, over the runs that have reached it.
   std::optional<double> median_at(int64_t step) const;
 
   int64_t after_;

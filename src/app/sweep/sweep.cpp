@@ -212,7 +212,8 @@ class Sweep {
       print_error(fmt::format("[{}/{}] {}: {}\n", index + 1, runs_.size(), one_line(name), one_line(text)));
     };
     if (!planned.refused.empty()) {
-      row = {.status = SweepStatus::kFailed, .why = planned.refused};
+      row.status = SweepStatus::kFailed;  // what is known of an earlier start stays
+      row.why = planned.refused;
       say("refused: " + planned.refused);
       return write_record();
     }

@@ -14,13 +14,13 @@ namespace hone {
 using SweepSetting = std::pair<std::string, std::string>;
 
 struct SweepRun {
-  std::string name;                    ///< of its folder: "learning_rate-1e-4_lora_r-8"
+  std::string name;                    ///< its folder: "learning_rate-1e-4_lora_r-8"
   std::vector<SweepSetting> settings;  ///< in which it differs from the base
 };
 
 struct SweepFile {
   std::string base;                ///< a configuration; "": keys alone
-  std::vector<SweepSetting> keys;  ///< of all runs
+  std::vector<SweepSetting> keys;  ///< stated for all runs
   std::vector<SweepRun> runs;      ///< the grid, whose last key varies fastest, then those of `runs`
   int64_t ranks = 1;               ///< processes of a run
   bool stop_worse = false;         ///< whether runs end early (StopRule)

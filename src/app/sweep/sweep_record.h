@@ -25,10 +25,10 @@ std::string name_of(SweepStatus status);
 
 struct SweepRow {
   SweepStatus status = SweepStatus::kWaiting;
-  std::string why = {};    ///< of kFailed and kEndedEarly
-  double seconds = 0;      ///< of the last start
+  std::string why = {};    ///< why it failed or was ended early
+  double seconds = 0;      ///< that the last start took
   JsonValue config = {};   ///< the stated keys with their resolved values; null before the first start
-  JsonValue summary = {};  ///< of the run's record (report/page/run_record.h), or null
+  JsonValue summary = {};  ///< as in the run's record (report/page/run_record.h), or null
 };
 
 class SweepRecord {

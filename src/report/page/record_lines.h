@@ -10,7 +10,7 @@ namespace hone {
 
 struct LinesRead {
   int64_t lines = 0;     ///< whole lines, and a last one without an end
-  int64_t too_long = 0;  ///< of them: left out
+  int64_t too_long = 0;  ///< lines that were left out
 };
 
 /// Calls `line` for each line of a regular file, without its end, in order; also for a last one without an end

@@ -18,10 +18,10 @@ inline constexpr const char* kRecordFiles[] = {
 
 /// How much of a run a record holds.
 struct RecordLimits {
-  size_t buckets = 600;         ///< of a series (report/page/series.h)
+  size_t buckets = 600;         ///< points in a series (report/page/series.h)
   size_t samples = 12;          ///< prompts with answers
   size_t text = 4000;           ///< bytes of a text
-  size_t load_bytes = 400'000;  ///< of the loads of experts, one for each row, layer and expert
+  size_t load_bytes = 400'000;  ///< loads of experts, one for each row, layer and expert
   bool details = true;          ///< false: without answers, experts and data, as for comparisons
 };
 

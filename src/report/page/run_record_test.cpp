@@ -66,7 +66,7 @@ TEST_F(RunRecord, DamagedFilesAreLeftOutAndNamed) {
   EXPECT_EQ(found["summary"]["loss"], 1);
   EXPECT_TRUE(found["load"].is_null());
   EXPECT_EQ(found["state"]["kind"], "open");
-  EXPECT_THAT(notes(), HasSubstr("4 lines are left out"));
+  EXPECT_THAT(notes(), HasSubstr("4 lines left out"));
   EXPECT_THAT(notes(), HasSubstr("1 line left out of steps that came before"));
   EXPECT_THAT(notes(), HasSubstr("run_plan.json is not JSON"));
   EXPECT_THAT(notes(), HasSubstr("config.resolved.yaml cannot be read"));

@@ -14,8 +14,8 @@ namespace hone {
 struct SeriesBucket {
   int64_t first = 0, last = 0;  ///< steps
   int64_t points = 0;           ///< with a finite value
-  double least = 0, most = 0;   ///< of the finite values; NaN: there is none
-  double mean = 0;              ///< of the finite values
+  double least = 0, most = 0;   ///< among the finite values; NaN: there is none
+  double mean = 0;              ///< mean of the finite values
 };
 
 /// Collects a series of any length in bounded memory.

@@ -38,7 +38,7 @@ struct DescribedRun : DescribedModel {
   Schedule schedule = {};
   std::unique_ptr<Loader> loader;
   std::vector<MicroBatch> eval_batches = {};  ///< empty without evaluation data
-  JsonValue data_facts = {};                  ///< of report_data(); null before
+  JsonValue data_facts = {};                  ///< what report_data() returned; null before
 
   const TrainingData& data() const { return loaded->data; }
   const Tokenizer* tokenizer() const { return loaded->tokenizer ? &*loaded->tokenizer : nullptr; }

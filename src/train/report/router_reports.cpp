@@ -55,7 +55,7 @@ class RouterReports : public RunObserver {
   }
 
  private:
-  static constexpr int64_t kRows = 32;  // of a run, beside those of maps
+  static constexpr int64_t kRows = 32;  // a run has, beside those of maps
 
   /// Writes the load of all experts, at most once per step.
   void write_row() {
