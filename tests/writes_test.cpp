@@ -66,6 +66,7 @@ class Writes : public testing::Test {
     files_->write("sweep.yaml", "keys: {model_name_or_path: " + path("model") + ", datasets: " + path("chat.jsonl") +
                                     ", max_length: 32, max_steps: 1, threads: 1, device: cpu}\nruns: [{seed: 1}]\n");
     files_->write("run/metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n");
+    fs::copy(kChatModelCase / "model", *files_ / "plain");
   }
   static void TearDownTestSuite() { delete std::exchange(files_, nullptr); }
 
@@ -187,6 +188,12 @@ class Writes : public testing::Test {
             return Words{"init", "--new-model", path("model/config.json"), t};
           },
           "notes.txt"}},
+        {"export OUTPUT as GGUF",
+         {[](auto& t) {
+            return Words{"export", path("plain"), t, "--format", "gguf"};
+          },
+          "",
+          {"plain/config.json", "plain/model-00001-of-00006.safetensors"}}},
         {"prepare --output of code",
          {[](auto& t) {
             return Words{"prepare", "model_name_or_path=" + path("model"),

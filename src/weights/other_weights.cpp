@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "core/base/error.h"
+#include "weights/gguf_file.h"
 
 namespace hone {
 
@@ -18,13 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kDownload = "hone download ORG/NAME";
-
-bool is_gguf(const fs::path& path) {
-  if (path.extension() == ".gguf") return true;
-  std::array<char, 4> first{};
-  std::ifstream(path, std::ios::binary).read(first.data(), first.size());
-  return std::string_view(first.data(), first.size()) == "GGUF";
-}
 
 /// The first file of the folder, by name, that ends so; "" if there is none.
 std::string file_ending(const fs::path& directory, const std::vector<std::string_view>& ends) {
@@ -42,16 +34,19 @@ std::string file_ending(const fs::path& directory, const std::vector<std::string
 
 void refuse_gguf_file(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error) || !is_gguf(path)) return;
-  throw UserError("GGUF files are not read: they are for programs that run a model, not for training", path.string(),
-                  fmt::format("give the folder of the model's safetensors ({}); docs/serving.md says how a GGUF file "
-                              "is made of the result",
-                              kDownload));
+  if (!fs::is_regular_file(path, error) || !GgufFile::is_one(path)) return;
+  throw UserError(
+      "GGUF files are not read here, only by hone convert", path.string(),
+      fmt::format("hone convert {} FOLDER makes a folder of it; better, because not quantised, is that of the "
+                  "model's safetensors ({})",
+                  path.filename().string(), kDownload));
 }
 
 std::string advice_without_safetensors(const fs::path& directory) {
   if (const std::string gguf = file_ending(directory, {".gguf"}); !gguf.empty()) {
-    return fmt::format("{} is not read (GGUF): download the model's safetensors: {}", gguf, kDownload);
+    return fmt::format(
+        "{} is not read (GGUF): download the model's safetensors ({}), or hone convert makes a folder of it", gguf,
+        kDownload);
   }
   if (const std::string pickle = file_ending(directory, {".bin", ".pt", ".pth"}); !pickle.empty()) {
     return fmt::format(

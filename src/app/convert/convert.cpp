@@ -7,6 +7,7 @@
 #include <fstream>
 #include <vector>
 
+#include "app/export/gguf_export.h"
 #include "app/inference/inference_model.h"
 #include "app/merge/merge.h"
 #include "app/output.h"
@@ -21,6 +22,7 @@
 #include "session/loaded_model.h"
 #include "session/model_path.h"
 #include "weights/adapter_folder.h"
+#include "weights/gguf_file.h"
 #include "weights/model_folder.h"
 #include "weights/quantised_model.h"
 #include "weights/sharded_conversion.h"
@@ -147,14 +149,26 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
   print_text(fmt::format("{}: written as {}\n", output.string(), options.to));
 }
 
+int convert_gguf(const WeightConversionOptions& options) {
+  const std::pair<const char*, bool> others[] = {{"--model", !options.model.empty()},
+                                                 {"--to", !options.to.empty()},
+                                                 {"--lora-alpha", options.lora_alpha.has_value()}};
+  for (const auto& [option, given] : others) {
+    if (given) throw UserError("this is not for GGUF files", option, "leave it out");
+  }
+  if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
+  return run_gguf_import({options.input, options.output, options.dtype, options.max_shard_size, options.force});
+}
+
 }  // namespace
 
 int run_convert(const WeightConversionOptions& given) {
+  if (fs::is_regular_file(given.input) && GgufFile::is_one(given.input)) return convert_gguf(given);
   WeightConversionOptions options = given;
   options.input = resolve_adapter_path(given.input).string();
   const fs::path input = options.input, output = options.output;
   if (!fs::is_directory(input))
-    throw UserError("the folder does not exist", input.string(), "give a checkpoint's folder");
+    throw UserError("the folder does not exist", input.string(), "give a checkpoint's folder, or a GGUF file");
   if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
   const auto require_output_apart = [&] {
     require_apart(output, {{input, "the input"}, {options.model, "the base model"}});
@@ -195,12 +209,12 @@ namespace {
 namespace fs = std::filesystem;
 
 void check(const ExportOptions& options) {
-  if (options.format == "gguf") {
-    throw UserError("the format gguf is known, not in this version", "--format",
-                    "export safetensors, and convert them with convert_hf_to_gguf.py of llama.cpp (docs/serving.md)");
+  if (options.format != "safetensors" && !options.format.empty()) {
+    throw UserError(fmt::format("'{}' is not a format of export", options.format), "--format",
+                    "use safetensors or gguf");
   }
-  if (options.format != "safetensors") {
-    throw UserError(fmt::format("'{}' is not a format of export", options.format), "--format", "use safetensors");
+  if (!options.type.empty()) {
+    throw UserError("the type is one of GGUF files", "--type", "give --format gguf, or an output that ends in .gguf");
   }
   if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
   if (!options.weights.empty() && options.weights != "fp8" && options.weights != "mxfp4") {
@@ -210,6 +224,23 @@ void check(const ExportOptions& options) {
   if (!options.weights.empty() && !options.dtype.empty()) {
     throw UserError("the format of the weights is given twice", "--weights, --dtype", "leave out one");
   }
+}
+
+bool makes_gguf(const ExportOptions& options) {
+  return options.format == "gguf" || (options.format.empty() && fs::path(options.output).extension() == ".gguf");
+}
+
+int export_gguf(const ExportOptions& options) {
+  const std::pair<const char*, bool> others[] = {
+      {"--dtype", !options.dtype.empty()},
+      {"--weights", !options.weights.empty()},
+      {"--base-weight-dtype", options.base_weight_dtype != BaseFormat().name()},
+      {"--base-weight-keep", !options.base_weight_keep.empty()}};
+  for (const auto& [option, given] : others) {
+    if (given)
+      throw UserError("this is not for GGUF files", option, "leave it out; --type says how numbers are stored");
+  }
+  return run_gguf_export({options.input, options.output, options.model, options.type, options.force});
 }
 
 /// A dtype that represents all weights of the files exactly.
@@ -297,6 +328,7 @@ void export_model(const ExportOptions& options) {
 }  // namespace
 
 int run_export(const ExportOptions& given) {
+  if (makes_gguf(given)) return export_gguf(given);
   check(given);
   ExportOptions options = given;
   if (is_hub_name(given.input)) options.input = resolve_model_path(given.input).string();

@@ -1,4 +1,4 @@
-// hone convert and hone export: convert training results to files that other programs load.
+// hone convert and hone export: convert training results to files that other programs load, and GGUF files of others.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,17 @@ struct WeightConversionOptions {
 /// (weights/adapter.h).
 ///
 /// Converts a folder of torch.distributed.checkpoint (`pytorch_model_fsdp_0`, or a training checkpoint that has one):
-/// a whole model to a Hugging Face folder in the pretrained model's layout, LoRA weights to a PEFT adapter. Returns the
-/// exit code. Throws UserError for input that is damaged, does not match the model or cannot be converted exactly.
+/// a whole model to a Hugging Face folder in the pretrained model's layout, LoRA weights to a PEFT adapter. A GGUF file
+/// becomes a Hugging Face folder (app/export/gguf_export.h). Returns the exit code. Throws UserError for input that is
+/// damaged, does not match the model or cannot be converted exactly.
 int run_convert(const WeightConversionOptions& options);
 
 struct ExportOptions {
-  std::string input;   ///< a model's folder (or name on the hub), or an adapter's
-  std::string output;  ///< folder to write
-  std::string model;   ///< base of an adapter; "" = the base stated in its folder
-  std::string format = "safetensors";
+  std::string input;                        ///< a model's folder (or name on the hub), or an adapter's
+  std::string output;                       ///< folder to write
+  std::string model;                        ///< base of an adapter; "" = the base stated in its folder
+  std::string format;                       ///< safetensors or gguf; "" = gguf if the output's name ends in .gguf
+  std::string type;                         ///< gguf: f32, f16, bf16, q8_0 or q4_0; "" = as the files
   std::string dtype;                        ///< the dtype of the weights: float32 or bfloat16; "" = unchanged
   std::string base_weight_dtype = "dtype";  ///< as the next, of MergeOptions
   std::vector<std::string> base_weight_keep;
@@ -43,8 +45,8 @@ struct ExportOptions {
 
 /// Merges an adapter into its base, with the checks of `hone merge`. Writes a model without files that only training
 /// needs, with other shard sizes or another dtype if requested; quantised weights become bfloat16, or weights are
-/// rounded to a quantised format, with the error of each tensor. Returns the exit
-/// code.
+/// rounded to a quantised format, with the error of each tensor. With the format gguf, of a model or an adapter, as
+/// app/export/gguf_export.h says. Returns the exit code.
 int run_export(const ExportOptions& options);
 
 }  // namespace hone

