@@ -210,10 +210,8 @@ class Llama:
             adapter = c.llama_adapter_lora_init(self.model, str(lora).encode())
             if not adapter:
                 raise RuntimeError(f"llama.cpp does not load {lora}")
-            if hasattr(c, "llama_set_adapters_lora"):
-                c.llama_set_adapters_lora(self.context, (ctypes.c_void_p * 1)(adapter), 1, (ctypes.c_float * 1)(1.0))
-            else:
-                c.llama_set_adapter_lora(self.context, adapter, 1.0)
+            adapters = (c.llama_adapter_lora_p_ctypes * 1)(adapter)
+            c.llama_set_adapters_lora(self.context, adapters, 1, (ctypes.c_float * 1)(1.0))
 
     def __enter__(self):
         return self
