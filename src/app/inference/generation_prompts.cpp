@@ -43,30 +43,41 @@ Json as_training_row(const RowColumns& columns) {
   return row;
 }
 
-/// The conversation without the answer at its end.
-ChatInput unanswered(Conversation conversation) {
+/// The conversation without the answer at its end, and the answer if it is one message.
+AskedRow unanswered(Conversation conversation) {
   Json& messages = *conversation.messages;
+  std::vector<Json> answers;
   const auto cut = [&](size_t size) {
+    for (size_t i = size; i < messages.size(); ++i) answers.push_back(messages[i]);
     messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(size), messages.end());
   };
   if (conversation.completion_begin) cut(*conversation.completion_begin);
   while (!messages.empty() && has_role(messages.back(), "assistant")) cut(messages.size() - 1);
+  AskedRow asked;
+  if (answers.size() == 1) {
+    const Json content = answers.front().value("content", Json());
+    if (content.is_string()) asked.answer = content.get<std::string>();
+  }
   ChatInput input;
   input.messages = std::move(messages);
   input.tools = std::move(conversation.tools);
   input.variables = std::move(conversation.template_kwargs);
-  return input;
+  asked.prompt = std::move(input);
+  return asked;
 }
 
-/// The tokens before the first supervised token.
-std::vector<int32_t> prompt_of(const TokenizedRow& row, const std::string& where) {
+/// The tokens before the first supervised token, and the supervised ones that follow.
+AskedRow prompt_of(const TokenizedRow& row, const std::string& where) {
   size_t size = 1;
   while (size < row.labels.size() && row.labels[size] == kIgnoredLabel) ++size;
   if (size == row.labels.size() || row.labels[0] != kIgnoredLabel) {
     throw UserError("the tokens are not a prompt with an answer", where,
                     "state labels: -100 for each token of the prompt");
   }
-  return {row.input_ids.begin(), row.input_ids.begin() + static_cast<std::ptrdiff_t>(size)};
+  size_t end = size;
+  while (end < row.labels.size() && row.labels[end] != kIgnoredLabel) ++end;
+  const auto at = [&](size_t i) { return row.input_ids.begin() + static_cast<std::ptrdiff_t>(i); };
+  return {.prompt = std::vector<int32_t>(row.input_ids.begin(), at(size)), .answer_ids = {at(size), at(end)}};
 }
 
 }  // namespace
@@ -106,24 +117,32 @@ PromptRow PromptReader::read_text(const std::string& text, const std::string& wh
   return read_messages(std::move(input), where);
 }
 
-PromptRow PromptReader::read_row(const Json& row, const std::string& where) const {
+AskedRow PromptReader::read_asked(const Json& row, const std::string& where) const {
   const RowColumns columns(row, "auto", where, options_.mapping);
   const Json* prompt = columns.find("prompt");
   if (prompt && prompt->is_string() && !columns.find("question") && !columns.find("messages")) {
     const auto& text = prompt->get_ref<const std::string&>();
-    if (options_.raw || text.empty()) return read_text(text, where);
-    if (columns.find("completion")) return {nullptr, where, tokenizer_.encode(text, true), text};
+    const Json* completion = columns.find("completion");
+    if (options_.raw || text.empty() || completion) {
+      if (text.empty()) throw UserError("the prompt is empty", where, "give a text to continue or to answer");
+      AskedRow asked{.prompt = text};
+      if (completion && completion->is_string()) asked.answer = completion->get<std::string>();
+      return asked;
+    }
   }
   const LocatedRow located{as_training_row(columns), where};
   const DetectedFormat detected = detect_format(std::span(&located, 1), options_.mapping);
   FormattedRow formatted = format_row(located.row, detected.format, where, options_.mapping);
-  if (auto* conversation = std::get_if<Conversation>(&formatted)) {
-    return read_messages(unanswered(std::move(*conversation)), where);
-  }
-  if (const auto* tokens = std::get_if<TokenizedRow>(&formatted)) {
-    return {nullptr, where, prompt_of(*tokens, where), ""};
-  }
+  if (auto* conversation = std::get_if<Conversation>(&formatted)) return unanswered(std::move(*conversation));
+  if (const auto* tokens = std::get_if<TokenizedRow>(&formatted)) return prompt_of(*tokens, where);
   throw UserError("the row is a text that asks nothing", where, "give a prompt, or messages");
+}
+
+PromptRow PromptReader::encode(AskedRow asked, const std::string& where) const {
+  if (auto* input = std::get_if<ChatInput>(&asked.prompt)) return read_messages(std::move(*input), where);
+  if (auto* ids = std::get_if<std::vector<int32_t>>(&asked.prompt)) return {nullptr, where, std::move(*ids), ""};
+  const std::string& text = std::get<std::string>(asked.prompt);
+  return {nullptr, where, tokenizer_.encode(text, true), text};
 }
 
 std::vector<PromptRow> PromptReader::read_lines(const std::string& path) const {
@@ -142,26 +161,29 @@ std::vector<PromptRow> PromptReader::read_lines(const std::string& path) const {
   return prompts;
 }
 
-std::vector<PromptRow> PromptReader::read_file(const std::string& path) const {
-  if (path.ends_with(".txt")) return read_lines(path);
-  std::vector<PromptRow> prompts;
-  const auto take = [&](const RawRow& raw) {
-    Json row = parse_row(raw);
-    PromptRow& prompt = prompts.emplace_back(read_row(row, raw.where()));
-    prompt.row = std::move(row);
-    if (prompt.ids.empty()) throw UserError("the prompt is empty", prompt.where, "give a text to continue");
-  };
+void read_rows(const std::string& path, const ColumnMapping& mapping,
+               const std::function<void(Json row, const std::string& where)>& take) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error) || std::filesystem::is_directory(path, error)) {
     const DatasetFiles files = files_of_dataset(path, "");
     for (const std::string& file : files.files) {
-      const std::unique_ptr<RowReader> reader = open_rows(file, files, options_.mapping);
-      for (RawRow raw; reader->next(raw);) take(raw);
+      const std::unique_ptr<RowReader> reader = open_rows(file, files, mapping);
+      for (RawRow raw; reader->next(raw);) take(parse_row(raw), raw.where());
     }
   } else {  // a pipe with JSONL
     JsonlReader reader(path, {.source = FileSource::kAlsoPipe});
-    for (RawRow raw; reader.next(raw);) take(raw);
+    for (RawRow raw; reader.next(raw);) take(parse_row(raw), raw.where());
   }
+}
+
+std::vector<PromptRow> PromptReader::read_file(const std::string& path) const {
+  if (path.ends_with(".txt")) return read_lines(path);
+  std::vector<PromptRow> prompts;
+  read_rows(path, options_.mapping, [&](Json row, const std::string& where) {
+    PromptRow& prompt = prompts.emplace_back(read_row(row, where));
+    prompt.row = std::move(row);
+    if (prompt.ids.empty()) throw UserError("the prompt is empty", prompt.where, "give a text to continue");
+  });
   if (prompts.empty()) throw UserError("the file has no rows", path, R"(write rows of {"prompt": …})");
   return prompts;
 }

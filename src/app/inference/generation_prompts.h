@@ -1,7 +1,10 @@
 // The prompts of `hone generate` and `hone eval`: tokenises texts of the command line and rows of files.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/text/json_value.h"
@@ -19,6 +22,19 @@ struct PromptRow {
   bool is_chat = false;  ///< rendered by the chat template
 };
 
+/// What a row asks and, if it says so, the answer.
+struct AskedRow {
+  /// Messages for the chat template, a text to continue, or tokens.
+  std::variant<ChatInput, std::string, std::vector<int32_t>> prompt;
+  /// The text of the one message of the assistant at the end of a chat, or of the completion; nothing for other rows.
+  std::optional<std::string> answer = {};
+  std::vector<int32_t> answer_ids = {};  ///< in a row of tokens: those that are supervised after the prompt
+};
+
+/// Calls `take` with each row of a file or folder of training data, or of a pipe with JSONL, in order.
+void read_rows(const std::string& path, const ColumnMapping& mapping,
+               const std::function<void(Json row, const std::string& where)>& take);
+
 struct PromptReaderOptions {
   std::string system;                  ///< prepended to messages that do not begin with a system message
   JsonObject template_variables = {};  ///< for the chat template; the row's own have precedence
@@ -34,8 +50,10 @@ class PromptReader {
   /// Reads a text of the command line. Throws UserError if it has no tokens.
   PromptRow read_text(const std::string& text, const std::string& where) const;
 
-  /// Reads a row as read_file() does, at `where`.
-  PromptRow read_row(const Json& row, const std::string& where) const;
+  /// Reads a row as read_file() does, at `where`: what it asks, and that with its tokens.
+  AskedRow read_asked(const Json& row, const std::string& where) const;
+  PromptRow encode(AskedRow asked, const std::string& where) const;
+  PromptRow read_row(const Json& row, const std::string& where) const { return encode(read_asked(row, where), where); }
 
   /// Reads the lines of a .txt file that are not blank, or the rows of other training data, file or folder. The answer
   /// may be missing (only `prompt` or `question`, or `instruction` and `input`) and is not part of the prompt: neither

@@ -42,10 +42,18 @@ Pcre::Pcre(std::string_view pattern, uint32_t flags, Engine engine) {
   if (engine == Engine::kJit) pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
 
+Pcre Pcre::of_user(std::string_view pattern) { return Pcre(pattern, PCRE2_UTF | PCRE2_UCP, Engine::kInterpreter); }
+
+size_t Pcre::groups() const {
+  uint32_t count = 0;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_CAPTURECOUNT, &count);
+  return count;
+}
+
 PcreMatcher::PcreMatcher(const Pcre& expression, uint32_t most_steps)
     : expression_(expression),
       limits_(pcre2_match_context_create(nullptr)),
-      data_(pcre2_match_data_create(1, nullptr)) {
+      data_(pcre2_match_data_create_from_pattern(expression.code_.get(), nullptr)) {
   if (!limits_ || !data_) throw std::bad_alloc();
   pcre2_set_heap_limit(limits_.get(), kMostHeapKib);
   set_most_steps(most_steps);
@@ -65,6 +73,28 @@ std::optional<PcreMatcher::Range> PcreMatcher::find(std::string_view text, size_
   if (result < 0) throw PcreError(message_of(result));
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
   return Range{range[0], range[1]};
+}
+
+std::vector<PcreMatcher::Range> PcreMatcher::match() const {
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data_.get());
+  std::vector<Range> ranges;
+  for (size_t i = 0; i <= expression_.groups(); ++i) {
+    const bool unset = ends[2 * i] == PCRE2_UNSET || ends[2 * i + 1] < ends[2 * i];
+    ranges.push_back(unset ? Range{0, 0} : Range{ends[2 * i], ends[2 * i + 1]});
+  }
+  return ranges;
+}
+
+std::vector<std::vector<PcreMatcher::Range>> PcreMatcher::find_all(std::string_view text) {
+  std::vector<std::vector<Range>> matches;
+  std::optional<Range> last;
+  while (true) {
+    const bool was_empty = last && last->size() == 0;
+    last = find(text, last ? last->end : 0, was_empty ? PCRE2_NOTEMPTY_ATSTART : 0);
+    if (!last) return matches;
+    if (last->begin > last->end) throw PcreError("a match begins after its end (\\K in a lookaround)");
+    matches.push_back(match());
+  }
 }
 
 }  // namespace hone

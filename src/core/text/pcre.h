@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
 struct pcre2_real_code_8;
 struct pcre2_real_match_context_8;
@@ -35,6 +36,12 @@ class Pcre {
   };
   /// `flags`: PCRE2_UTF etc. Throws PcreError if it does not compile.
   Pcre(std::string_view pattern, uint32_t flags, Engine engine);
+  /// An expression of a user for well-formed UTF-8: classes such as \d are Unicode's, as in Python's re. UserErrors are
+  /// the caller's: throws PcreError.
+  static Pcre of_user(std::string_view pattern);
+
+  /// The number of groups in parentheses.
+  size_t groups() const;
 
  private:
   friend class PcreMatcher;
@@ -54,11 +61,20 @@ class PcreMatcher {
 
   struct Range {
     size_t begin, end;
+
+    size_t size() const { return end - begin; }
   };
   /// The first match in `text` (valid UTF-8 if the expression has PCRE2_UTF) that begins at `from` or later. `flags`:
   /// PCRE2_ANCHORED etc. Throws PcreStepsError or PcreError beyond a
   /// limit.
   std::optional<Range> find(std::string_view text, size_t from, uint32_t flags = 0);
+
+  /// The last match: itself, then its groups; an empty range for a group that took no part.
+  std::vector<Range> match() const;
+
+  /// The matches in `text`, each as match(), left to right: an empty one may follow another match, and does not repeat
+  /// it, as with Python's re.finditer. Limits as find().
+  std::vector<std::vector<Range>> find_all(std::string_view text);
 
  private:
   struct FreeContext {

@@ -11,13 +11,6 @@ namespace hone {
 
 namespace {
 
-std::vector<int32_t> leading_ids(const Tokenizer& tokenizer) {
-  const Encoding encoding = tokenizer.encode_with_offsets("a", true);
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < encoding.ids.size() && encoding.offsets[i].end == 0; ++i) ids.push_back(encoding.ids[i]);
-  return ids;
-}
-
 /// Adds bos to the tokens before a text, or removes it.
 void set_bos(const Tokenizer& tokenizer, bool add, std::vector<int32_t>& leading) {
   const std::optional<int32_t> bos = tokenizer.special_tokens().bos;
@@ -39,6 +32,13 @@ bool parts_join(const Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+std::vector<int32_t> leading_ids(const Tokenizer& tokenizer) {
+  const Encoding encoding = tokenizer.encode_with_offsets("a", true);
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < encoding.ids.size() && encoding.offsets[i].end == 0; ++i) ids.push_back(encoding.ids[i]);
+  return ids;
+}
 
 SampleEncoder::SampleEncoder(const Tokenizer* tokenizer, const ChatEncoderOptions& options, int64_t vocab_size)
     : tokenizer_(tokenizer), train_on_(options.train_on), add_eos_(options.add_eos), vocab_size_(vocab_size) {

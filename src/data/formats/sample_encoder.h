@@ -10,6 +10,9 @@
 
 namespace hone {
 
+/// The tokens that a tokenizer adds before a text.
+std::vector<int32_t> leading_ids(const Tokenizer& tokenizer);
+
 /// Immutable and thread-safe.
 class SampleEncoder {
  public:

@@ -132,6 +132,9 @@ std::vector<Value> Interpreter::iterate(const Value& value) {
 
 MarkedString Interpreter::text_of(const Value& value) {
   charge(4 * value.weight());
+  if (const auto* missing = value.get<Undefined>(); missing != nullptr && limits_.strict) {
+    throw TemplateError(missing->description ? *missing->description : "a value is undefined", line_);
+  }
   return str_text(value);
 }
 

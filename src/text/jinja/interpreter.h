@@ -19,6 +19,7 @@ struct Limits {
   size_t max_steps = 20'000'000;         ///< expressions and statements evaluated, plus work on long values
   size_t max_string = 64 * 1024 * 1024;  ///< bytes of the output or of any string
   int max_depth = 600;                   ///< nested expressions, statements and macro calls
+  bool strict = false;                   ///< a missing value is an error in the output, too, where Jinja writes nothing
 };
 
 /// Variables by name; names that are not found are looked up in the parent.

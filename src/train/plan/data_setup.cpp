@@ -83,6 +83,15 @@ LoadedData load_data(const RunConfig& config, const std::filesystem::path& token
   return loaded;
 }
 
+LoadedData load_no_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size) {
+  RunTokenizer chosen = load_run_tokenizer(config, tokenizer_directory);
+  LoadedData loaded;
+  loaded.tokenizer = std::move(chosen.tokenizer);
+  loaded.chat_template =
+      data_options(config, vocab_size, tokenizer_directory, chosen.chat_template.text).chat.chat_template;
+  return loaded;
+}
+
 JsonValue log_data_report(const TrainingData& data, int64_t max_length, Logger& logger) {
   const Console& console = logger.console();
   DataReport report = data_report(data, max_length, console.interactive() ? console.width() : 0, console.color());

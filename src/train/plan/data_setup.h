@@ -35,6 +35,9 @@ struct LoadedData {
 LoadedData load_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size,
                      ThreadPool& pool, Logger& logger);
 
+/// The tokenizer and the template alone.
+LoadedData load_no_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size);
+
 /// Logs the data report and its warnings (train/plan/data_report.h), and returns its facts.
 JsonValue log_data_report(const TrainingData& data, int64_t max_length, Logger& logger);
 

@@ -143,6 +143,12 @@ DescribedRun describe_run(DescribedModel model, RunContext& context) {
   return run;
 }
 
+DescribedRun describe_without_data(DescribedModel model) {
+  auto loaded = std::make_unique<const LoadedData>(
+      load_no_data(model.config, model.tokenizer_directory(), model.model->decoder().config().vocab_size));
+  return {std::move(model), std::move(loaded), {}, {}, {}};
+}
+
 bool halve_batch(DescribedRun& run) {
   if (!halve_batch(run.config)) return false;
   make_batches(run);

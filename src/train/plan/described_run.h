@@ -39,6 +39,7 @@ struct DescribedRun : DescribedModel {
   std::unique_ptr<Loader> loader;
   std::vector<MicroBatch> eval_batches = {};  ///< empty without evaluation data
   JsonValue data_facts = {};                  ///< what report_data() returned; null before
+  BatchCapacity scored = {};                  ///< for texts that an evaluation scores (train/plan/scored_texts.h)
 
   const TrainingData& data() const { return loaded->data; }
   const Tokenizer* tokenizer() const { return loaded->tokenizer ? &*loaded->tokenizer : nullptr; }
@@ -46,6 +47,10 @@ struct DescribedRun : DescribedModel {
 
 /// Reads the data, and fills in all numbers of steps. UserError: as load_data and schedule_of.
 DescribedRun describe_run(DescribedModel model, RunContext& context);
+
+/// A run without data, for evaluations that bring their own: it has the tokenizer and the template. UserError: as
+/// load_run_tokenizer.
+DescribedRun describe_without_data(DescribedModel model);
 
 /// Describes the run again with half the batch per device and twice the accumulation, which keeps the size of an
 /// optimizer step; returns false if the batch cannot be halved.

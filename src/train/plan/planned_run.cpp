@@ -17,6 +17,7 @@
 #include "train/plan/memory_rows.h"
 #include "train/plan/offload_choice.h"
 #include "train/plan/recompute.h"
+#include "train/plan/scored_texts.h"
 
 namespace hone {
 
@@ -24,13 +25,16 @@ namespace {
 
 /// Adds the capacity for evaluations of the run's data with this configuration.
 BatchCapacity with_evaluation(BatchCapacity capacity, const DescribedRun& run, const RunConfig& config) {
+  const auto include = [&](const BatchCapacity& other) {
+    for (int64_t BatchCapacity::*field : {&BatchCapacity::max_tokens, &BatchCapacity::max_documents,
+                                          &BatchCapacity::max_supervised, &BatchCapacity::max_seqlen}) {
+      capacity.*field = std::max(capacity.*field, other.*field);
+    }
+  };
+  include(run.scored);
   if (run.eval_batches.empty()) return capacity;
   const SampleStore& evaluated = run.data().eval.size() > 0 ? run.data().eval : run.data().train;
-  const BatchCapacity eval = Loader(evaluated, eval_loader_options(config)).capacity();
-  for (int64_t BatchCapacity::*field : {&BatchCapacity::max_tokens, &BatchCapacity::max_documents,
-                                        &BatchCapacity::max_supervised, &BatchCapacity::max_seqlen}) {
-    capacity.*field = std::max(capacity.*field, eval.*field);
-  }
+  include(Loader(evaluated, eval_loader_options(config)).capacity());
   return capacity;
 }
 
@@ -41,6 +45,7 @@ EngineOptions options_for(const DescribedRun& run, const DescribedModel& model, 
   options.training = training;
   if (training) options.train_datasets = static_cast<int64_t>(run.data().train_names.size());
   options.eval_datasets = static_cast<int64_t>(run.data().eval_names.size());
+  if (run.scored.max_documents > 0) options.eval_datasets = std::max(options.eval_datasets, kScoredAtOnce);
   return options;
 }
 

@@ -12,8 +12,25 @@ LossResult EvaluationRun::evaluate() const {
   return engine->evaluate(described.eval_batches);
 }
 
+std::vector<double> EvaluationRun::log_likelihoods(std::span<const ScoredText> texts) const {
+  const auto engine = evaluation_engine(described, group);
+  engine->reserve();
+  std::vector<double> sums;
+  for (const ScoredBatches& part : scored_batches(texts)) {
+    const LossResult result = engine->evaluate(part.batches);
+    for (int64_t i = 0; i < part.texts; ++i) {
+      const DatasetLoss& loss = result.datasets[static_cast<size_t>(i)];
+      sums.push_back(-loss.loss * loss.weight);
+    }
+  }
+  return sums;
+}
+
 DescribedRun describe_evaluation(RunConfig config, RunContext& context, std::optional<int64_t> max_samples) {
-  DescribedRun run = describe_run(describe_model(std::move(config), context, RunUse::kEvaluation), context);
+  const bool has_data = !config.data.datasets.empty();
+  DescribedModel model = describe_model(std::move(config), context, RunUse::kEvaluation);
+  if (!has_data) return describe_without_data(std::move(model));
+  DescribedRun run = describe_run(std::move(model), context);
   if (run.eval_batches.empty() || max_samples) {
     const SampleStore& evaluated = run.data().eval.size() > 0 ? run.data().eval : run.data().train;
     run.eval_batches = Loader(evaluated, eval_loader_options(run.config)).all_in_order(max_samples);
