@@ -10,6 +10,7 @@
 #include "core/files/file_bytes.h"
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
+#include "weights/card_file.h"
 
 namespace hone {
 
@@ -101,7 +102,8 @@ Manifest Manifest::of(const fs::path& folder, const FileChecksums& known) {
   std::vector<std::byte> buffer;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (name == kManifestName || name == kTemporaryMarker || !entry.is_regular_file()) continue;
+    const bool ours = name == kManifestName || name == kTemporaryMarker || name == kCardName;
+    if (ours || !entry.is_regular_file()) continue;
     const auto found = known.find(name);
     if (found != known.end() && found->second.bytes == entry.file_size()) {
       manifest.files_[name] = found->second;

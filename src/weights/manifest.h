@@ -55,7 +55,7 @@ class FileLedger {
 
 class Manifest {
  public:
-  /// Builds the manifest of all files of `folder`. Files in `known` are not read again.
+  /// Builds the manifest of all files of `folder` but its card. Files in `known` are not read again.
   static Manifest of(const std::filesystem::path& folder, const FileChecksums& known);
   /// Reads the folder's manifest; nothing if there is none. UserError if it cannot be read.
   static std::optional<Manifest> read(const std::filesystem::path& folder);

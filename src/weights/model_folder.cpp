@@ -11,6 +11,7 @@
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
 #include "weights/adapter_layout.h"
+#include "weights/card_file.h"
 #include "weights/kt_manifest.h"
 
 namespace hone {
@@ -154,6 +155,7 @@ void fill_and_sync(const TemporaryFolder& temporary, const fs::path& directory, 
   try {
     FileChecksums checksums;
     fill(temporary.path(), checksums);
+    if (is_name_taken(directory / kCardName) && !has_own_card(directory)) fs::remove(temporary.path() / kCardName);
     write_kt_manifest(temporary.path());
     Manifest::of(temporary.path(), checksums).write(temporary.path());
     sync_tree(temporary.path());
@@ -180,6 +182,7 @@ std::vector<std::string> model_files_in(const fs::path& directory) {
     const std::string name = entry.path().filename().string();
     if (is_weights(name)) names.insert(name);
   }
+  if (has_own_card(directory)) names.insert(kCardName);
   try {
     if (const auto manifest = Manifest::read(directory)) {
       for (const auto& [name, checksum] : manifest->files()) {

@@ -38,11 +38,13 @@ bool finish_save(const std::filesystem::path& directory);
 /// impossible because the folder is in use or not writable: its files may belong to two models.
 void require_finished(const std::filesystem::path& directory);
 
-/// Calls `fill` on a temporary folder, adds the manifest, and syncs all files. UserError with `directory`, the final
+/// Calls `fill` on a temporary folder, adds the manifest, and syncs all files. Leaves out a card where `directory` has
+/// one that Hone did not write. UserError with `directory`, the final
 /// location, if a file cannot be written.
 void fill_and_sync(const TemporaryFolder& temporary, const std::filesystem::path& directory, const FillFolder& fill);
 
-/// Names of files in `directory` that belong to its model or adapter: weights, and files in its manifest.
+/// Names of files in `directory` that belong to its model or adapter: weights, files in its manifest, and its card if
+/// Hone wrote it.
 std::vector<std::string> model_files_in(const std::filesystem::path& directory);
 /// Those, and other files for which is_model_file() is true.
 std::vector<std::string> hone_files_in(const std::filesystem::path& directory);

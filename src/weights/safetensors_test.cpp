@@ -22,6 +22,7 @@
 #include "core/text/json.h"
 #include "params/store_testing.h"
 #include "weights/adapter.h"
+#include "weights/card_file.h"
 #include "weights/checkpoint.h"
 #include "weights/manifest.h"
 #include "weights/model_folder.h"
@@ -433,6 +434,34 @@ TEST(ModelFolder, OthersFoldersAndFilesStay) {
             (Names{"README.md", "config.json", kManifestName, "model.safetensors", "notes", "vocab.txt"}));
   EXPECT_EQ(loads_as(root / "a", 0), "two");
   EXPECT_EQ(TestRoot::names_in(root.path()), (Names{"a", "a.old", "a.tmp"}));
+}
+
+TEST(ModelFolder, ACardIsReplacedUnlessAUserWroteIt) {
+  const TestRoot root;
+  const auto with_card = [&](const std::string& mark) -> FillFolder {
+    return [=](const fs::path& temporary, FileChecksums&) {
+      fill_with(temporary, mark, 0);
+      write_durably(temporary / kCardName, std::string(kCardMarker) + "\n" + mark);
+    };
+  };
+  const auto card = [&] { return TestRoot::read(root / "a/README.md"); };
+  write_directory(root / "a", with_card("one"));
+  EXPECT_FALSE(Manifest::read(root / "a")->files().contains(kCardName));  // it may be edited
+  EXPECT_THAT(hone_files_in(root / "a"), ::testing::Contains(kCardName));
+  write_directory(root / "a", with_card("two"));
+  EXPECT_THAT(card(), ::testing::EndsWith("two"));
+  write_directory(root / "a", model("three", 0));  // has none: the old card says nothing of it
+  EXPECT_FALSE(fs::exists(root / "a/README.md"));
+  root.write("a/README.md", "mine");
+  write_directory(root / "a", with_card("four"));
+  EXPECT_EQ(card(), "mine");
+  EXPECT_EQ(loads_as(root / "a", 0), "four");
+  EXPECT_THAT(hone_files_in(root / "a"), ::testing::Not(::testing::Contains(kCardName)));
+  fs::remove(root / "a/README.md");
+  root.write("elsewhere", std::string(kCardMarker) + "\n");
+  fs::create_symlink(root / "elsewhere", root / "a/README.md");  // a link is the user's
+  write_directory(root / "a", with_card("five"));
+  EXPECT_TRUE(fs::is_symlink(root / "a/README.md"));
 }
 
 TEST(ModelFolder, WhatAKilledProgramLeftBesideAFolderIsRemovedWhereTheFolderExistsToo) {

@@ -22,6 +22,7 @@
 #include "session/loaded_model.h"
 #include "session/model_path.h"
 #include "weights/adapter_folder.h"
+#include "weights/card_file.h"
 #include "weights/gguf_file.h"
 #include "weights/model_folder.h"
 #include "weights/quantised_model.h"
@@ -294,6 +295,7 @@ void export_quantised(const ExportOptions& options, const fs::path& directory) {
   std::string said;
   write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
     copy_model_files(directory, temporary);
+    copy_own_card(directory, temporary);
     const Json config =
         quantized_config(read_json(temporary / "config.json"), method, dense_modules(model.store(), method));
     write_text_file(temporary / "config.json", config.dump(2) + "\n");
@@ -317,6 +319,7 @@ void export_model(const ExportOptions& options) {
   model.load(Device{}, pool, 0, true);
   write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
     copy_model_files(directory, temporary);
+    copy_own_card(directory, temporary);
     if (dtype) write_config_dtype(temporary, *dtype);
     save_parameters(temporary, model.store(), &model.checkpoint(), &model.map(),
                     {.max_shard_size = options.max_shard_size, .dtype = dtype, .checksums = &checksums});

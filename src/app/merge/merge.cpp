@@ -22,6 +22,7 @@
 #include "session/model_path.h"
 #include "text/tiktoken.h"
 #include "train/plan/adapter_tokenizer.h"
+#include "train/save/model_card.h"
 #include "train/save/saved_chat.h"
 #include "train/save/saved_tokenizer.h"
 #include "train/step/device_batch.h"
@@ -280,6 +281,7 @@ class MergeRun {
       save_token_choice(directory, chat.tokens, tokenizer);
     }
     if (dtype_) write_config_dtype(directory, *dtype_);
+    write_merged_card(directory, options_.model, options_.adapter);
     const auto formats = rounding_of(model.store(), options_);
     const auto rounding = [&](const Parameter& p) {
       const auto format = formats.find(&p);

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/files/folder_lock.h"
 #include "report/humanise.h"
+#include "train/save/model_card.h"
 #include "train/save/saved_chat.h"
 #include "train/save/saved_tokenizer.h"
 
@@ -144,6 +145,7 @@ void RunSaver::write_companions(const std::filesystem::path& directory, AdapterL
       directory, {config.data.chat_template_kwargs, lora ? tokens : TokenChoice{}, config.data.split_special_tokens});
   if (const Tokenizer* tokenizer = described.tokenizer()) save_token_choice(directory, tokens, *tokenizer);
   if (!lora) write_index(directory, files);
+  write_run_card(directory, described, run_.state, lora ? std::optional(layout) : std::nullopt);
 }
 
 void RunSaver::restore_best() {

@@ -154,6 +154,10 @@ bool RunningRun::evaluate() {
   tell(observers_, &RunObserver::evaluated, metrics);
   run_.group().on_any(false);  // the first rank has recorded it: until then a survivor's checkpoint says that it is due
   state.evaluation_due = false;
+  const Json measured = {{"step", state.step}, {"eval_loss", result.loss}};
+  if (!state.evaluations.contains("first")) state.evaluations["first"] = measured;
+  if (metrics.is_best && state.step > 0) state.evaluations["best"] = measured;
+  state.evaluations["last"] = measured;
   if (state.step > 0) {
     state.evals_without_improvement = improves ? 0 : state.evals_without_improvement + 1;
     if (metrics.is_best) {

@@ -98,7 +98,8 @@ void write_run_state(const std::filesystem::path& directory, const RunState& sta
                      {"model", state.model},
                      {"total_steps", state.total_steps},
                      {"router_watch", state.router_watch},
-                     {"branch", state.branch}};
+                     {"branch", state.branch},
+                     {"evaluations", state.evaluations}};
   write_text_file(directory / kValues, json.dump(2) + "\n");
 }
 
@@ -155,6 +156,9 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
     json.at("best_metric").get_to(state.best_metric);
     take("best_step", state.best_step);
     take("evals_without_improvement", state.evals_without_improvement, false);
+    if (const Json evaluations = json.value("evaluations", Json::object()); evaluations.is_object()) {
+      state.evaluations = evaluations;
+    }
     take("first_data_step", state.first_data_step, false);
     take("seed", state.seed);
     state.data = json.at("data");

@@ -29,6 +29,8 @@ struct RunState {
   int64_t total_steps = 0;
   JsonValue router_watch = {};  ///< RouterWatch::state()
   int64_t branch = 0;           ///< how often the run went back to an older checkpoint (CheckpointFolder::branch_from)
+  /// {"first": {"step": S, "eval_loss": L}, "best": …, "last": …}: evaluations so far.
+  JsonObject evaluations = {};
 };
 
 /// training_state.safetensors: NAME/m, NAME/v and NAME/master of every trainable parameter in their formats,

@@ -51,6 +51,7 @@ TEST_F(TrainingState, ComesBackBitwise) {
   state.optimizer_step = 11;
   state.best_metric = 0.1;
   state.seed = UINT64_MAX;
+  state.evaluations = Json{{"first", {{"step", 4}, {"eval_loss", 2.5}}}};
   state.data = Json{{"order", {{"max_length", 64}}}};
   state.model = Json{{"finetuning_type", "full"}};
   save_training_state(path_, saved, state);
@@ -60,6 +61,7 @@ TEST_F(TrainingState, ComesBackBitwise) {
   EXPECT_EQ(back.best_metric, 0.1);
   EXPECT_EQ(back.best_step, -1);
   EXPECT_EQ(back.seed, UINT64_MAX);
+  EXPECT_EQ(back.evaluations, state.evaluations);
   EXPECT_EQ(back.data, state.data);
   EXPECT_EQ(back.model, state.model);
   for (const char* name : {"w", "norm"}) {
