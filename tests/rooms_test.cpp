@@ -221,6 +221,7 @@ const std::map<std::string, std::string> kWriters = {
     {"core/files/durable_file.cpp", "writes every file under a temporary name, syncs and renames it"},
     {"core/files/output_files.cpp", "the rule for files that a command writes for its user"},
     {"core/files/folder_lock.cpp", "the file of a lock"},
+    {"core/files/partial_lines.cpp", "lines that a command has ready, which its rule has allowed"},
     {"weights/model_folder.cpp", "puts a model into its folder"},
     {"weights/safetensors.cpp", "a file of a model that is being staged"},
     {"weights/shard_writer.cpp", "the same, by several ranks"},

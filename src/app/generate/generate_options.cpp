@@ -29,7 +29,8 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
                    "data as training reads them (docs/data.md), answers may be missing; .txt: a prompt a line");
   verb->add_option("--column-mapping", options->column_mapping,
                    "with --input: columns with other names, such as '{\"prompt\": \"customer\"}'");
-  add_output(verb, "--output", options->output, "with --input: JSONL to write, - for standard output")
+  add_output(verb, "--output", options->output,
+             "with --input: JSONL to write, - for standard output; repeated after a kill, the command goes on")
       ->capture_default_str();
   verb->add_option("--system", options->system, "system message of chats that have none");
   verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
@@ -38,7 +39,7 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
   verb->add_option("--ranks", *ranks, "number of ranks that share the prompts; as hone launch -n")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  add_force(verb, options->force, "replace the output file");
+  add_force(verb, options->force, "replace the output file, and what another command has left of it");
   verb->callback([=, &action] {
     action = [=] {
       if (*ranks > 1 && !is_launched()) {

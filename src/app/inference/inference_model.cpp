@@ -11,6 +11,7 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/cuda/cuda_device.h"
+#include "core/files/durable_file.h"
 #include "core/files/file_bytes.h"
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
@@ -24,6 +25,7 @@
 #include "train/plan/adapter_tokenizer.h"
 #include "train/plan/experts_device.h"
 #include "train/plan/fitting_setting.h"
+#include "train/plan/model_identity.h"
 #include "train/save/saved_chat.h"
 #include "weights/adapter_folder.h"
 #include "weights/model_folder.h"
@@ -279,17 +281,41 @@ int64_t context_length(const RopeParameters& rope) {
   return rope.max_position_embeddings;
 }
 
+std::string InferenceModel::sampling_text() const {
+  return fmt::format(
+      "max_new_tokens {}\ntemperature {}\ntop_k {}\ntop_p {}\n"
+      "repetition_penalty {}\ndo_sample {}\nseed {}",
+      sampling_.max_new_tokens, sampling_.temperature, sampling_.top_k, sampling_.top_p, sampling_.repetition_penalty,
+      sampling_.do_sample, sampling_.seed);
+}
+
+Json InferenceModel::identity() {
+  const auto hash = [](std::string_view text) {
+    return fmt::format("{:08x}", extend_crc32c(0, std::as_bytes(std::span(text))));
+  };
+  std::string model = base_identity(model_).dump();
+  if (!options_.adapter.empty()) {
+    for (const char* name : {"adapter_config.json", "adapter_model.safetensors", "fused_expert_lora.safetensors"}) {
+      const fs::path file = fs::path(options_.adapter) / name;
+      if (fs::exists(file)) model += fmt::format(" {:08x}", extend_crc32c(0, MappedFile(file).bytes()));
+    }
+  }
+  Json settings = {{"sampling", sampling_text()},
+                   {"dtype", std::string(name_of(run_.model.dtype))},
+                   {"base_weight_dtype", run_.model.base_weight_dtype.name()},
+                   {"base_weight_keep", run_.model.base_weight_keep},
+                   {"expert_weight_dtype", run_.model.expert_weight_dtype.name()},
+                   {"device", device_.kind == DeviceKind::kCpu ? "cpu" : "gpu"}};
+  return {{"model", hash(model)}, {"settings", std::move(settings)}};
+}
+
 void InferenceModel::connect(std::span<const std::vector<int32_t>> prompts) {
   if (ranks_.size == 1) return;
   communicator_ = ranks_.connect(stream_);
   uint32_t sum = 0;
   for (const std::vector<int32_t>& prompt : prompts) sum = extend_crc32c(sum, std::as_bytes(std::span(prompt)));
   control()->check_same("prompts", fmt::format("{} prompts, checksum {:08x}", prompts.size(), sum));
-  control()->check_same("sampling",
-                        fmt::format("max_new_tokens {}\ntemperature {}\ntop_k {}\ntop_p {}\n"
-                                    "repetition_penalty {}\ndo_sample {}\nseed {}",
-                                    sampling_.max_new_tokens, sampling_.temperature, sampling_.top_k, sampling_.top_p,
-                                    sampling_.repetition_penalty, sampling_.do_sample, sampling_.seed));
+  control()->check_same("sampling", sampling_text());
 }
 
 MemoryPlan InferenceModel::plan(const RunConfig& run, const GeneratorOptions& options) {

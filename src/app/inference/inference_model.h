@@ -92,6 +92,10 @@ class InferenceModel {
   /// The model's context_length().
   int64_t context() { return context_length(model_.decoder().config().rope); }
 
+  /// What the answers depend on beside the prompts, each as a hash or as its text: the model's tensors, the adapter's,
+  /// the formats of weights, the kind of device, and sampling. UserError if a file cannot be read.
+  Json identity();
+
   /// Connects the ranks. `prompts` are compared: UserError on all if a rank has others.
   void connect(std::span<const std::vector<int32_t>> prompts);
   /// The other ranks, if there are any, once they are connected.
@@ -102,6 +106,7 @@ class InferenceModel {
   Generator& load(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell);
 
  private:
+  std::string sampling_text() const;
   /// Memory of the weights, shared as a run of these keys shares them, and of a generator's cache.
   MemoryPlan plan(const RunConfig& run, const GeneratorOptions& options);
   /// Replaces experts_device auto by what is fastest of what fits. One rank.
