@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,6 +21,7 @@
 #include <system_error>
 #include <thread>
 
+#include "core/base/printable.h"
 #include "core/base/quiet_thread.h"
 #include "core/files/descriptor.h"
 
@@ -33,14 +35,6 @@ const std::string* HttpRequest::header(std::string_view name) const {
 namespace {
 
 constexpr std::string_view kBlank = " \t";
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlank);
@@ -71,7 +65,7 @@ std::string_view take_line(std::string_view& text) {
 }
 
 bool has_word(const std::string* header, std::string_view word) {
-  return header != nullptr && lower(*header).find(word) != std::string::npos;
+  return header != nullptr && in_lower_case(*header).find(word) != std::string::npos;
 }
 
 /// Where a head ends: after its empty line. npos: it goes on.
@@ -103,7 +97,7 @@ std::optional<HttpHead> parse_http_head(std::string_view text, int& refusal) {
     if (colon == std::string_view::npos || !is_token(field.substr(0, colon))) return std::nullopt;
     const std::string_view value = trimmed(field.substr(colon + 1));
     if (!is_visible(value, true)) return std::nullopt;
-    const auto [at, is_new] = request.headers.try_emplace(lower(field.substr(0, colon)), value);
+    const auto [at, is_new] = request.headers.try_emplace(in_lower_case(std::string(field.substr(0, colon))), value);
     if (!is_new) at->second.append(", ").append(value);
   }
   if (request.header("transfer-encoding") != nullptr) return refusal = 411, std::nullopt;
@@ -118,11 +112,21 @@ std::optional<HttpHead> parse_http_head(std::string_view text, int& refusal) {
   return head;
 }
 
-bool names_loopback(std::string_view host_header) {
-  std::string_view name = host_header;
-  if (name.starts_with('[')) return name.substr(0, name.find(']') + 1) == "[::1]";
-  name = name.substr(0, name.find(':'));
-  return lower(name) == "localhost" || name == "127.0.0.1";
+bool is_own_host(const std::string& header, const std::string& listened_on) {
+  std::string name = in_lower_case(header);
+  const size_t bracket = name.find(']'), colon = name.find(':', bracket == std::string::npos ? 0 : bracket);
+  if (name.starts_with('[') && bracket != std::string::npos) {
+    name = name.substr(1, bracket - 1);
+  } else if (colon != std::string::npos) {
+    name = name.substr(0, colon);
+  }
+  unsigned char address[sizeof(in6_addr)];
+  if (::inet_pton(AF_INET, name.c_str(), address) == 1 || ::inet_pton(AF_INET6, name.c_str(), address) == 1)
+    return true;
+  char machine[256] = {};
+  ::gethostname(machine, sizeof machine - 1);
+  return name == "localhost" ||
+         (!name.empty() && (name == in_lower_case(machine) || name == in_lower_case(listened_on)));
 }
 
 namespace {

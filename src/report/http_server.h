@@ -84,8 +84,9 @@ struct HttpHead {
 /// body of unknown length, 505.
 std::optional<HttpHead> parse_http_head(std::string_view text, int& refusal);
 
-/// Whether a Host header names this machine's loopback: a page of another name that resolves to it must not read what
-/// is served there (DNS rebinding).
-bool names_loopback(std::string_view host_header);
+/// Whether a Host header names this machine as a browser of its user would: an address, localhost, the machine's name,
+/// or the name that is listened on. Any other is a name that
+/// somebody has pointed here, whose pages must not read what is served (DNS rebinding).
+bool is_own_host(const std::string& header, const std::string& listened_on);
 
 }  // namespace hone

@@ -57,12 +57,14 @@ TEST(HttpHead, RefusesWhatIsNone) {
   EXPECT_EQ(refusal_of("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"), 411);
 }
 
-TEST(HttpHead, NamesOfTheLoopback) {
-  for (const char* host : {"localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8000"}) {
-    EXPECT_TRUE(names_loopback(host)) << host;
+TEST(HttpHost, AddressesAndOwnNamesAreOwn) {
+  for (const char* own :
+       {"localhost", "localhost:8420", "127.0.0.1:8420", "[::1]:8420", "10.0.0.7", "LOCALHOST:1", "box:8420"}) {
+    EXPECT_TRUE(is_own_host(own, "box")) << own;
   }
-  for (const char* host : {"", "example.org", "localhost.example.org", "127.0.0.1.example.org", "[::2]", "10.0.0.1"}) {
-    EXPECT_FALSE(names_loopback(host)) << host;
+  for (const char* foreign :
+       {"", "evil.example", "evil.example:8420", "localhost.evil.example", "127.0.0.1.evil.example", ":8420"}) {
+    EXPECT_FALSE(is_own_host(foreign, "0.0.0.0")) << foreign;
   }
 }
 

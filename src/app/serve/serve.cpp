@@ -394,8 +394,8 @@ class Server {
   /// Refuses what a page of another site sends: by the name that it reached us with, or by its origin.
   void require_own_site(const HttpRequest& request) const {
     const std::string* host = request.header("host");
-    if (is_loopback(options_.host) && host != nullptr && !names_loopback(*host)) {
-      throw ApiError(403, "the name in the Host header is not this machine's loopback", "Host");
+    if (is_loopback(options_.host) && host != nullptr && !is_own_host(*host, options_.host)) {
+      throw ApiError(403, "the Host header does not name this machine", "Host");
     }
     const std::string* origin = request.header("origin");
     if (origin != nullptr && (host == nullptr || *origin != "http://" + *host)) {

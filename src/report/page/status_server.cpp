@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <arpa/inet.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -12,7 +9,6 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/printable.h"
 #include "core/base/quiet_thread.h"
 #include "report/http_server.h"
 #include "report/page/page.h"
@@ -42,23 +38,6 @@ std::string signature_of(const fs::path& folder) {
 }
 
 }  // namespace
-
-bool is_own_host(const std::string& header, const std::string& listened_on) {
-  std::string name = in_lower_case(header);
-  const size_t bracket = name.find(']'), colon = name.find(':', bracket == std::string::npos ? 0 : bracket);
-  if (name.starts_with('[') && bracket != std::string::npos) {
-    name = name.substr(1, bracket - 1);
-  } else if (colon != std::string::npos) {
-    name = name.substr(0, colon);
-  }
-  unsigned char address[sizeof(in6_addr)];
-  if (::inet_pton(AF_INET, name.c_str(), address) == 1 || ::inet_pton(AF_INET6, name.c_str(), address) == 1)
-    return true;
-  char machine[256] = {};
-  ::gethostname(machine, sizeof machine - 1);
-  return name == "localhost" ||
-         (!name.empty() && (name == in_lower_case(machine) || name == in_lower_case(listened_on)));
-}
 
 struct StatusServer::Impl {
   Impl(fs::path of, std::string address, int wanted)

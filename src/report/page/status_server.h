@@ -7,10 +7,6 @@
 
 namespace hone {
 
-/// Whether a Host header names this machine as a browser of its user would: an address, localhost, the machine's name,
-/// or the name that is listened on. Any other is a name that somebody has pointed here.
-bool is_own_host(const std::string& header, const std::string& listened_on);
-
 /// Serves GET / (the page) and GET /events (server-sent events: the data of the page, whenever they have changed);
 /// read-only. It reads the folder on a thread of its own, only while somebody looks, at most every two seconds and for
 /// a twentieth of the time; a slow reader costs no more than a connection (HttpLimits). Requests with a foreign Host

@@ -95,17 +95,6 @@ TEST_F(Status, ItIsReadOnlyAndAnswersItsOwnAddressAlone) {
   EXPECT_EQ(client.Post("/", "x", "text/plain")->status, 404);
 }
 
-TEST(StatusHost, AddressesAndOwnNamesAreOwn) {
-  for (const char* own :
-       {"localhost", "localhost:8420", "127.0.0.1:8420", "[::1]:8420", "10.0.0.7", "LOCALHOST:1", "box:8420"}) {
-    EXPECT_TRUE(is_own_host(own, "box")) << own;
-  }
-  for (const char* foreign :
-       {"", "evil.example", "evil.example:8420", "localhost.evil.example", "127.0.0.1.evil.example", ":8420"}) {
-    EXPECT_FALSE(is_own_host(foreign, "0.0.0.0")) << foreign;
-  }
-}
-
 TEST_F(Status, SlowReadersDoNotKeepOthersWaiting) {
   write_step(5);
   const StatusServer server(folder_.path(), "127.0.0.1", 0);
