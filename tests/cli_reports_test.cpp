@@ -254,7 +254,7 @@ TEST_F(Reports, ARunEndsWithAPageOfIt) {
 
 TEST_F(Reports, APageThatCannotBeWrittenIsAWarning) {
   folder_.write("out/report.html/mine.txt", "mine");  // a folder in its place
-  const Outcome outcome = train("out", {"max_steps=1"});
+  const Outcome outcome = train("out", {"max_steps=1", "overwrite_output_dir=true"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("report.html is not written"), std::string::npos) << outcome.out;
   EXPECT_EQ(read_file(folder_ / "out/report.html/mine.txt"), "mine");

@@ -32,8 +32,9 @@ class Sweeps : public testing::Test {
   std::string output() const { return (folder_ / "out").string(); }
   Json record() const { return Json::parse(read_file(folder_ / "out/sweep.json")); }
   std::vector<std::string> statuses() const {
+    const Json sweep = record();
     std::vector<std::string> all;
-    for (const Json& run : record()["runs"]) all.push_back(run["status"]);
+    for (const Json& run : sweep["runs"]) all.push_back(run["status"]);
     return all;
   }
 
