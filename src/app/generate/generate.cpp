@@ -107,7 +107,7 @@ class Generation {
         print_text(lines);  // hours of work are not lost with a full disk
         throw;
       }
-      partial_->remove();
+      partial_->discard();
     }
     summarise(sequences);
   }

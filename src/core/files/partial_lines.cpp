@@ -68,7 +68,7 @@ void PartialLines::append(const std::string& line) {
   if (seconds() - synced_ >= 1) sync();
 }
 
-void PartialLines::remove() {
+void PartialLines::discard() {
   std::error_code error;
   std::filesystem::remove(path_, error);
 }

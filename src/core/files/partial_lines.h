@@ -30,7 +30,7 @@ class PartialLines {
   /// Adds a line, without its line break. It is on the disk when this returns, or a second later.
   void append(const std::string& line);
   /// Removes the file: what it had is elsewhere.
-  void remove();
+  void discard();
 
  private:
   void write(std::string_view text);

@@ -37,7 +37,7 @@ TEST(PartialLines, GoOnAfterTheLastCompleteOne) {
   PartialLines lines(output, "header", is_whole, refuse);
   EXPECT_THAT(lines.earlier(), ElementsAre("a1"));
   EXPECT_EQ(TestRoot::read(file), "header\na1\n");
-  lines.remove();
+  lines.discard();
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 
