@@ -34,12 +34,14 @@ PartialLines::PartialLines(const std::filesystem::path& output, const std::strin
   }
   file_ = open_to_append(path_);
   if (file_ < 0) fail();
+  bool is_new = false;
   try {
     if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       throw UserError("another process writes these answers", path_.string(), "wait for it, or name another output");
     }
     constexpr uint64_t kAnySize = uint64_t{1} << 40;
     const std::string text = read_whole_file(path_, kAnySize);
+    is_new = text.empty();
     const size_t first = text.find('\n');
     size_t kept = 0;
     if (first != std::string::npos && text.substr(0, first) == header) {
@@ -56,6 +58,7 @@ PartialLines::PartialLines(const std::filesystem::path& output, const std::strin
     if (kept == 0) write(header + "\n");
     sync();
   } catch (...) {
+    if (is_new) discard();
     close(file_);
     throw;
   }
