@@ -288,8 +288,9 @@ class ArchitectureKeys {
 Json llama3_scaling(const std::vector<float>& factors, std::optional<int64_t> original, double base, int64_t head_dim) {
   if (static_cast<int64_t>(factors.size()) != head_dim / 2) return nullptr;
   constexpr int64_t kUsualOriginal = 8192;
+  constexpr double kDigits = 1e4;  // the factor is a short number, the tensor's quotients are rounded
   RopeScaling scaling = {.type = RopeType::kLlama3,
-                         .factor = *std::max_element(factors.begin(), factors.end()),
+                         .factor = std::round(*std::max_element(factors.begin(), factors.end()) * kDigits) / kDigits,
                          .original_max_position_embeddings = original.value_or(kUsualOriginal)};
   DecoderConfig model;
   model.rope = {.rope_theta = base, .rotary_dim = head_dim, .scaling = scaling};

@@ -164,6 +164,8 @@ TEST_F(Gguf, TypesRoundMatricesAndNothingElse) {
   options.output = model.string();
   ASSERT_EQ(run_new_model(options), 0);
   const Checkpoint exact = Checkpoint::open(model);
+  // Half a unit of the last place, or of normal numbers in blocks whose largest is about 2.3 deviations: a step of 2.3
+  // / 127 or 2.3 / 8, over the root of 12; with room for unlucky blocks.
   for (const auto& [type, bound] : {std::pair{"f16", 0x1p-11}, {"bf16", 0x1p-8}, {"q8_0", 0.01}, {"q4_0", 0.12}}) {
     SCOPED_TRACE(type);
     export_to(file(), model, type);
@@ -340,7 +342,7 @@ TEST_F(Gguf, FilesOfOtherModelsAreRefused) {
   const auto with = [&](const char* key, GgufValue value) {
     return message([&](GgufMetadata& keys) { keys.set(key, std::move(value)); }, all);
   };
-  EXPECT_THAT(message([](GgufMetadata&) {}, all - 1), HasSubstr("has no tensor"));
+  EXPECT_THAT(message([](GgufMetadata&) {}, all - 2), HasSubstr("has no tensor"));
   EXPECT_THAT(with("general.architecture", std::string("gpt5")), HasSubstr("'gpt5' is not read"));
   EXPECT_THAT(with("general.type", std::string("adapter")), HasSubstr("not a model"));
   EXPECT_THAT(with("qwen3.attention.sliding_window", int64_t{64}), HasSubstr("sliding_window' is not supported"));
