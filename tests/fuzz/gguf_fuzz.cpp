@@ -10,7 +10,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const hone::InputFile input("model.gguf");
-  constexpr int64_t kMostValues = 1 << 14;
+  static constexpr int64_t kMostValues = 1 << 14;
   input.write(hone::text_of(data, size));
   hone::expect_answer([] {
     const hone::GgufFile file(input.path());
