@@ -383,7 +383,8 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
   for (size_t i = 0; i < request.prompts.size(); ++i) check(request.prompts[i], fmt::format("prompt {}", i + 1));
   HONE_ASSERT(running_.empty() && (!options_.keep_cache || request.prompts.size() == 1));
   reused_ = request.prompts.empty() ? 0 : kept_prefix(request.prompts.front());
-  kept_.clear();  // if a pass fails, the contents of the cache are unknown
+  kept_.clear();         // if a pass fails, the contents of the cache are unknown
+  bool all_end = false;  // by the caller's stop, or an error
   std::vector<GeneratedSequence> own;
   own.reserve(request.prompts.size() / ranks() + 1);
   for (size_t i = rank(); i < request.prompts.size(); i += ranks()) {
@@ -398,17 +399,19 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
                return !request.ends || !request.ends(i, token.id);
              },
          .on_end =
-             [&request, &result, i](const GeneratedSequence& sequence) {
-               if (request.on_end) request.on_end(i, sequence);
+             [&request, &result, &all_end, i](const GeneratedSequence& sequence) {
+               if (request.on_end && !all_end) request.on_end(i, sequence);
                result = sequence;
              }},
         i == 0 ? reused_ : 0);
   }
   try {
     do {
-      if (request.stop && request.stop()) end_all();
+      all_end |= request.stop && request.stop();
+      if (all_end) end_all();
     } while (run_pass());
   } catch (...) {
+    all_end = true;
     end_all();
     kept_.clear();
     throw;

@@ -64,7 +64,7 @@ struct GenerationRequest {
   std::function<void(size_t sequence, int32_t id)> on_token;
   /// Called for each new token after on_token; true ends that sequence, with FinishReason::kStopped.
   std::function<bool(size_t sequence, int32_t id)> ends;
-  /// Called for each sequence that has ended, with its index and its tokens.
+  /// Called for each sequence that has ended otherwise than by `stop` or an error, with its index and its tokens.
   std::function<void(size_t sequence, const GeneratedSequence&)> on_end;
   /// The index of the first prompt among those of a larger request, of which this is a part: random numbers are drawn
   /// as there.

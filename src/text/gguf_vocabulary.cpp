@@ -17,6 +17,7 @@
 #include "core/files/file_bytes.h"
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
+#include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/utf8.h"
@@ -25,8 +26,6 @@ namespace hone {
 
 namespace {
 
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";

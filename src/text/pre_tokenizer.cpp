@@ -174,10 +174,6 @@ PrependScheme prepend_scheme(const JsonCursor& json) {
   json.fail(fmt::format("unknown prepend scheme '{}'", name));
 }
 
-/// GPT-2's pattern, which ByteLevel uses when `use_regex` is set.
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 std::unique_ptr<PreTokenizer> make_byte_level(const JsonCursor& json) {
   std::unique_ptr<PreTokenizer> split;
   if (json.boolean_or("use_regex", true))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "text/aligned_text.h"
@@ -17,6 +18,10 @@ struct PreTokenized {
   /// The whole text as one piece; no piece if it is empty.
   explicit PreTokenized(AlignedText source);
 };
+
+/// The split of the ByteLevel type with use_regex: GPT-2's.
+inline constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 class PreTokenizer {
  public:
