@@ -3,15 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <deque>
 #include <mutex>
 #include <thread>
+
+#include "report/stranger_testing.h"
 
 namespace hone {
 namespace {
@@ -67,32 +66,6 @@ TEST(HttpHost, AddressesAndOwnNamesAreOwn) {
     EXPECT_FALSE(is_own_host(foreign, "0.0.0.0")) << foreign;
   }
 }
-
-/// A connection, and the bytes that come back.
-struct Stranger {
-  explicit Stranger(int port) {
-    const sockaddr_in address{AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
-    EXPECT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    const timeval most{10, 0};
-    ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-  }
-  ~Stranger() { ::close(socket); }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
-  bool say(std::string_view text) const { return ::send(socket, text.data(), text.size(), MSG_NOSIGNAL) > 0; }
-  /// Until the server closes, or `end` has come.
-  std::string hear(std::string_view end = "") const {
-    std::string all;
-    char buffer[4096];
-    while (end.empty() || all.find(end) == std::string::npos) {
-      const ssize_t count = ::recv(socket, buffer, sizeof buffer, 0);
-      if (count <= 0) break;
-      all.append(buffer, static_cast<size_t>(count));
-    }
-    return all;
-  }
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-};
 
 /// Answers /echo with the body, /later from another thread, /pieces in three pieces, /never not at all.
 class Echo {

@@ -1,14 +1,12 @@
 #include "report/metrics_server.h"
 #include "core/text/json.h"
 #include "report/http_server.h"
+#include "report/stranger_testing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <list>
@@ -64,19 +62,6 @@ TEST(MetricsServer, ServesWhatWasPublishedLast) {
   EXPECT_EQ(client.Get("/else")->status, 404);
   EXPECT_EQ(client.Post("/status", "{}", "application/json")->status, 404);
 }
-
-/// A connection to the server, and the bytes sent over it.
-struct Stranger {
-  explicit Stranger(int port) {
-    const sockaddr_in address{AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
-    EXPECT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  }
-  ~Stranger() { ::close(socket); }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
-  bool say(const std::string& text) const { return ::send(socket, text.data(), text.size(), MSG_NOSIGNAL) > 0; }
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-};
 
 TEST(MetricsServer, SlowClientsKeepNobodyWaiting) {
   std::list<Stranger> strangers;
