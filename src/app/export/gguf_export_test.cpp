@@ -94,7 +94,7 @@ void expect_same_values(const Checkpoint& a, const Checkpoint& b) {
   }
 }
 
-std::vector<float> logits_of(const fs::path& folder, const fs::path& adapter = {}) {
+std::vector<float> folder_logits(const fs::path& folder, const fs::path& adapter = {}) {
   ThreadPool pool(2);
   Stream stream(Device{}, pool);
   LoadedModel model(folder, DType::kF32);
@@ -312,7 +312,7 @@ TEST_F(Gguf, ScalingsOfRopeComeBack) {
     const Json back = read_json(import(file()) / "config.json");
     EXPECT_EQ(back["rope_theta"], scaling["rope_theta"]);
     for (const char* key : {"rope_type", "factor"}) EXPECT_EQ(back["rope_scaling"][key], scaling[key]) << name;
-    EXPECT_EQ(logits_of(folder_ / "back"), logits_of(model)) << name;
+    EXPECT_EQ(folder_logits(folder_ / "back"), folder_logits(model)) << name;
   }
 }
 
