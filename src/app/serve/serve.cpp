@@ -144,11 +144,11 @@ class Answer {
         reply_(std::move(reply)),
         end_(end) {}
 
-  /// A further answer, whose text is divided so; returns its index.
+  /// A further answer, whose text is divided so; returns its index. Before any of them begins.
   size_t add(const AnswerTextOptions& text) {
-    parts_.emplace_back(model_.tokenizer(), text).choice.index = static_cast<int>(parts_.size()) - 1;
-    ++left_;
-    return parts_.size() - 1;
+    parts_.emplace_back(model_.tokenizer(), text);
+    parts_.back().choice.index = static_cast<int>(left_);
+    return left_++;
   }
   void count_prompt(size_t tokens) { usage_.prompt_tokens += static_cast<int64_t>(tokens); }
 

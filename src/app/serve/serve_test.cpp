@@ -144,6 +144,7 @@ TEST_F(Serve, SamplesBySeedAndGivesSeveralAnswers) {
   const Json drawn = {{"temperature", 1.5}, {"n", 3}, {"seed", 5}};
   const auto first = post("/v1/chat/completions", chat("Hello", drawn)).second["choices"];
   EXPECT_EQ(first.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(first[i]["index"], i);
   EXPECT_EQ(post("/v1/chat/completions", chat("Hello", drawn)).second["choices"], first);
   EXPECT_NE(first[0]["message"], first[1]["message"]);
   Json other = drawn;
