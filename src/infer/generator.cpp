@@ -135,10 +135,14 @@ Generator::Generator(PassCompanions& companions, const GeneratorOptions& options
                                               options_.max_prefill_tokens);
   UseRecorder recorder(uses_);
   const Part part(companions_, companions_.largest(buffers_->max_tokens), &recorder);
-  passes_.measure([&] {
-    uses_.clear();
-    forward(part, largest, Wanted::kNothing);
-  });
+  plans_.resize(static_cast<size_t>(options_.variants));
+  for (int variant = options_.variants - 1; variant >= 0; --variant) {
+    use_variant(variant);
+    passes_.measure([&] {
+      uses_.clear();
+      forward(part, largest, Wanted::kNothing);
+    });
+  }
   passes_.reserve();
   companions_.connect();
   schedule_ = std::make_unique<GenerationSchedule>(ScheduleLimits{.max_sequences = options_.max_sequences,
@@ -160,7 +164,7 @@ void Generator::forward(const Part& part, const DeviceBatch& batch, Wanted wante
   call.batch = &batch;
   call.cache = &cache;
   call.exchange = part.exchange();
-  Tape tape = passes_.tape(plan_);
+  Tape tape = passes_.tape(plans_[static_cast<size_t>(variant_)]);
   const Tensor logits = tape.data(decoder_.logits(tape, call, batch.rows));
   const int64_t rows = batch.rows.shape[0];
   if (wanted == Wanted::kIds) argmax(context_, {.x = logits, .ids = buffers_->ids(rows)});
@@ -202,6 +206,10 @@ void Generator::check(const std::vector<int32_t>& prompt, const std::string& whe
                       "use the tokenizer that belongs to the model");
     }
   }
+}
+
+void Generator::use_variant(int variant) {
+  if (variant != std::exchange(variant_, variant)) options_.use_variant(variant);
 }
 
 Generator::Wanted Generator::wanted_of(const GenerationPass& pass) const {
@@ -256,6 +264,7 @@ size_t Generator::begin(SequenceRequest request) {
   HONE_ASSERT(ranks() == 1 && !options_.keep_cache);
   check_sampling(request.sampling);
   check(request.prompt, "prompt");
+  HONE_ASSERT(request.variant >= 0 && request.variant < options_.variants);
   return add(std::move(request), 0);
 }
 
@@ -284,7 +293,7 @@ bool Generator::run_pass() {
     idle_pass(part);
     return true;
   }
-  if (pass.variant != std::exchange(variant_, pass.variant)) options_.use_variant(pass.variant);
+  use_variant(pass.variant);
   PassResult result = run(part, pass, wanted_of(pass));
   const std::vector<GeneratedToken> tokens = choose(pass, result);
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -31,7 +31,10 @@ struct GeneratorOptions {
   /// Rank r of n answers prompts r, r + n, … As long as any rank has answers to continue, all run passes if each keeps
   /// a part of the weights. False: this rank answers all prompts, and no other is told; it needs all weights here.
   bool deals_prompts = true;
-  /// Called before the first pass of another variant of the model than that of the pass before (at first: 0).
+  /// Forms of the model among which sequences choose, such as that with an adapter and that without. The first one
+  /// needs the most memory.
+  int variants = 1;
+  /// Called before a pass of another variant than that of the pass before; the model comes as variant 0.
   std::function<void(int variant)> use_variant = nullptr;
 };
 
@@ -131,6 +134,7 @@ class Generator {
   /// Runs the model, and writes the wanted results to the buffers.
   void forward(const Part& part, const DeviceBatch& batch, Wanted wanted);
   PassResult run(const Part& part, const GenerationPass& pass, Wanted wanted);
+  void use_variant(int variant);
   Wanted wanted_of(const GenerationPass& pass) const;
   std::vector<GeneratedToken> choose(const GenerationPass& pass, PassResult& result);
   /// Adds a sequence whose prompt has been checked, of whose prompt so many tokens are in the cache.
@@ -152,8 +156,8 @@ class Generator {
   Stream& stream_;
   GeneratorOptions options_;
   PassRunner passes_;
-  TapePlan plan_;
-  const Context& context_;  // that of passes_
+  std::vector<TapePlan> plans_;  // by variant
+  const Context& context_;       // that of passes_
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
   std::vector<GroupUse> uses_;               // the uses of a pass, in order

@@ -284,6 +284,7 @@ class Server {
     if (names_.size() == 2 && names_[0] == names_[1]) names_[1] += "-base";
     generator_ = &model_.load({.max_sequences = options_.batch_size,
                                .max_length = std::max<int64_t>(max_length_, 2),
+                               .variants = static_cast<int>(names_.size()),
                                .use_variant = [this](int variant) { model_.use_adapter(variant == 0); }},
                               [](const std::string& line) { print_error(line + "\n"); });
     for (const std::string& line : model_.notes()) print_error(line + "\n");
