@@ -11,6 +11,7 @@
 #include "app/chat/chat_model_testing.h"
 #include "app/generate/generate.h"
 #include "core/base/error.h"
+#include "report/stranger_testing.h"
 
 namespace hone {
 namespace {
@@ -260,26 +261,31 @@ TEST_F(Serve, AsksForItsKeyAndRefusesOtherSites) {
 }
 
 TEST_F(Serve, EndsWhatNobodyWaitsFor) {
-  options_.max_length = 4096;
+  options_.max_length = 512;
   options_.batch_size = 1;
   start();
   {
-    httplib::Client impatient("127.0.0.1", port_);
-    impatient.set_read_timeout(0, 100000);
-    EXPECT_FALSE(impatient.Post("/v1/chat/completions", chat("a", {{"max_tokens", 4000}}).dump(), "application/json"));
+    const std::string body = chat("a", {{"max_tokens", 500}}).dump();
+    const Stranger impatient(port_);
+    EXPECT_TRUE(impatient.say("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                              std::to_string(body.size()) + "\r\n\r\n" + body));
   }
   EXPECT_EQ(post("/v1/chat/completions", chat("a")).first, 200);  // the only slot is free
-  EXPECT_LT(client().Get("/metrics")->body.find("sequences_running 0"), std::string::npos);
+  const std::string counts = client().Get("/metrics")->body;
+  const std::string name = "\nhone_serve_generated_tokens_total ";
+  ASSERT_NE(counts.find(name), std::string::npos);
+  EXPECT_LT(std::stoi(counts.substr(counts.find(name) + name.size())), 400);
+  EXPECT_THAT(counts, HasSubstr("sequences_running 0"));
 }
 
 TEST_F(Serve, AnswersEndInTime) {
-  options_.max_length = 4096;
-  options_.timeout = 0.3;
+  options_.max_length = 512;
+  options_.timeout = 0.02;
   start();
-  const auto [status, json] = post("/v1/chat/completions", chat("a", {{"max_tokens", 4000}}));
+  const auto [status, json] = post("/v1/chat/completions", chat("a", {{"max_tokens", 500}}));
   EXPECT_EQ(status, 200);
   EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
-  EXPECT_LT(json["usage"]["completion_tokens"], 4000);
+  EXPECT_LT(json["usage"]["completion_tokens"], 400);
 }
 
 TEST_F(Serve, RefusesToBeReachedWithoutAKey) {
