@@ -50,7 +50,7 @@ if(HONE_WERROR)
   list(APPEND hone_nvcc_options -Werror=all-warnings)
 endif()
 if(HONE_QUICK_CUDA)
-  list(APPEND hone_nvcc_options -Ofast-compile=max)
+  list(APPEND hone_nvcc_options --Ofast-compile=max)
 endif()
 # Those of this machine's GPUs, as nvidia-smi names them: 9.0 is 90a, whose instructions Hopper alone has.
 if(NOT HONE_CUDA_ARCHITECTURES)
