@@ -117,7 +117,7 @@ function(hone_schedule name label)
 endfunction()
 
 # With HONE_ONLY_READERS, of these rooms only the sources that fuzz targets link: other targets cannot be built then.
-set(hone_readers_of_app "/app/(convert_config/|serve/openai\\.cpp$)")
+set(hone_readers_of_app "/app/(convert_config/|(serve/openai|export/gguf_tokenizer)\\.cpp$)")
 set(hone_readers_of_report "/report/(console|http_server|humanise|terminal|metrics_file|tracker/tracker_store|mlflow/(mlflow_server|mlflow_store))\\.cpp$")
 set(hone_readers_of_train "/train/save/training_state\\.cpp$")
 
