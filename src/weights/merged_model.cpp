@@ -49,7 +49,7 @@ struct Shard {
 };
 
 struct ThreadState {
-  MergeScratch merge;
+  RowScratch merge;
   std::vector<std::byte> bytes;
 };
 

@@ -442,7 +442,7 @@ TEST_F(MergedModel, AWrongProductIsFound) {
         const MergedTensor tensor(std::move(slice), base);
         if (tensor.source() != MergedTensor::Source::kMerged) continue;
         ++merged;
-        MergeScratch scratch;
+        RowScratch scratch;
         const int64_t rows = tensor.rows(), row_bytes = tensor.row_bytes();
         std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes));
         tensor.make(scratch, 0, rows, bytes.data());

@@ -203,7 +203,7 @@ void MergedTensor::prefetch(int64_t first_row, int64_t rows) const {
 }
 
 /// Products for rows [begin, end) of a matrix. Outputs without an adapter get zeros.
-std::vector<MergedTensor::Product> MergedTensor::products(MergeScratch& scratch, int64_t matrix, int64_t begin,
+std::vector<MergedTensor::Product> MergedTensor::products(RowScratch& scratch, int64_t matrix, int64_t begin,
                                                           int64_t end) const {
   const Place place = place_of(matrix);
   const int64_t in = order_.in;
@@ -240,7 +240,7 @@ std::vector<MergedTensor::Product> MergedTensor::products(MergeScratch& scratch,
   return products;
 }
 
-void MergedTensor::read_floats(MergeScratch& scratch, int64_t first_row, int64_t rows, float* floats) const {
+void MergedTensor::read_floats(RowScratch& scratch, int64_t first_row, int64_t rows, float* floats) const {
   const int64_t count = rows * columns_;
   if (rounds()) {
     const int64_t matrix = first_row / matrix_rows_;
@@ -257,11 +257,11 @@ void MergedTensor::read_floats(MergeScratch& scratch, int64_t first_row, int64_t
   widen(bytes, DType::kBF16, floats, count);
 }
 
-void MergedTensor::round(MergeScratch& scratch, int64_t matrix) const {
+void MergedTensor::round(RowScratch& scratch, int64_t matrix) const {
   round_matrix(*rounding_, *parameter_, *stored_, stored_->order(slice_), matrix, scratch.read, scratch.rounded);
 }
 
-void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const {
+void MergedTensor::make_blocks(RowScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const {
   const auto element = size_of(announced_.dtype);
   const int64_t block = std::max<int64_t>(kBlock / columns_, 1);
   for (int64_t row = first_row, end = first_row + rows; row < end;) {
@@ -313,7 +313,7 @@ void MergedTensor::expect_finite(const std::byte* written, int64_t count) const 
               "nothing was written; look at the adapter's and the base's values of this tensor");
 }
 
-void MergedTensor::make(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const {
+void MergedTensor::make(RowScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const {
   const int64_t first = first_row * columns_, count = rows * columns_;
   switch (source_) {
     case Source::kCopied:
@@ -330,7 +330,7 @@ void MergedTensor::make(MergeScratch& scratch, int64_t first_row, int64_t rows, 
 }
 
 /// Computes scratch.largest: the maximum of each row of A of a matrix, for each term.
-void MergedTensor::measure_rows(MergeScratch& scratch, int64_t matrix) const {
+void MergedTensor::measure_rows(RowScratch& scratch, int64_t matrix) const {
   const int64_t expert = place_of(matrix).expert, in = order_.in;
   scratch.largest.resize(terms_.size());
   for (size_t t = 0; t < terms_.size(); ++t) {
@@ -347,7 +347,7 @@ void MergedTensor::measure_rows(MergeScratch& scratch, int64_t matrix) const {
 }
 
 /// Computes scratch.exact, the row in float64, and scratch.magnitude, an upper bound of |W| + Σ |scale b a|.
-void MergedTensor::expect_row(MergeScratch& scratch, int64_t row, const float* base) const {
+void MergedTensor::expect_row(RowScratch& scratch, int64_t row, const float* base) const {
   const int64_t matrix = row / matrix_rows_, in_matrix = row % matrix_rows_, in = order_.in;
   const Place place = place_of(matrix);
   double* const exact = grown(scratch.exact, columns_);
@@ -396,7 +396,7 @@ void MergedTensor::expect_row(MergeScratch& scratch, int64_t row, const float* b
                         output(place, in_matrix) - finishing_->place().out_begin);
 }
 
-RowCheck MergedTensor::check(MergeScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const {
+RowCheck MergedTensor::check(RowScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const {
   RowCheck found;
   if (source_ != Source::kMerged || rows == 0) return found;
   const DType dtype = announced_.dtype;

@@ -35,7 +35,7 @@ struct RowCheck {
 };
 
 /// Memory of one thread.
-struct MergeScratch {
+struct RowScratch {
   ReadScratch read;
   std::vector<std::byte> narrow;
   std::vector<float> floats;
@@ -80,12 +80,12 @@ class MergedTensor {
   void prefetch(int64_t first_row, int64_t rows) const;
   /// Computes the bytes of rows [first_row, first_row + rows) of the written file. Error(kCheckFailed) if a number of a
   /// merged or replaced tensor is not finite.
-  void make(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
+  void make(RowScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
   /// Recomputes the sampled ones of these rows in float64 from the base's files, including merge_row, and compares each
   /// number with the written bytes: it must be a number to which the file's dtype may round the product, within the
   /// error of the float32 sum, (2 r + 6) · 2^-24 · (|W| + Σ |scale b a|). Error(kCheckFailed) otherwise. Does nothing
   /// for tensors that are not merged.
-  RowCheck check(MergeScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const;
+  RowCheck check(RowScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const;
 
  private:
   /// Factors of an adapter of the parameter.
@@ -108,14 +108,14 @@ class MergedTensor {
   Place place_of(int64_t matrix) const;
   /// The output index in the parameter's expert of output `file_output` of a matrix in the file.
   int64_t output(const Place& place, int64_t file_output) const;
-  std::vector<Product> products(MergeScratch& scratch, int64_t matrix, int64_t begin, int64_t end) const;
+  std::vector<Product> products(RowScratch& scratch, int64_t matrix, int64_t begin, int64_t end) const;
   /// Rows of one matrix of the base, rounded or not.
-  void read_floats(MergeScratch& scratch, int64_t first_row, int64_t rows, float* floats) const;
-  void round(MergeScratch& scratch, int64_t matrix) const;
-  void make_blocks(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
+  void read_floats(RowScratch& scratch, int64_t first_row, int64_t rows, float* floats) const;
+  void round(RowScratch& scratch, int64_t matrix) const;
+  void make_blocks(RowScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
   void expect_finite(const std::byte* written, int64_t count) const;
-  void measure_rows(MergeScratch& scratch, int64_t matrix) const;
-  void expect_row(MergeScratch& scratch, int64_t row, const float* base) const;
+  void measure_rows(RowScratch& scratch, int64_t matrix) const;
+  void expect_row(RowScratch& scratch, int64_t row, const float* base) const;
 
   SafetensorsWriter::Announced announced_;
   const Parameter* parameter_ = nullptr;
