@@ -60,7 +60,13 @@ std::string ChatPrompt::render(ChatInput input, const std::string& where) const 
 }
 
 std::vector<int32_t> ChatPrompt::encode(ChatInput input, const std::string& where) const {
-  return encode_chat(tokenizer_, rendered(std::move(input), where), split_special_tokens_).ids;
+  return encode_with_text(std::move(input), where).ids;
+}
+
+EncodedPrompt ChatPrompt::encode_with_text(ChatInput input, const std::string& where) const {
+  RenderedChat chat = rendered(std::move(input), where);
+  std::vector<int32_t> ids = encode_chat(tokenizer_, chat, split_special_tokens_).ids;
+  return {std::move(chat.text), std::move(ids)};
 }
 
 }  // namespace hone

@@ -17,6 +17,12 @@ struct ChatTemplateSource {
   std::string name = "chat_template";  ///< its file, for errors
 };
 
+/// A rendered prompt, and its tokens.
+struct EncodedPrompt {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
 /// Builds prompts for one model. Immutable and thread-safe.
 class ChatPrompt {
  public:
@@ -37,6 +43,8 @@ class ChatPrompt {
 
   /// The tokens of render(), without special tokens other than those of the template.
   std::vector<int32_t> encode(ChatInput input, const std::string& where) const;
+  /// The same with that text, rendered once.
+  EncodedPrompt encode_with_text(ChatInput input, const std::string& where) const;
 
  private:
   RenderedChat rendered(ChatInput input, const std::string& where) const;

@@ -150,6 +150,10 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
   print_text(fmt::format("{}: written as {}\n", output.string(), options.to));
 }
 
+void require_shard_size(int64_t bytes) {
+  if (bytes < 1) throw UserError("a file of weights would hold no byte", "--max-shard-size", "give a size such as 5GB");
+}
+
 int convert_gguf(const WeightConversionOptions& options) {
   const std::pair<const char*, bool> others[] = {{"--model", !options.model.empty()},
                                                  {"--to", !options.to.empty()},
@@ -157,7 +161,7 @@ int convert_gguf(const WeightConversionOptions& options) {
   for (const auto& [option, given] : others) {
     if (given) throw UserError("this is not for GGUF files", option, "leave it out");
   }
-  if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
+  require_shard_size(options.max_shard_size);
   return run_gguf_import({options.input, options.output, options.dtype, options.max_shard_size, options.force});
 }
 
@@ -170,7 +174,7 @@ int run_convert(const WeightConversionOptions& given) {
   const fs::path input = options.input, output = options.output;
   if (!fs::is_directory(input))
     throw UserError("the folder does not exist", input.string(), "give a checkpoint's folder, or a GGUF file");
-  if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
+  require_shard_size(options.max_shard_size);
   const auto require_output_apart = [&] {
     require_apart(output, {{input, "the input"}, {options.model, "the base model"}});
   };
@@ -217,7 +221,7 @@ void check(const ExportOptions& options) {
   if (!options.type.empty()) {
     throw UserError("the type is one of GGUF files", "--type", "give --format gguf, or an output that ends in .gguf");
   }
-  if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
+  require_shard_size(options.max_shard_size);
   if (!options.weights.empty() && options.weights != "fp8" && options.weights != "mxfp4") {
     throw UserError(fmt::format("'{}' is not a format of weights in files", options.weights), "--weights",
                     "use fp8 or mxfp4, or leave it out for bfloat16 or float32");

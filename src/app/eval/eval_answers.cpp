@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "app/inference/answer_text.h"
 #include "app/inference/inference_model.h"
 #include "core/base/error.h"
 #include "core/text/json.h"
@@ -28,36 +29,6 @@ SamplingOptions sampling_of(const RunConfig& config, const std::filesystem::path
   overrides.seed = static_cast<uint64_t>(config.machine.seed);
   return overrides.apply(read_sampling_defaults(model).options);
 }
-
-/// Whether the texts of sequences contain one of `until` yet.
-class UntilSeen {
- public:
-  UntilSeen(const Tokenizer& tokenizer, const std::vector<std::string>& until) : tokenizer_(tokenizer), until_(until) {
-    for (const std::string& text : until) longest_ = std::max(longest_, text.size());
-  }
-
-  bool operator()(size_t sequence, int32_t id) {
-    Text& text = texts_.try_emplace(sequence, tokenizer_).first->second;
-    const std::string more = text.decoder.push(id);
-    text.end += more;
-    const bool seen = std::any_of(until_.begin(), until_.end(),
-                                  [&](const std::string& end) { return text.end.find(end) != std::string::npos; });
-    if (text.end.size() > longest_) text.end.erase(0, text.end.size() - longest_);
-    return seen;
-  }
-
- private:
-  struct Text {
-    explicit Text(const Tokenizer& tokenizer) : decoder(tokenizer, true) {}
-    StreamDecoder decoder;
-    std::string end = {};  // as much as could begin one of them
-  };
-
-  const Tokenizer& tokenizer_;
-  const std::vector<std::string>& until_;
-  size_t longest_ = 0;
-  std::map<size_t, Text> texts_;
-};
 
 }  // namespace
 
@@ -88,8 +59,14 @@ std::vector<std::string> answers_of(const EvaluationRun& run, const std::vector<
   request.sampling = sampling_of(described.config, described.model->directory(), usual);
   request.stop_ids = tokenizer.special_tokens().stop;
   for (const PromptRow& prompt : prompts) request.prompts.push_back(prompt.ids);
-  UntilSeen seen(tokenizer, until);
-  if (!until.empty()) request.ends = [&](size_t sequence, int32_t id) { return seen(sequence, id); };
+  std::map<size_t, AnswerText> texts;
+  if (!until.empty()) {
+    request.ends = [&](size_t sequence, int32_t id) {
+      AnswerText& text = texts.try_emplace(sequence, tokenizer, AnswerTextOptions{.stop = until}).first->second;
+      text.push(id);
+      return text.stopped();
+    };
+  }
   Decoder& decoder = described.model->decoder();
   const int64_t max_length =
       longest_sequence(prompts, request.sampling.max_new_tokens, context_length(decoder.config().rope));

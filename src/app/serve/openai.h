@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "app/inference/answer_text.h"
 #include "app/inference/inference_model.h"
-#include "app/serve/answer_text.h"
 #include "core/text/json_value.h"
 #include "infer/generator.h"
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "app/chat/chat.h"
+#include "app/launch/rank_processes.h"
 #include "app/output.h"
 #include "app/serve/model_thread.h"
 #include "app/serve/openai.h"
@@ -24,6 +24,7 @@
 #include "core/files/file_bytes.h"
 #include "core/text/json.h"
 #include "data/formats/sample_format.h"
+#include "dist/control/run_secret.h"
 #include "report/http_server.h"
 #include "text/thinking.h"
 
@@ -41,15 +42,6 @@ constexpr HttpLimits kLimits{.clients = 512,
                              .request_seconds = 30,
                              .idle_seconds = 60,
                              .stalled_seconds = 30};
-
-/// Whether two texts are equal, in a time that does not tell where they differ.
-bool same_secret(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() != b.size();
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
-  }
-  return difference == 0;
-}
 
 std::string read_api_key(const ServeOptions& options) {
   std::string key;
@@ -255,9 +247,7 @@ ApiError as_api_error(const Error& error) {
   const bool asked_wrong = error.code() == ExitCode::kUserInput;
   std::string text = error.message();
   if (!error.fix().empty()) text += "; " + error.fix();
-  const bool too_long = text.find("may have") != std::string::npos && error.where() == "prompt";
-  return ApiError(asked_wrong ? 400 : 500, std::move(text), asked_wrong ? error.where() : "",
-                  too_long ? "context_length_exceeded" : "");
+  return ApiError(asked_wrong ? 400 : 500, std::move(text), asked_wrong ? error.where() : "");
 }
 
 /// A prompt in tokens, and how the text of its answers is divided.
@@ -303,12 +293,14 @@ class Server {
       throw UserError(error.code().message(), fmt::format("--host {} --port {}", options_.host, options_.port),
                       "choose another port: --port 0 takes any that is free");
     }
-    print_error(fmt::format("{} of {} tokens, {} at once. http://{}:{}/v1 serves {}{}; Ctrl-C ends.\n", "sequences",
+    print_error(fmt::format("sequences of {} tokens, {} at once. http://{}:{}/v1 serves {}{}; Ctrl-C ends.\n",
                             max_length_, options_.batch_size,
                             options_.host.find(':') == std::string::npos ? options_.host : "[" + options_.host + "]",
                             server->port(), names_.front(), names_.size() > 1 ? " and " + names_.back() : ""));
     if (options_.started) options_.started(server->port());
-    while (!EndSignal::came() && !(options_.ends && options_.ends())) {
+    while (!(options_.ends && options_.ends())) {
+      const int signal = signals_.take();
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     server.reset();
@@ -316,27 +308,6 @@ class Server {
   }
 
  private:
-  /// SIGINT and SIGTERM.
-  class EndSignal {
-   public:
-    EndSignal() {
-      came_ = 0;
-      std::signal(SIGINT, remember);
-      std::signal(SIGTERM, remember);
-    }
-    ~EndSignal() {
-      std::signal(SIGINT, SIG_DFL);
-      std::signal(SIGTERM, SIG_DFL);
-    }
-    EndSignal(const EndSignal&) = delete;
-    EndSignal& operator=(const EndSignal&) = delete;
-    static bool came() { return came_ != 0; }
-
-   private:
-    static void remember(int) { came_ = 1; }
-    static inline volatile std::sig_atomic_t came_ = 0;  // a handler can access static storage only
-  };
-
   static const ServeOptions& checked(const ServeOptions& options) {
     const auto require = [](bool holds, const char* option, const char* range) {
       if (!holds) throw UserError("the value is out of range", option, fmt::format("use {}", range));
@@ -456,8 +427,9 @@ class Server {
     ReadPrompt prompt;
     prompt.text.thinks = true;
     prompt.text.calls = !input.tools.is_null();
-    prompt.text.open_tag = open_think_tag(model_.chat().render(input, "messages"));
-    prompt.ids = model_.chat().encode(std::move(input), "messages");
+    EncodedPrompt encoded = model_.chat().encode_with_text(std::move(input), "messages");
+    prompt.text.open_tag = open_think_tag(encoded.text);
+    prompt.ids = std::move(encoded.ids);
     return prompt;
   }
 
@@ -540,7 +512,7 @@ class Server {
   }
 
   const ServeOptions options_;
-  const EndSignal signals_;
+  CaughtSignals signals_;
   const std::string key_;
   InferenceModel model_;
   const int64_t created_;

@@ -175,7 +175,7 @@ TEST_F(Serve, ContinuesTextsAndTellsLikelihoods) {
 TEST_F(Serve, StopsAtATextAndAtTheLength) {
   start();
   const std::string whole = content(post("/v1/chat/completions", chat("Hello", {{"max_tokens", 20}})));
-  size_t at = 1;  // of two characters of ASCII: the others are no whole text
+  size_t at = 1;  // where two ASCII characters follow: other bytes may be part of a character
   while (at + 2 < whole.size() && (whole[at] < ' ' || whole[at + 1] < ' ')) ++at;
   const std::string stop = whole.substr(at, 2);
   const auto stopped = post("/v1/chat/completions", chat("Hello", {{"max_tokens", 20}, {"stop", {stop, "never"}}}));

@@ -25,6 +25,10 @@
 #include "dist/control/socket.h"
 
 namespace hone {
+
+bool same_secret(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 namespace {
 
 namespace fs = std::filesystem;
@@ -253,10 +257,6 @@ std::string mac(const std::string& secret, const std::string& role, const std::s
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-bool are_equal(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
 std::string tag_of(const Claims& claims) { return claims.run.substr(0, kTagBytes); }
 
 }  // namespace
@@ -314,7 +314,7 @@ ListenersProof::State ListenersProof::take(const Socket& socket, const Message& 
   if (message.type != static_cast<uint8_t>(Step::kProof) || bytes.size() <= kMacBytes) return State::kFailed;
   // The claims are parsed only if the MAC is correct.
   const std::string claims = bytes.substr(kMacBytes);
-  if (!are_equal(bytes.substr(0, kMacBytes), mac(secret_, "caller", callers_bytes_, own_bytes_, claims))) {
+  if (!same_secret(bytes.substr(0, kMacBytes), mac(secret_, "caller", callers_bytes_, own_bytes_, claims))) {
     other_secret_ = true;
     say(socket, Step::kNotProven);
     return State::kFailed;
@@ -344,7 +344,7 @@ ProofAnswer prove(const Socket& socket, MessageReader& reader, const Claims& cla
   const std::optional<Message> answer = receive_message(socket, reader, deadline.left());
   if (is(answer, Step::kNotProven)) return ProofAnswer::kOtherSecret;
   if (!is(answer, Step::kProven)) return ProofAnswer::kNoAnswer;
-  const bool proven = are_equal(answer->bytes, mac(*known, "listener", own_bytes, listeners_bytes, text));
+  const bool proven = same_secret(answer->bytes, mac(*known, "listener", own_bytes, listeners_bytes, text));
   return proven ? ProofAnswer::kProven : ProofAnswer::kOtherSecret;
 }
 

@@ -39,6 +39,9 @@ SecretPlaces secret_places(const LaunchEnvironment& environment, const std::func
 SecretPlaces secret_places(const LaunchEnvironment& environment, const std::function<std::string()>& output_dir,
                            const std::function<const char*(const char*)>& variable);
 
+/// Whether two secrets are equal, in a time that does not tell where they differ.
+bool same_secret(std::string_view a, std::string_view b);
+
 /// "hone-JOB-29500.secret", from the run and the port at which rank 0 listens.
 std::string secret_file_name(const std::string& run, int port);
 

@@ -67,8 +67,8 @@ function ticksOf(low, high, count) {
   return ticks;
 }
 
-// Charts: lines over steps, with the range of what was joined, a read-out under the pointer or the arrow keys, and the
-// last value beside each line.
+// Charts: each line runs over the steps, with a band for the range of joined points and its last value beside it. The
+// pointer and the arrow keys read values out.
 
 const COLOURS = ["--blue", "--orange", "--green", "--violet"];
 const DASHES = ["", "7 4", "2 4", "9 3 2 3"];

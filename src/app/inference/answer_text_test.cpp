@@ -1,4 +1,4 @@
-#include "app/serve/answer_text.h"
+#include "app/inference/answer_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
