@@ -43,7 +43,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPause = std::chrono::milliseconds(50);
+constexpr auto kPauseOfSweep = std::chrono::milliseconds(50);
 constexpr auto kEvaluationsPause = std::chrono::seconds(1);
 constexpr const char* kRecord = "sweep.json";
 constexpr const char* kPage = "compare.html";
@@ -161,7 +161,7 @@ EndOfRun run_to_end(const PlannedSweepRun& planned, const fs::path& log, const S
       evaluations = run.size();
       if (end.median) ::kill(pid, SIGTERM);
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kPauseOfSweep);
   }
   end.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return end;
