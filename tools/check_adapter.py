@@ -2,9 +2,9 @@
 
     python tools/check_adapter.py CASE ADAPTER
 
-CASE is a folder of a reference case with split_adapter/expected.safetensors (docs/verify.md); ADAPTER the same adapter in
-any layout that PEFT reads. Prints the relative difference of the logits; exit code 1 if it is more than 2e-5, 77 if
-torch, transformers or peft are missing.
+CASE is a folder of a reference case with split_adapter/expected.safetensors (src/app/verify/golden_case.h); ADAPTER the
+same adapter in any layout that PEFT reads. Prints the relative difference of the logits; exit code 1 if it is more than
+2e-5, 77 if torch, transformers or peft are missing.
 """
 import sys
 

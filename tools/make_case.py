@@ -6,7 +6,7 @@
     hone verify CASE_DIR
 
 Everything is computed in float32 on the CPU, so the model should be small (cut a large one to a few layers first).
-The format of a case is described in docs/verify.md.
+src/app/verify/golden_case.h lists the files of a case.
 """
 import argparse
 import json
