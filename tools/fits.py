@@ -51,12 +51,11 @@ METHODS = [("LoRA r16 on attention", ATTENTION, LORA, MACHINES),
 
 HEAD = """# Which model fits where
 
-Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=cuda --ranks N` with the keys of its letter, for documents of
-4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU, and after a plus
-sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version. A base of 4 bits is
-`base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a second are of each GPU, measured on one, two or
-four H200 of 141 GB with the settings in [measurements.md](../bench/results/measurements.md). What plans consist of, and `hone estimate` for
-your own model: [memory.md](memory.md).
+Every cell is a plan of `hone estimate NAME device=cuda --ranks N` for documents of 4096 tokens, one at a time: the letter of the first
+setting that fits, GB (10^9 bytes) on each GPU, and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–":
+no setting fits in this version. A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a
+second are of each GPU, measured on one, two or four H200 of 141 GB with the settings in
+[measurements.md](../bench/results/measurements.md). [memory.md](memory.md) says what plans consist of. Written by `tools/fits.py`.
 
 | letter | keys |
 |---|---|
