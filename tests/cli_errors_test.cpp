@@ -142,7 +142,7 @@ TEST_F(Errors, AnUnknownKeyIsNamedWithItsNeighbour) {
 }
 
 TEST_F(Errors, AKeyOfALaterVersionIsNotIgnored) {
-  EXPECT_TRUE(fails(train({"fp8=true"}), 2, {"fp8", "known, not in this version"}));
+  EXPECT_TRUE(fails(train({"fp16=true"}), 2, {"fp16", "known, not in this version"}));
 }
 
 TEST_F(Errors, AModelThatIsNowhereNamesTheDownload) {

@@ -59,6 +59,48 @@ TEST_F(PackedBase, AStoppedRunGoesOnToTheSameBits) {
   }
 }
 
+/// Of tiny_config(): sizes of 16 and 32, fewer than a block of 128.
+TEST_F(PackedBase, ProductsInFp8LearnAsInBfloat16Does) {
+  const auto losses = [&](const std::string& output) {
+    const Json state = Json::parse(read_file(folder_ / output / "trainer_state.json"));
+    std::vector<double> values;
+    for (const Json& row : state["log_history"]) {
+      if (row.contains("loss")) values.push_back(row["loss"].get<double>());
+    }
+    return values;
+  };
+  const std::vector<std::string> usual = {"max_steps=6", "learning_rate=1e-2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), usual.begin(), usual.end());
+    return more;
+  };
+  const Outcome plain = train(model_, "plain", with({}));
+  done(plain);
+  const std::vector<double> expected = losses("plain");
+  ASSERT_EQ(expected.size(), 6u);
+  ASSERT_LT(expected.back(), 0.9 * expected.front());
+  const std::vector<std::vector<std::string>> runs = {{"fp8=tensorwise"},
+                                                      {"fp8=rowwise"},
+                                                      {"fp8=blockwise"},
+                                                      {"fp8=rowwise", "base_weight_dtype=fp8_rows"},
+                                                      {"fp8=blockwise", "base_weight_dtype=fp8"},
+                                                      {"fp8=rowwise", "fp8_keep=['re:mlp']"}};
+  for (const std::vector<std::string>& run : runs) {
+    SCOPED_TRACE(::testing::PrintToString(run));
+    done(train(model_, "fp8", with(run)));
+    const std::vector<double> got = losses("fp8");
+    ASSERT_EQ(got.size(), expected.size());
+    EXPECT_NE(got, expected);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 0.05 * expected[i]) << i;
+    fs::remove_all(folder_ / "fp8");
+  }
+  expect_refused(train(model_, "none", with({"fp8=rowwise", "fp8_keep=['re:.*']"})),
+                 "no matrix of a layer is multiplied");
+  expect_refused(train(model_, "none", with({"fp8=rowwise", "fp8_keep=['re:nowhere']"})), "fp8_keep");
+  const std::string said = train(model_, "noted", with({"fp8_keep=['re:mlp']"})).err;
+  EXPECT_NE(said.find("fp8_keep has no effect: fp8 is off"), std::string::npos) << said;
+}
+
 TEST_F(PackedBase, MergedIntoTheRoundedBaseAnAdapterHasTheLossOfItsRun) {
   done(train(model_, "run", {"max_steps=8", "learning_rate=1e-2", "base_weight_dtype=nf4", "dtype=float32"}));
   const double trained = eval_loss(model_, "nf4", "run");

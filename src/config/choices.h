@@ -9,6 +9,7 @@
 #include "core/stream/graph_cache.h"
 #include "data/formats/chat_encoder.h"
 #include "dist/exchange/weight_fetcher.h"
+#include "formats/fp8_names.h"
 #include "optim/schedule.h"
 #include "params/bucket.h"
 #include "params/lora.h"

@@ -186,6 +186,17 @@ void note_base_weights(ResolvedConfig& config) {
   }
 }
 
+/// Notes on products in 8-bit floats.
+void note_fp8(ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  if (model.fp8 == Fp8Recipe::kOff && !model.fp8_keep.empty()) {
+    config.notes.push_back(fmt::format("fp8_keep has no effect: fp8 is off ({})", where(config, "fp8_keep")));
+  }
+  if (model.fp8 != Fp8Recipe::kOff && config.run.machine.device.starts_with("cpu")) {
+    config.notes.push_back("fp8 on a CPU: the same rounding as on a GPU, multiplied in float32; slower, not faster");
+  }
+}
+
 void resolve_precision(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
   if (config.run.optim.name == OptimizerName::kAdamw8bit) {
@@ -199,6 +210,7 @@ void resolve_precision(ResolvedConfig& config) {
   }
   resolve_nf4_scales(config);
   note_base_weights(config);
+  note_fp8(config);
 }
 
 /// The global batch from tokens_per_step and gradient_accumulation_steps; 0 if they do not determine one.

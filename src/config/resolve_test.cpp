@@ -175,12 +175,30 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       refusal("deepspeed: ds_config.json\n"),
       "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or set zero_stage instead");
   for (const char* yaml :
-       {"fp16: true", "fp8: true", "finetuning_type: qlora", "bnb_4bit_quant_type: fp4", "base_weight_dtype: gptq",
+       {"fp16: true", "dtype: fp8", "finetuning_type: qlora", "bnb_4bit_quant_type: fp4", "base_weight_dtype: gptq",
         "finetuning_type: freeze", "optim: normuon", "report_to: [jsonl, all]", "gradient_checkpointing: [0, 1]",
         "dtype: fp16", "lora_init: pissa", "lora_bias: all", "warmup_type: log", "kt_optimize_rule: rules.yaml",
         "kt_num_gpu_experts: 4", "router_dtype: bfloat16", "packing_strategy: wrapped", "stage: dpo"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
   }
+}
+
+TEST(Config, EveryNameOfARecipeOfFp8MeansOneKey) {
+  const auto recipe = [](const std::string& yaml) {
+    return std::string(name_of(resolve_config(parse_config_text(yaml, "run.yaml"), {}).run.model.fp8));
+  };
+  for (const char* yaml : {"fp8: true", "use_fp8: true", "fp8: hybrid", "fp8_recipe: delayed", "fp8: tensorwise",
+                           "float8: {recipe_name: tensorwise}"}) {
+    EXPECT_EQ(recipe(yaml), "tensorwise") << yaml;
+  }
+  for (const char* yaml : {"fp8: rowwise", "fp8_recipe: rowwise_with_gw_hp"})
+    EXPECT_EQ(recipe(yaml), "rowwise") << yaml;
+  for (const char* yaml : {"fp8: blockwise", "fp8_recipe: Float8BlockScaling"}) {
+    EXPECT_EQ(recipe(yaml), "blockwise") << yaml;
+  }
+  for (const char* yaml : {"", "fp8: false", "fp8: off", "use_fp8: false"}) EXPECT_EQ(recipe(yaml), "off") << yaml;
+  EXPECT_THAT(refusal("fp8: rowwise\ndtype: float32\n"), HasSubstr("8-bit floats are rounded from bfloat16"));
+  EXPECT_THAT(refusal("fp8: mxfp8\n"), HasSubstr("blockwise"));
 }
 
 TEST(Config, EveryNameOfAPackedBaseMeansOneKey) {

@@ -56,6 +56,13 @@ MaybeRefusal bfloat16_experts_of_float32(const RunConfig& run) {
                  "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16"};
 }
 
+MaybeRefusal fp8_of_float32(const RunConfig& run) {
+  if (run.model.fp8 == Fp8Recipe::kOff || run.model.dtype != DType::kF32) return {};
+  return Refusal{{"fp8"},
+                 fmt::format("fp8 is {}, but dtype is float32: 8-bit floats are rounded from bfloat16", run.model.fp8),
+                 "leave fp8 out, or write dtype: bfloat16"};
+}
+
 MaybeRefusal trained_experts_in_few_bits(const RunConfig& run) {
   if (expert_format_of(run).dense() || is_lora(run)) return {};
   const std::string name(run.model.expert_weight_dtype.name());
@@ -371,6 +378,7 @@ constexpr RuleUse kAlways = RuleUse::kAlways, kTraining = RuleUse::kTraining;
 constexpr KeyRule kRules[] = {
     {"master_dtype, dtype", kTraining, bfloat16_master_of_float32},
     {"expert_weight_dtype, dtype", kTraining, bfloat16_experts_of_float32},
+    {"fp8, dtype", kAlways, fp8_of_float32},
     {"expert_weight_dtype, finetuning_type", kTraining, trained_experts_in_few_bits},
     {"expert_weight_dtype, device", kTraining, int8_experts_on_a_gpu},
     {"base_weight_dtype, finetuning_type", kTraining, trained_base_in_few_bits},

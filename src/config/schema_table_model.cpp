@@ -226,7 +226,9 @@ void add_precision(GroupBuilder group) {
   group.key("dtype", "Weights and activations while computing.")
       .field(kModel, &Model::dtype, {DType::kBF16, DType::kF32})
       .later({"float16", "fp8", "fp8_hybrid", "e4m3", "nvfp4"})
-      .instead("use bfloat16, which has the range of float32 (float16 would need loss scaling), or float32")
+      .instead(
+          "use bfloat16, which has the range of float32 (float16 would need loss scaling), or float32; products in "
+          "8-bit floats are the key fp8, beside bfloat16")
       .spelled(dtype_spellings())
       .unset({"auto"})
       .alias({"torch_dtype", "recipe", "matmul_dtype"})
@@ -319,7 +321,31 @@ void add_precision(GroupBuilder group) {
   group.later("fp16", KeyType::kBool, "Training in float16.")
       .neutral(false)
       .instead("use bf16: true, which has the range of float32; float16 would need loss scaling");
-  group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
+  group
+      .key("fp8",
+           "Products of attention's, MLPs' and mixers' matrices in 8-bit floats (docs/precision.md): one scale for an "
+           "operand, one for a row, or one for 1 x 128 and 128 x 128. Forward and gradients of inputs; those of "
+           "weights, "
+           "experts, adapters, routers and the head stay in dtype. GPUs of compute capability 9.0.")
+      .field(kModel, &Model::fp8)
+      .spelled({{"false", "off"},
+                {"no", "off"},
+                {"none", "off"},
+                {"true", "tensorwise"},
+                {"yes", "tensorwise"},
+                {"hybrid", "tensorwise"},
+                {"e4m3", "tensorwise"},
+                {"delayed", "tensorwise"},
+                {"delayedscaling", "tensorwise"},
+                {"float8currentscaling", "tensorwise"},
+                {"rowwise_with_gw_hp", "rowwise"},
+                {"float8blockscaling", "blockwise"}})
+      .alias({"use_fp8", "fp8_recipe", "float8.recipe_name"});
+  group
+      .key("fp8_keep",
+           "Patterns of matrices that fp8 leaves in dtype. None: the first matrix of the first layer stays "
+           "there.")
+      .field(kModel, &Model::fp8_keep);
   group.no_effect("quantize_moe_experts", "Frozen experts are packed as other frozen weights are.");
   group.later("bnb_4bit_quant_type", KeyType::kString, "Another code of load_in_4bit than nf4.")
       .neutral("nf4")

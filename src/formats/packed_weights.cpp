@@ -160,18 +160,6 @@ void pack_int4(const PackedLayout& layout, const float* values, std::byte* chunk
 
 // fp8
 
-/// Nearest e4m3 code, ties to even; magnitudes above 448 become 448.
-uint8_t e4m3_code(float value) {
-  const auto sign = static_cast<uint8_t>(std::signbit(value) ? 0x80 : 0);
-  const float magnitude = std::fabs(value);
-  if (std::isnan(value)) return 0x7f;
-  if (magnitude >= 448.0f) return static_cast<uint8_t>(sign | 0x7e);
-  if (magnitude < 0x1p-6f) return static_cast<uint8_t>(sign | nearest(magnitude * 0x1p9f));  // subnormal: steps of 2^-9
-  const auto bits = std::bit_cast<uint32_t>(magnitude);
-  const uint32_t rounded = bits + 0x7ffffu + (bits >> 20 & 1u);
-  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
-}
-
 void pack_fp8(const PackedLayout& layout, const float* values, std::byte* chunk) {
   auto* scales = reinterpret_cast<float*>(chunk + layout.scales);
   for (int64_t row = 0; row < layout.rows; row += kFp8Block) {
@@ -192,6 +180,25 @@ void pack_fp8(const PackedLayout& layout, const float* values, std::byte* chunk)
       }
     }
   }
+}
+
+void pack_fp8_rows(const PackedLayout& layout, const float* values, std::byte* chunk) {
+  auto* scales = reinterpret_cast<float*>(chunk + layout.scales);
+  for (int64_t row = 0; row < layout.rows; ++row, values += layout.columns, chunk += layout.columns) {
+    const float largest = largest_magnitude(values, layout.columns);
+    const Fp8Scale scale = fp8_scale(std::bit_cast<uint32_t>(largest), Fp8Code::kE4m3);
+    scales[row] = scale.scale;
+    for (int64_t k = 0; k < layout.columns; ++k)
+      chunk[k] = static_cast<std::byte>(e4m3_code(values[k] * scale.inverse));
+  }
+}
+
+void pack_fp8_matrix(const PackedLayout& layout, const float* values, std::byte* chunk) {
+  const float largest = largest_magnitude(values, layout.elements());
+  const Fp8Scale scale = fp8_scale(std::bit_cast<uint32_t>(largest), Fp8Code::kE4m3);
+  *reinterpret_cast<float*>(chunk + layout.scales) = scale.scale;
+  for (int64_t i = 0; i < layout.elements(); ++i)
+    chunk[i] = static_cast<std::byte>(e4m3_code(values[i] * scale.inverse));
 }
 
 // mxfp4
@@ -233,6 +240,8 @@ float scale_at(const PackedLayout& layout, const std::byte* chunk, int64_t block
     case PackedCode::kNf4FloatScales:
     case PackedCode::kInt8:
     case PackedCode::kFp8:
+    case PackedCode::kFp8Rows:
+    case PackedCode::kFp8Matrix:
       return reinterpret_cast<const float*>(scales)[block];
     case PackedCode::kInt4:
       return static_cast<float>(reinterpret_cast<const BFloat16*>(scales)[block]);
@@ -274,6 +283,8 @@ void unpack_run(const PackedLayout& layout, const std::byte* chunk, int64_t firs
       for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<int8_t>(codes[first + i])) * scale;
       return;
     case PackedCode::kFp8:
+    case PackedCode::kFp8Rows:
+    case PackedCode::kFp8Matrix:
       for (int64_t i = 0; i < count; ++i) values[i] = e4m3_value(codes[first + i]) * scale;
       return;
   }
@@ -292,6 +303,8 @@ HalfCodes half_codes(PackedCode code) {
       return {kE2m1Values.data(), false};
     case PackedCode::kInt8:
     case PackedCode::kFp8:
+    case PackedCode::kFp8Rows:
+    case PackedCode::kFp8Matrix:
       return {};
   }
   return {};
@@ -300,7 +313,9 @@ HalfCodes half_codes(PackedCode code) {
 void read_scales(const PackedLayout& layout, const std::byte* chunk, int64_t row, int64_t column, int64_t step,
                  int64_t count, float* scales) {
   // Without divisions, which would take most of the time of unpacking.
-  if (layout.code == PackedCode::kInt8) return (void)std::fill_n(scales, count, scale_at(layout, chunk, row));
+  const bool by_rows = layout.code == PackedCode::kInt8 || layout.code == PackedCode::kFp8Rows;
+  if (by_rows) return (void)std::fill_n(scales, count, scale_at(layout, chunk, row));
+  if (layout.code == PackedCode::kFp8Matrix) return (void)std::fill_n(scales, count, scale_at(layout, chunk, 0));
   const int shift = std::countr_zero(static_cast<uint64_t>(layout.block));
   int64_t before = 0;
   if (layout.scale_columns == 0) {
@@ -403,6 +418,45 @@ class PackedInt8Format final : public PackedFormat {
   }
 };
 
+class Fp8RowsFormat final : public PackedFormat {
+ public:
+  std::string_view name() const override { return "fp8_rows"; }
+  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
+  std::string_view sizes() const override { return "any"; }
+  PackedLayout layout(int64_t rows, int64_t columns) const override {
+    PackedLayout layout = packed_int8_format().layout(rows, columns);
+    layout.code = PackedCode::kFp8Rows;
+    return layout;
+  }
+  bool read_in_place(WeightProduct product, Device device) const override {
+    return product == WeightProduct::kFp8Rows || PackedFormat::read_in_place(product, device);
+  }
+  void pack(const PackedLayout& layout, const float* values, std::byte* chunk) const override {
+    pack_fp8_rows(layout, values, chunk);
+  }
+};
+
+class Fp8MatrixFormat final : public PackedFormat {
+ public:
+  std::string_view name() const override { return "fp8_matrix"; }
+  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
+  std::string_view sizes() const override { return "any"; }
+  PackedLayout layout(int64_t rows, int64_t columns) const override {
+    PackedLayout layout{.code = PackedCode::kFp8Matrix, .rows = rows, .columns = columns, .block = columns};
+    layout.scale_columns = 1;
+    layout.scales = aligned(rows * columns);
+    layout.bytes = layout.scales + 16;
+    return layout;
+  }
+  bool read_in_place(WeightProduct product, Device device) const override {
+    if (product == WeightProduct::kFp8Experts) return device.kind == DeviceKind::kCuda;
+    return PackedFormat::read_in_place(product, device);
+  }
+  void pack(const PackedLayout& layout, const float* values, std::byte* chunk) const override {
+    pack_fp8_matrix(layout, values, chunk);
+  }
+};
+
 class Int4Format final : public PackedFormat {
  public:
   explicit Int4Format(int64_t block) : block_(block) {}
@@ -435,6 +489,9 @@ class Fp8Format final : public PackedFormat {
     layout.scales = aligned(rows * columns);
     layout.bytes = layout.scales + aligned(ceil_div(rows, kFp8Block) * layout.scale_columns * int64_t{sizeof(float)});
     return layout;
+  }
+  bool read_in_place(WeightProduct product, Device device) const override {
+    return product == WeightProduct::kFp8Blocks || PackedFormat::read_in_place(product, device);
   }
   void pack(const PackedLayout& layout, const float* values, std::byte* chunk) const override {
     pack_fp8(layout, values, chunk);
@@ -480,16 +537,23 @@ const PackedFormat& fp8_format() {
   static const Fp8Format format;
   return format;
 }
+const PackedFormat& fp8_rows_format() {
+  static const Fp8RowsFormat format;
+  return format;
+}
+const PackedFormat& fp8_matrix_format() {
+  static const Fp8MatrixFormat format;
+  return format;
+}
 const PackedFormat& mxfp4_format() {
   static const Mxfp4Format format;
   return format;
 }
 
 const std::vector<const PackedFormat*>& packed_formats() {
-  static const std::vector<const PackedFormat*> formats = {&nf4_format(),         &nf4_float_scales_format(),
-                                                           &packed_int8_format(), &int4_format(32),
-                                                           &int4_format(128),     &fp8_format(),
-                                                           &mxfp4_format()};
+  static const std::vector<const PackedFormat*> formats = {
+      &nf4_format(), &nf4_float_scales_format(), &packed_int8_format(), &int4_format(32), &int4_format(128),
+      &fp8_format(), &fp8_rows_format(),         &fp8_matrix_format(),  &mxfp4_format()};
   return formats;
 }
 

@@ -13,6 +13,8 @@
 // | int4     | 4 bits, q + 8, the lower half first    | 32 of a row                 | bfloat16, max|w| / 7        |
 // | int4_128 | the same                               | 128 of a row                | the same                    |
 // | fp8      | e4m3                                   | 128 rows x 128 columns      | float32, max|w| / 448       |
+// | fp8_rows | the same                               | a row                       | the same                    |
+// | fp8_matrix | the same                             | the matrix                  | the same                    |
 // | mxfp4    | e2m1, the lower half first             | 32 of a row                 | e8m0                        |
 //
 // The code of int8 is w · (127 / max|w|), and of int4 w · (1 / scale), in float32 and rounded to the nearest whole
@@ -34,13 +36,14 @@
 #include <vector>
 
 #include "core/base/host_device.h"
+#include "formats/fp8.h"
 #include "formats/weight_format.h"
 
 namespace hone {
 
-enum class PackedCode { kNf4, kNf4FloatScales, kInt8, kInt4, kFp8, kMxfp4 };
+enum class PackedCode { kNf4, kNf4FloatScales, kInt8, kInt4, kFp8, kFp8Rows, kFp8Matrix, kMxfp4 };
 
-inline constexpr int64_t kNf4Block = 64, kNf4NestedBlock = 256, kFp8Block = 128, kMxfp4Block = 32;
+inline constexpr int64_t kNf4Block = 64, kNf4NestedBlock = 256, kMxfp4Block = 32;
 
 /// A chunk: codes from byte 0, scales and, of nf4, their magnitudes and their mean. All begin at multiples of 16.
 struct PackedLayout {
@@ -59,11 +62,14 @@ struct PackedLayout {
       case PackedCode::kMxfp4:
         return i / block;
       case PackedCode::kInt8:
+      case PackedCode::kFp8Rows:
         return i / columns;
       case PackedCode::kInt4:
         return i / columns * scale_columns + i % columns / block;
       case PackedCode::kFp8:
         return i / columns / block * scale_columns + i % columns / block;
+      case PackedCode::kFp8Matrix:
+        return 0;
     }
     return 0;
   }
@@ -77,7 +83,7 @@ class PackedFormat : public WeightFormat {
   virtual void pack(const PackedLayout& layout, const float* values, std::byte* chunk) const = 0;
 
   FormatTensor payload(const Shape& shape, DType) const final;
-  bool read_in_place(WeightProduct product, Device device) const final {
+  bool read_in_place(WeightProduct product, Device device) const override {
     return product == WeightProduct::kExperts && device.kind == DeviceKind::kCpu;
   }
   int64_t rows_together(const Shape& shape) const final { return shape[-2]; }
@@ -106,6 +112,8 @@ const PackedFormat& packed_int8_format();
 /// Blocks of 32 or 128.
 const PackedFormat& int4_format(int64_t block);
 const PackedFormat& fp8_format();
+const PackedFormat& fp8_rows_format();
+const PackedFormat& fp8_matrix_format();
 const PackedFormat& mxfp4_format();
 /// All of them, whose names are values of base_weight_dtype.
 const std::vector<const PackedFormat*>& packed_formats();
@@ -133,12 +141,6 @@ inline constexpr std::array<float, 16> kNf4Values = {-1.0f,
 inline constexpr std::array<float, 16> kE2m1Values = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-/// The number of an e4m3 code; 0x7f and 0xff are NaN.
-HONE_HOST_DEVICE inline float e4m3_value(uint32_t code) {
-  if ((code & 0x7fu) == 0x7fu) return std::bit_cast<float>(0x7fc00000u);
-  // The exponent's bias is 7, float32's 127: as a float32 with the same fields the number is 2^-120 of its value.
-  return std::bit_cast<float>((code & 0x80u) << 24 | (code & 0x7fu) << 20) * 0x1p120f;
-}
 /// 2^(code - 127); 255 is NaN.
 HONE_HOST_DEVICE inline float e8m0_value(uint32_t code) {
   if (code == 255u) return std::bit_cast<float>(0x7fc00000u);

@@ -18,8 +18,11 @@ struct FormatTensor {
 
 /// The products that read weights.
 enum class WeightProduct {
-  kLinear,   ///< ops/linear
-  kExperts,  ///< ops/moe_experts
+  kLinear,      ///< ops/linear
+  kExperts,     ///< ops/moe_experts
+  kFp8Rows,     ///< ops/linear in 8-bit floats, by its recipe (formats/fp8.h): rowwise
+  kFp8Blocks,   ///< blockwise
+  kFp8Experts,  ///< ops/moe_experts in 8-bit floats
 };
 
 /// A weight of `shape` as its format keeps it.

@@ -23,6 +23,7 @@ template <class Chosen>
 void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
   for (Parameter& p : store.all()) {
     if (!chosen(p) || p.trainable() || p.value().home().brought || !p.value().format().dense()) continue;
+    if (p.fp8() != Fp8Recipe::kOff) continue;
     if (gains_from_tiles(p.value().stored().payload.device, p.value().dtype(), p.local_shape()))
       p.value().order_as_tiles(pool);
   }
@@ -32,6 +33,12 @@ void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
 
 bool is_base_weight(const Parameter& parameter) {
   return parameter.spec().layer >= 0 && (is_experts(parameter) || read_by_linear_alone(parameter));
+}
+
+bool can_multiply_in_fp8(const Parameter& parameter) {
+  if (is_experts(parameter)) return &parameter.value().format() == &fp8_matrix_format();
+  return parameter.spec().layer >= 0 && read_by_linear_alone(parameter) && parameter.shape()[0] % kFp8Unit == 0 &&
+         parameter.shape()[1] % kFp8Unit == 0;
 }
 
 void hold_frozen_in(Parameter& parameter, const WeightFormat& format) {

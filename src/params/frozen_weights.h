@@ -12,6 +12,10 @@ namespace hone {
 /// router, norms, the embedding and the head stay in dtype.
 bool is_base_weight(const Parameter& parameter);
 
+/// Whether products of 8-bit floats are for it (formats/fp8.h): a matrix of a layer that `linear` alone reads, of sizes
+/// that they take; or experts that are held in fp8_matrix.
+bool can_multiply_in_fp8(const Parameter& parameter);
+
 /// Freezes a parameter, and sets the format of its value, which fits its shape. Before allocation.
 void hold_frozen_in(Parameter& parameter, const WeightFormat& format);
 

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/cuda/cuda_queue.h"
 #include "core/text/json.h"
+#include "kernels/cuda/tiers.h"
 #include "params/adapter_kind.h"
 #include "params/adapter_targets.h"
 #include "params/expert_parts.h"
@@ -60,6 +62,17 @@ UserError experts_need_cpu(const std::string& where, const std::string& fix) {
 
 void check_expert_format(const WeightFormat& experts, Device device, const std::string& where, const std::string& fix) {
   if (!experts.movable() && !experts.read_in_place(WeightProduct::kExperts, device)) throw experts_need_cpu(where, fix);
+}
+
+void check_fp8(Fp8Recipe recipe, const Stream& stream) {
+  if (recipe == Fp8Recipe::kOff || stream.device().kind == DeviceKind::kCpu) return;
+  if (cuda::kernel_tiers(stream).fp8 == KernelTier::kSm90) return;
+  const int capability = stream.cuda().compute_capability();
+  throw UserError(
+      fmt::format("products of 8-bit floats need a GPU of compute capability 9.0 (H100, H200); this one has "
+                  "{}.{}",
+                  capability / 10, capability % 10),
+      "fp8", "leave it out; base_weight_dtype: fp8 holds frozen weights in 8 bits on any GPU");
 }
 
 LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts,
@@ -132,6 +145,26 @@ void pack_base(ParameterStore& store, const TrainableOptions& options) {
   }
   throw UserError("no frozen weight is packed: base_weight_keep has them all, or their sizes do not fit the format",
                   kBaseWeightKey, "use nf4 or int8, which take any sizes, or leave it out");
+}
+
+/// Sets the 8-bit floats of products.
+void multiply_in_fp8(ParameterStore& store, const TrainableOptions& options) {
+  if (options.fp8 == Fp8Recipe::kOff) return;
+  std::vector<Parameter*> chosen;
+  for (Parameter& p : store.all()) {
+    if (can_multiply_in_fp8(p)) chosen.push_back(&p);
+  }
+  std::set<const Parameter*> kept;
+  for (const Parameter* p : store.select(options.fp8_keep, "fp8_keep")) kept.insert(p);
+  if (options.fp8_keep.empty() && !chosen.empty()) kept.insert(chosen.front());
+  std::erase_if(chosen, [&](const Parameter* p) { return kept.contains(p); });
+  if (chosen.empty()) {
+    throw UserError(
+        "no matrix of a layer is multiplied in 8-bit floats: fp8_keep has them all, or their sizes are no "
+        "multiples of 16",
+        "fp8", "leave it out");
+  }
+  for (Parameter* p : chosen) p->value().multiply_in(options.fp8);
 }
 
 /// What is not dense is frozen.
@@ -308,6 +341,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   if (lora) check_whole(store);
   check_formats(store);
   if (options.base_format) pack_base(store, options);
+  multiply_in_fp8(store, options);
   for (Parameter& parameter : store.all()) {
     parameter.set_formats(options.state_of ? options.state_of(parameter, options.formats) : options.formats);
   }

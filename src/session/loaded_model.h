@@ -55,6 +55,8 @@ struct TrainableOptions {
   std::function<const PackedFormat*(const Parameter&)> base_format = {};
   bool base_as_stored = false;         ///< the format in which the checkpoint has it, for those that are packed there
   std::vector<std::string> base_keep;  ///< patterns of weights that stay in dtype
+  Fp8Recipe fp8 = Fp8Recipe::kOff;     ///< in which matrices of layers multiply
+  std::vector<std::string> fp8_keep;   ///< patterns of those that do not; none: the first one
   RankShare ranks;                     ///< that train it
 
   /// For inference, with an adapter or without.
@@ -92,6 +94,9 @@ void check_expert_format(const WeightFormat& experts, Device device, const std::
 UserError rows_are_sharded(const AdapterKind& kind);
 /// The same where weights stay in files, of which nobody has whole rows when the adapters begin.
 UserError rows_are_in_files(const AdapterKind& kind);
+
+/// Throws UserError where the GPU has no products of this recipe.
+void check_fp8(Fp8Recipe recipe, const Stream& stream);
 
 class LoadedModel {
  public:

@@ -281,7 +281,7 @@ const PackedFormat* StoredTensor::packed_format() const {
     case Format::kPlain:
       return nullptr;
     case Format::kBlockFp8:
-      return &fp8_format();
+      return has_scales_of_rows() ? &fp8_rows_format() : &fp8_format();
     case Format::kMxfp4:
       return &mxfp4_format();
     case Format::kCoded:
@@ -297,7 +297,9 @@ bool StoredTensor::has_chunks(const PackedLayout& layout) const {
     return coded_->has_chunks() && coded_->shape() == matrix &&
            format->layout(layout.rows, layout.columns).code == layout.code;
   }
-  return format_ == Format::kBlockFp8 && layout.code == PackedCode::kFp8 && quantization_.block_rows == kFp8Block &&
+  if (format_ != Format::kBlockFp8) return false;
+  if (layout.code == PackedCode::kFp8Rows) return has_scales_of_rows();
+  return layout.code == PackedCode::kFp8 && quantization_.block_rows == kFp8Block &&
          quantization_.block_columns == kFp8Block;
 }
 
@@ -306,10 +308,11 @@ void StoredTensor::read_chunk(const PackedLayout& layout, int64_t matrix, std::b
   if (coded_) return coded_->read_chunk(layout, chunk);
   const auto elements = static_cast<uint64_t>(layout.elements());
   values_.file->read(*values_.entry, static_cast<uint64_t>(matrix) * elements, chunk, elements);
-  const int64_t scales = blocks(layout.rows, kFp8Block) * layout.scale_columns;
+  const int64_t scales = blocks(layout.rows, quantization_.block_rows) * layout.scale_columns;
   auto* floats = reinterpret_cast<float*>(chunk + layout.scales);
   scales_.file->read_floats(*scales_.entry, matrix * scales, floats, scales);
   expect_finite(scales_, floats, scales);
+  if (quantization_.block_rows == kWholeMatrix) std::fill_n(floats, layout.rows, floats[0]);
 }
 
 void StoredTensor::read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,

@@ -78,6 +78,9 @@ class StoredTensor {
   static StoredTensor coded(std::shared_ptr<const CodedMatrix> matrix);
   void expect_matrix(const std::vector<int64_t>& expected) const;
 
+  /// FP8 whose scales are those of rows, or one for a matrix and so for each of its rows.
+  bool has_scales_of_rows() const { return quantization_.block_columns == kWholeMatrix; }
+
   [[noreturn]] void refuse_number(int64_t element, float number) const;
 
   Format format_ = Format::kPlain;

@@ -52,6 +52,8 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
             {"dtype"},
             {"base_weight_dtype"},
             {"base_weight_keep"},
+            {"fp8"},
+            {"fp8_keep"},
             {"expert_weight_dtype"},
             {"grad_dtype"},
             {"master_dtype"},

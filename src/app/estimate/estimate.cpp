@@ -406,6 +406,7 @@ Json json_of(const Variant& variant) {
 
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
   check_expert_format(expert_format_of(config), experts_device_of(config, stream.device()), "device");
+  check_fp8(config.model.fp8, stream);
   optimizer_options(config).require(stream.device(), "optim");
   auto planned = planned_model(find_model(config.model.model_name_or_path), config.model.dtype,
                                expert_format_of(config), config.model.vocab_rows);

@@ -193,4 +193,17 @@ std::vector<TensorError> relative_errors(const HostTensors& ours, const Referenc
   return errors;
 }
 
+std::vector<TensorError> cosine_losses(const HostTensors& ours, const ReferenceTensors& reference,
+                                       const std::string& file) {
+  expect_same_tensors(ours, reference, file);
+  std::vector<TensorError> losses;
+  for (const auto& [key, expected] : reference) {
+    // |a − b|² = |a|² + |b|² − 2 |a| |b| cos, and a sketch has no more of a tensor than its norm and distances.
+    const double a = norm(ours.at(key)), b = norm(expected), apart = distance(ours.at(key), expected);
+    losses.push_back({key, std::max(0.0, ratio(apart * apart - (a - b) * (a - b), 2.0 * a * b))});
+  }
+  sort_worst(losses);
+  return losses;
+}
+
 }  // namespace hone

@@ -81,5 +81,8 @@ std::vector<Check> compare_updates(const std::string& name, const HostTensors& o
 /// ‖ours − reference‖ / ‖reference‖ for each tensor.
 std::vector<TensorError> relative_errors(const HostTensors& ours, const ReferenceTensors& reference,
                                          const std::string& file);
+/// 1 − the cosine between ours and the reference, for each tensor.
+std::vector<TensorError> cosine_losses(const HostTensors& ours, const ReferenceTensors& reference,
+                                       const std::string& file);
 
 }  // namespace hone

@@ -70,6 +70,8 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.train_base = trainable.train_router = options.adapter.empty();
   trainable.formats = options.formats;
   hold_base_as(trainable, BaseFormat::parse(options.base, "base_weight_dtype"));
+  trainable.fp8 = options.fp8;
+  trainable.fp8_keep = options.fp8_keep;
   trainable.state_of = [optimizer = options.optimizer](const Parameter& p, const TrainingFormats& formats) {
     return optimizer.state_of(p, formats);
   };

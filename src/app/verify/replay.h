@@ -37,6 +37,8 @@ struct ReplayOptions {
   int64_t expert_round_tokens = 32;  ///< small, so that a case has several rounds
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
+  Fp8Recipe fp8 = Fp8Recipe::kOff;
+  std::vector<std::string> fp8_keep = {};
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;  ///< maps values that ranks shard: as on a GPU, on a CPU too

@@ -27,6 +27,8 @@ constexpr double kLogits = 2e-5;
 constexpr double kLoss = 1e-5;
 constexpr double kGradient = 1e-4;
 constexpr double kTokenLoss = 1e-4;
+/// fp8: a gradient's permitted 1 - cosine beside float32's.
+constexpr double kFp8Cosine = 0.01;
 /// bfloat16: the permitted ratio of the median tensor's error to that of the reference in bfloat16.
 constexpr double kBFloat16Factor = 1.5;
 
@@ -428,7 +430,10 @@ std::vector<Check> Verification::bfloat16_rows() {
     expect_tokens_of(float32.config());
     float32.logits(batches_[0], &choices);
   }
-  Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .share = experts_only()});
+  const Fp8Recipe fp8 = run_.model.fp8;
+  check_fp8(fp8, stream_);
+  Replay replay(model_path(), stream_, capacity_,
+                {.dtype = DType::kBF16, .share = experts_only(), .fp8 = fp8, .fp8_keep = run_.model.fp8_keep});
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->force_experts(choices.ids);
   engine->accumulate(step_of({batches_[0]}), 0);
@@ -437,6 +442,16 @@ std::vector<Check> Verification::bfloat16_rows() {
   loss.required = false;
   add(loss);
   const std::filesystem::path file = path("grads.safetensors");
+  if (fp8 != Fp8Recipe::kOff) {
+    Check cosine{.name = fmt::format("gradients in fp8 {}", fp8),
+                 .bound = kFp8Cosine,
+                 .measure = "1 - cosine",
+                 .worst = cosine_losses(replay.gradients(), read_reference_tensors(file), file.string())};
+    cosine.error = cosine.worst.empty() ? 0.0 : cosine.worst.front().error;
+    cosine.worst.resize(std::min<size_t>(cosine.worst.size(), 10));
+    add(cosine);
+    return std::move(checks_);
+  }
   std::vector<double> ours, reference;
   Check check{.name = "gradients, median tensor", .measure = "of a tensor's norm", .worst = {}};
   check.worst = relative_errors(replay.gradients(), read_reference_tensors(file), file.string());

@@ -14,6 +14,7 @@ void add_verify(CLI::App& app, Action& action) {
                             "  hone verify cases/qwen3_moe\n"
                             "  hone verify cases/qwen3_moe --device cuda\n"
                             "  hone verify cases/qwen3_moe --dtype bfloat16 --json\n"
+                            "  hone verify cases/llama_wide --dtype bfloat16 --fp8 rowwise\n"
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3\n"
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3 --shard-size 2\n"
                             "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 1 --expert-parallel-size 2\n"
@@ -28,6 +29,8 @@ void add_verify(CLI::App& app, Action& action) {
   add_keys(verb, options->keys, usual_in_verify(),
            {{"device"},
             {"dtype"},
+            {"fp8"},
+            {"fp8_keep"},
             {"cpu_offload"},
             {"experts_device"},
             {"cpu_expert_layers"},

@@ -67,7 +67,7 @@ layer_offloading ~ it is about memory
 bfloat16 = dtype {true: bfloat16, false: ""}
 float32 = dtype: float32
 float16 ! float16 is not in this version: write bf16: true, which has the range of float32
-fp8_* ~ only fp8 would read it
+fp8_enable_fsdp_float8_all_gather ~ weights travel between ranks in dtype
 fp32_norms, fp32_norm_classes, embeddings_skip_upcast ~ norms compute in float32
 expert_parallel_size = expert_parallel_size
 expert_parallel_token_capacity ? no expert gets more tokens than that in a step

@@ -59,7 +59,8 @@ quantization_device_map ~ Hone finds its devices itself
 export_*, vllm_*, sglang_* ~ it changes no training
 enable_torch_profiler = profile
 profiler_*, profile_modules ~ profile has no further keys
-fp8_backend, fp8_enable_fsdp_float8_all_gather ~ only fp8 would read it
+fp8_backend ~ the products are cuBLASLt's
+fp8_enable_fsdp_float8_all_gather ~ weights travel between ranks in dtype
 length_penalty, skip_special_tokens ~ it changes no training
 )",
           R"(

@@ -211,7 +211,7 @@ ToolText qwen3_sft_text() {
 deepspeed_config @ deepspeed
 use_liger_efficiency_callback ~ the efficiency metrics are always written
 use_lora = finetuning_type {true: lora, false: ""}
-use_fp8 ! products in 8-bit floats are not in this version
+use_fp8 = fp8
 completion_only_loss = train_on {true: completion, false: ""}
 )",
       R"(

@@ -23,9 +23,9 @@ KernelTiers kernel_tiers_of(const GpuProperties& gpu) {
       tiers.attention = tiers.grouped_gemm = tiers.delta_rule = tiers.ssd_scan = Tier::kSm80;
     }
   }
-  // wgmma exists only on 9.0.
+  // wgmma exists only on 9.0, and so do cuBLASLt's scales of rows and of blocks of 128.
   if (gpu.compute_capability == 90) {
-    tiers.attention = tiers.grouped_gemm = tiers.loss_rows = tiers.matmul_choice = Tier::kSm90;
+    tiers.attention = tiers.grouped_gemm = tiers.loss_rows = tiers.matmul_choice = tiers.fp8 = Tier::kSm90;
   }
   return tiers;
 }

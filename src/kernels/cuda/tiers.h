@@ -20,6 +20,7 @@ struct KernelTiers {
   Tier ssd_scan = Tier::kGeneral;       ///< the state-space scan by chunks
   Tier loss_rows = Tier::kGeneral;      ///< softmax and its gradient over a row of logits
   Tier matmul_choice = Tier::kGeneral;  ///< choice of cuBLASLt algorithm, by the GPUs on which it was measured
+  Tier fp8 = Tier::kGeneral;            ///< products of 8-bit floats, of which kGeneral has none
   size_t shared_memory = 0;             ///< maximum bytes per CTA; determines kernels' tiles
 };
 

@@ -2,6 +2,7 @@
 
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
+#include "ops/fp8_operand/fp8_operand.h"
 #include "ops/unpack_weights/unpacked_weight.h"
 
 namespace hone {
@@ -9,7 +10,12 @@ namespace hone {
 namespace {
 
 /// Only frozen weights are anything but dense.
-void check_weight(const Context& context, const WeightView& w, DType activations) {
+void check_weight(const Context& context, const WeightView& w, DType activations, Fp8Recipe fp8) {
+  if (fp8 != Fp8Recipe::kOff) {
+    HONE_ASSERT(activations == DType::kBF16);
+    HONE_ASSERT(w.is_dense() || w.format->read_in_place(weight_product_of(fp8), context.device()));
+    return;
+  }
   if (w.is_dense()) return;
   HONE_ASSERT(w.format->read_in_place(WeightProduct::kLinear, context.device()) && activations == DType::kBF16);
   HONE_ASSERT(w.payload.dtype == DType::kBF16 && w.format->fits(w.payload.shape));
@@ -18,11 +24,11 @@ void check_weight(const Context& context, const WeightView& w, DType activations
 }  // namespace
 
 void linear(const Context& context, const LinearArgs& args) {
-  check_weight(context, args.w, args.x.dtype);
+  check_weight(context, args.w, args.x.dtype, args.fp8);
   dispatch(context, args, &cpu::linear, &cuda::linear);
 }
 void linear_grad(const Context& context, const LinearGradArgs& args) {
-  check_weight(context, args.w, args.dy.dtype);
+  check_weight(context, args.w, args.dy.dtype, args.fp8);
   HONE_ASSERT(args.w.is_dense() || !args.dw.wanted());
   HONE_ASSERT(!args.lora_a.defined() || !args.dx.wanted() || (args.dxa.wanted() && args.dxa.beta == 0.0f));
   dispatch(context, args, &cpu::linear_grad, &cuda::linear_grad);
@@ -79,8 +85,9 @@ struct LinearNode : Node {
   }
 
   void forward(Tape& tape) override {
-    const UnpackedWeight weight(tape.context(), *w);
-    LinearArgs args{.x = tape.data(inputs[0]), .w = weight.view, .scaling = scaling, .y = tape.data(outputs[0])};
+    const UnpackedWeight weight(tape.context(), *w, weight_product_of(w->fp8()));
+    LinearArgs args{
+        .x = tape.data(inputs[0]), .w = weight.view, .scaling = scaling, .fp8 = w->fp8(), .y = tape.data(outputs[0])};
     if (bias != nullptr) args.bias = bias->view().dense();
     if (lora_b != nullptr) {
       args.xa = tape.data(inputs[1]);
@@ -92,10 +99,11 @@ struct LinearNode : Node {
   void backward(Tape& tape) override {
     const Tensor dy = tape.grad(outputs[0]);
     const NarrowGradient dw(tape.context(), *w, dy.dtype == DType::kBF16);
-    const UnpackedWeight weight(tape.context(), *w);
+    const UnpackedWeight weight(tape.context(), *w, weight_product_of(w->fp8()));
     LinearGradArgs args{.dy = dy,
                         .w = weight.view,
                         .scaling = scaling,
+                        .fp8 = w->fp8(),
                         .dx = tape.grad_dest(inputs[0]),
                         .dw = dw.dest,
                         .dbias = bias != nullptr ? bias->grad() : GradDest{},

@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "kernels/cpu/tile_products/tile_linear.h"
+#include "ops/linear/linear_fp8_cpu.h"
 #include "ops/linear/lora_down_cpu.h"
 
 namespace hone::cpu {
@@ -45,6 +46,7 @@ struct Products {
 }  // namespace
 
 void linear(const Context& context, const LinearArgs& args) {
+  if (args.fp8 != Fp8Recipe::kOff) return linear_fp8(context, args);
   ArenaScope scratch(context.scratch());
   const bool converts = args.bias.defined() && args.bias.dtype != args.y.dtype;
   const Tensor bias = converts ? scratch.take(args.bias.shape, args.y.dtype) : args.bias;
@@ -97,6 +99,7 @@ class InputGradient {
 }  // namespace
 
 void linear_grad(const Context& context, const LinearGradArgs& args) {
+  if (args.fp8 != Fp8Recipe::kOff) return linear_fp8_grad(context, args);
   ArenaScope scratch(context.scratch());
   const InputGradient dx(scratch, args);
   context.launch([args, dx](ThreadPool& pool) {

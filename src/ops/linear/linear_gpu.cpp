@@ -1,11 +1,14 @@
 #include "ops/linear/linear.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/low_rank/partial_sums_cuda.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
 #include "ops/add/add.h"
+#include "ops/cast/cast.h"
+#include "ops/linear/fp8_base.h"
 
 namespace hone::cuda {
 
@@ -28,10 +31,54 @@ LoraDropout rows_of(LoraDropout dropout, int64_t begin, int64_t count) {
   return dropout;
 }
 
+/// The base products of a linear: by matmul(), or in 8-bit floats.
+class BaseProduct {
+ public:
+  BaseProduct(const Context& context, Fp8Recipe recipe, const WeightView& w, bool for_dx) {
+    if (recipe != Fp8Recipe::kOff) fp8_.emplace(context, recipe, w, for_dx);
+  }
+
+  bool fp8() const { return fp8_.has_value(); }
+
+  /// What matmul() does with the same arguments; it alone reads base.b.
+  void operator()(const Context& context, const MatmulArgs& base) const {
+    if (!fp8_) return matmul(context, base);
+    ArenaScope scratch(context.scratch());
+    const int64_t rows = base.a.shape[0], padded = fp8_->padded_rows(rows);
+    const Fp8Operand a = fp8_->round(context, scratch, base.a);
+    Tensor bias = base.bias;
+    if (bias.defined() && bias.dtype != base.c.dtype) {
+      bias = scratch.take(bias.shape, base.c.dtype);
+      cast(context, base.bias, bias);
+    }
+    Fp8MatmulArgs args{.recipe = fp8_->recipe(),
+                       .a = a.codes,
+                       .a_scales = a.scales,
+                       .a_code = a.code,
+                       .b = fp8_->operand().codes,
+                       .b_scales = fp8_->operand().scales,
+                       .fast = !fp8_->for_dx() && fp8_->recipe() != Fp8Recipe::kBlockwise,
+                       .c = base.c,
+                       .beta = base.beta,
+                       .d = base.d,
+                       .bias = bias};
+    if (padded == rows) return fp8_matmul(context, args);
+    args.c = scratch.take({padded, base.c.shape[1]}, base.c.dtype);
+    args.d = {};
+    if (base.beta != 0.0f) copy(context, base.d.defined() ? base.d : base.c, args.c.rows(0, rows));
+    fp8_matmul(context, args);
+    copy(context, args.c.rows(0, rows), base.c);
+  }
+
+ private:
+  std::optional<Fp8Base> fp8_;
+};
+
 /// base.c = the base product + the adapter's + beta · base.c, rounded once where base.c is bfloat16; beta must be 0
 /// there. The adapter's product goes first, and the base product adds it where it stores its results: that saves a pass
 /// over them. cuBLASLt rounds once only where it adds other memory (matmul_cuda.h).
-void add_products(const Context& context, MatmulArgs base, LowRankWidenArgs adapter, float beta) {
+void add_products(const Context& context, const BaseProduct& product, MatmulArgs base, LowRankWidenArgs adapter,
+                  float beta) {
   ArenaScope scratch(context.scratch());
   const bool rounds = base.c.dtype == DType::kBF16;
   HONE_ASSERT(!rounds || beta == 0.0f);
@@ -39,7 +86,7 @@ void add_products(const Context& context, MatmulArgs base, LowRankWidenArgs adap
   low_rank_widen(context, adapter);
   base.beta = 1.0f;
   base.d = adapter.wide.dst;
-  matmul(context, base);
+  product(context, base);
 }
 
 }  // namespace
@@ -47,12 +94,14 @@ void add_products(const Context& context, MatmulArgs base, LowRankWidenArgs adap
 void linear(const Context& context, const LinearArgs& args) {
   const MatmulArgs base{
       .a = args.x, .b = args.w.payload, .b_transposed = true, .c = args.y, .operands = args.x.dtype, .bias = args.bias};
-  if (!args.xa.defined()) return matmul(context, base);
+  const BaseProduct product(context, args.fp8, args.w, false);
+  if (!args.xa.defined() && !product.fp8()) return product(context, base);
   for_parts_of_rows(args.x.shape[0], [&](int64_t begin, int64_t count) {
     MatmulArgs part = base;
     part.a = args.x.rows(begin, count);
     part.c = args.y.rows(begin, count);
-    add_products(context, part,
+    if (!args.xa.defined()) return product(context, part);
+    add_products(context, product, part,
                  {.thin = args.xa.rows(begin, count),
                   .factor = args.lora_b,
                   .factor_transposed = true,
@@ -96,15 +145,19 @@ void add_joined_product(const Context& context, const Tensor& dy, const Tensor& 
 void input_grad(const Context& context, const LinearGradArgs& args) {
   const Tensor &dx = args.dx.dst, &w = args.w.payload;
   const bool adds = args.dx.beta != 0.0f && dx.dtype == DType::kBF16, drops = args.dropout.probability > 0.0f;
-  if (!args.lora_a.defined()) {
-    return matmul(context, {.a = args.dy, .b = w, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta});
+  const BaseProduct product(context, args.fp8, args.w, true);
+  if (!args.lora_a.defined() && !product.fp8()) {
+    return product(context, {.a = args.dy, .b = w, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta});
   }
   for_parts_of_rows(dx.shape[0], [&](int64_t begin, int64_t count) {
-    const Tensor dy = args.dy.rows(begin, count), dxa = args.dxa.dst.rows(begin, count), sum = dx.rows(begin, count);
-    if (adds && !drops) return add_joined_product(context, dy, w, dxa, args.lora_a, sum);
+    const Tensor dy = args.dy.rows(begin, count), sum = dx.rows(begin, count);
+    const MatmulArgs base{.a = dy, .b = w, .c = sum, .operands = dy.dtype, .beta = args.dx.beta};
+    if (!args.lora_a.defined()) return product(context, base);
+    const Tensor dxa = args.dxa.dst.rows(begin, count);
+    if (adds && !drops && !product.fp8()) return add_joined_product(context, dy, w, dxa, args.lora_a, sum);
     ArenaScope scratch(context.scratch());
     const Tensor products = adds ? scratch.take(sum.shape, sum.dtype) : sum;
-    add_products(context, {.a = dy, .b = w, .c = products, .operands = dy.dtype},
+    add_products(context, product, {.a = dy, .b = w, .c = products, .operands = dy.dtype},
                  {.thin = dxa,
                   .factor = args.lora_a,
                   .dropout = rows_of(args.dropout, begin, count),

@@ -1,10 +1,12 @@
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 #include "ops/moe_experts/cuda/biased_rows_cuda.h"
 #include "ops/moe_experts/cuda/expert_lora_cuda.h"
+#include "ops/moe_experts/cuda/fp8_experts.h"
 
 namespace hone::cuda {
 
 void moe_down(const Context& context, const MoeDownArgs& args) {
+  if (args.weight.packed) return moe_down_fp8(context, args);
   const DType dtype = args.activation.dtype;
   ArenaScope scratch(context.scratch());
   const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.payload.shape, dtype});
@@ -105,6 +107,7 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
 }  // namespace
 
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
+  if (args.weight.packed) return moe_down_grad_fp8(context, args);
   const bool wants_input = args.dh.wanted() || args.dweights.wanted();
   const bool wants_a = wants_lora_a(args.dadapters), wants_b = wants_lora_b(args.dadapters);
   ArenaScope scratch(context.scratch());

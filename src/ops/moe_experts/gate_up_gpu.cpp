@@ -1,9 +1,11 @@
 #include "ops/moe_experts/cuda/biased_rows_cuda.h"
 #include "ops/moe_experts/cuda/expert_lora_cuda.h"
+#include "ops/moe_experts/cuda/fp8_experts.h"
 
 namespace hone::cuda {
 
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
+  if (args.weight.packed) return moe_gate_up_fp8(context, args);
   ArenaScope scratch(context.scratch());
   const DType dtype = args.x.dtype;
   const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.payload.shape, dtype});
@@ -46,6 +48,7 @@ void input_grad(const Context& context, const MoeGateUpGradArgs& args, const Exp
 }  // namespace
 
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
+  if (args.weight.packed) return moe_gate_up_grad_fp8(context, args);
   ArenaScope scratch(context.scratch());
   const ExpertLora lora(context, scratch,
                         {args.rows, args.adapters, args.dropout, args.weight.payload.shape, args.dh.dtype});

@@ -4,6 +4,7 @@
 
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
+#include "ops/moe_experts/cuda/fp8_experts.h"
 #include "ops/moe_experts/expert_half.h"
 #include "ops/moe_experts/spread_experts.h"
 #include "ops/unpack_weights/unpacked_weight.h"
@@ -18,7 +19,8 @@ void check_weight(const Context& context, const WeightView& weight, bool wants_g
   const auto expected = weight.format->scales(payload.shape);
   HONE_ASSERT(scales.defined() == expected.has_value());
   if (weight.is_dense()) return;
-  HONE_ASSERT(!wants_grad && weight.format->read_in_place(WeightProduct::kExperts, context.device()));
+  const auto reads = [&](WeightProduct product) { return weight.format->read_in_place(product, context.device()); };
+  HONE_ASSERT(!wants_grad && (reads(WeightProduct::kExperts) || reads(WeightProduct::kFp8Experts)));
   if (weight.packed) return;
   HONE_ASSERT(payload.shape.rank() == 3 && weight.format->fits(payload.shape));
   HONE_ASSERT(payload.dtype == weight.format->payload(payload.shape, payload.dtype).dtype);
@@ -100,6 +102,13 @@ struct ExpertNode : Node {
     return 2.0 * static_cast<double>(tape.shape(rows.token).numel() * half.products_of_a_row());
   }
 
+  /// In 8-bit floats the products read codes that they would otherwise unpack.
+  WeightProduct product(const Tape& tape) const {
+    const bool fp8 = half.weight->fp8() != Fp8Recipe::kOff && half.adapters.empty() && half.bias == nullptr &&
+                     cuda::experts_multiply_in_fp8(tape.context(), half.weight->local_shape(), function);
+    return fp8 ? WeightProduct::kFp8Experts : WeightProduct::kExperts;
+  }
+
   void set_half(const Tape& tape, ExpertHalf of, const LoraDropoutContext& context) {
     half = std::move(of);
     half.check(tape.training(), context);
@@ -114,7 +123,7 @@ struct GateUpNode : ExpertNode {
 
   // Outputs: h, the activation, and with adapters x Aᵀ.
   void forward(Tape& tape) override {
-    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, product(tape));
     moe_gate_up(tape.context(), {.rows = rows.data(tape),
                                  .x = tape.data(inputs[0]),
                                  .weight = unpacked.view,
@@ -131,7 +140,7 @@ struct GateUpNode : ExpertNode {
 
   void backward(Tape& tape) override {
     const NarrowGradient dweight(tape.context(), *half.weight, true);
-    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, product(tape));
     moe_gate_up_grad(tape.context(), {.rows = rows.data(tape),
                                       .x = reads_x() ? tape.data(inputs[0]) : Tensor{},
                                       .weight = unpacked.view,
@@ -153,7 +162,7 @@ struct DownNode : ExpertNode {
 
   // Inputs: h, the router's weights, the activation.
   void forward(Tape& tape) override {
-    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, product(tape));
     moe_down(tape.context(), {.rows = rows.data(tape),
                               .activation = tape.data(inputs[2]),
                               .weights = tape.data(inputs[1]),
@@ -169,7 +178,7 @@ struct DownNode : ExpertNode {
     const Tensor h = tape.data(inputs[0]);
     const GradDest dh = tape.alias_grad(inputs[0], h) ? GradDest{h, 0.0f} : tape.grad_dest(inputs[0]);
     const NarrowGradient dweight(tape.context(), *half.weight, true);
-    const UnpackedWeight unpacked(tape.context(), *half.weight, WeightProduct::kExperts);
+    const UnpackedWeight unpacked(tape.context(), *half.weight, product(tape));
     moe_down_grad(tape.context(), {.rows = rows.data(tape),
                                    .h = h,
                                    .weights = tape.data(inputs[1]),

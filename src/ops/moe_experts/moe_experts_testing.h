@@ -24,6 +24,7 @@ struct MoeOptions {
   /// Except for dense the base is frozen: in 8 bits with H and I multiples of 64; in tiles on AMX only, for bfloat16;
   /// packed with H and I that fit, where the case's weights are the values that random ones are rounded to.
   const WeightFormat* base_format = &dense_format();
+  Fp8Recipe fp8 = Fp8Recipe::kOff;  ///< what the formatted weights say
   bool x_trained = true;
   bool router_weights_trained = true;
   bool biases = false, biases_trained = true;

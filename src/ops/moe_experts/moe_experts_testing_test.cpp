@@ -174,8 +174,9 @@ Argument int8_argument(Shape shape, uint64_t key, double scale) {
 /// argument gets the values that it was rounded to.
 class FormattedWeight : public Weight {
  public:
-  FormattedWeight(Argument& argument, const WeightFormat* format, int64_t parts)
+  FormattedWeight(Argument& argument, const WeightFormat* format, int64_t parts, Fp8Recipe fp8)
       : shape_(argument.shape),
+        fp8_(fp8),
         stack_(format->packed() ? Shape{parts * shape_[0], shape_[1] / parts, shape_[2]} : shape_),
         payload_(test_device(), argument.values.size() * sizeof(float) + 64 * static_cast<size_t>(stack_[0])),
         scales_(test_device(), static_cast<size_t>(shape_[0] * shape_[1]) * sizeof(float)) {
@@ -183,8 +184,14 @@ class FormattedWeight : public Weight {
     const FormatTensor payload = format->payload(stack_, DType::kBF16);
     view_ = {payload_.tensor(payload.shape, payload.dtype), format};
     if (const auto scales = format->scales(shape_)) view_.scales = scales_.tensor(scales->shape, scales->dtype);
-    const EncodedWeight encoded{stack_, view_.payload, view_.scales};
+    // Formats are written in host memory.
+    const Buffer host_payload(Device{}, payload_.size()), host_scales(Device{}, scales_.size());
+    EncodedWeight encoded{stack_, view_.payload, view_.scales};
+    encoded.payload = host_payload.tensor(payload.shape, payload.dtype);
+    if (view_.scales.defined()) encoded.scales = host_scales.tensor(view_.scales.shape, view_.scales.dtype);
     format->fill(encoded, 0, stack_[0] * stack_[1], values.data());
+    copy_from_host(view_.payload, encoded.payload.data, encoded.payload.bytes());
+    if (view_.scales.defined()) copy_from_host(view_.scales, encoded.scales.data, encoded.scales.bytes());
     if (!format->packed()) return;
     format->read(encoded, 0, stack_[0] * stack_[1], values.data());
     argument.values.assign(values.begin(), values.end());
@@ -196,13 +203,16 @@ class FormattedWeight : public Weight {
     const auto& format = static_cast<const PackedFormat&>(*view_.format);
     return PackedWeight{format.layout(stack_[1], stack_[2]), view_.payload, dtype_, &format};
   }
+  Fp8Recipe fp8() const override { return fp8_; }
   bool wants_grad() const override { return false; }
   GradDest grad() override { return {}; }
   /// The dtype of its values, if it is packed.
   void take_dtype(DType dtype) { dtype_ = dtype; }
 
  private:
-  Shape shape_, stack_;
+  Shape shape_;
+  Fp8Recipe fp8_;
+  Shape stack_;
   DType dtype_ = DType::kF32;
   Buffer payload_, scales_;
   WeightView view_;
@@ -239,7 +249,7 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
     weight.takes_narrow_gradient = true;
     if (options.base_format == &dense_format()) continue;
     const int64_t parts = formatted.empty() ? columns / s.intermediate : 1;  // gate and up are matrices of their own
-    formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format, parts));
+    formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format, parts, options.fp8));
   }
   for (const AdapterSpec& spec : specs) {
     const int64_t in = spec.down ? s.intermediate : s.hidden;

@@ -58,7 +58,8 @@ __device__ float scale_of(const PackedLayout& layout, const uint8_t* chunk, int6
 template <PackedCode kCode>
 __device__ float value_of(uint32_t code, const float* table) {
   if constexpr (kCode == PackedCode::kInt8) return static_cast<float>(static_cast<int8_t>(code));
-  if constexpr (kCode == PackedCode::kFp8) return e4m3_value(code);
+  if constexpr (kCode == PackedCode::kFp8 || kCode == PackedCode::kFp8Rows || kCode == PackedCode::kFp8Matrix)
+    return e4m3_value(code);
   if constexpr (kCode == PackedCode::kInt4) return static_cast<float>(static_cast<int>(code) - 8);
   return table[code];
 }
@@ -147,6 +148,10 @@ void unpack_weights(const Context& context, const UnpackWeightsArgs& args) {
       return unpack<PackedCode::kInt4>(context, args);
     case PackedCode::kFp8:
       return unpack<PackedCode::kFp8>(context, args);
+    case PackedCode::kFp8Rows:
+      return unpack<PackedCode::kFp8Rows>(context, args);
+    case PackedCode::kFp8Matrix:
+      return unpack<PackedCode::kFp8Matrix>(context, args);
     case PackedCode::kMxfp4:
       return unpack<PackedCode::kMxfp4>(context, args);
   }

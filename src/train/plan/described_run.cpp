@@ -99,6 +99,7 @@ DescribedModel describe_model(RunConfig config, std::unique_ptr<LoadedModel> mod
 DescribedModel describe_model(RunConfig config, RunContext& context, RunUse use) {
   const std::filesystem::path directory = resolve_model_path(config.model.model_name_or_path);
   check_expert_format(expert_format_of(config), experts_device_of(config, context.device()), "device");
+  check_fp8(config.model.fp8, context.stream);
   optimizer_options(config).require(context.device(), "optim");
   for (const std::string& note : describe_vocabulary(config, HfConfig::read(directory), directory)) {
     context.logger.info("{}", note);

@@ -27,20 +27,23 @@ class StoreDswiglu {
 
   __device__ StoreDswiglu(const Args& args, const ProductFactors& factors) : args_(args), width_(factors.n) {}
 
-  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
+  template <class Scales>
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip,
+                        const Scales& scales) const {
     const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       const int row = block * kBlockM + warp_row;
       if (row >= tile.m_count) break;
-      write_rows(sums[block], tile, tile.m_begin + row, tile.m_count - row, strip);
+      write_rows(sums[block], tile, tile.m_begin + row, tile.m_count - row, strip, scales.of_rows(tile, block, 0));
     }
   }
 
  private:
   /// Writes a warp's 16 rows.
+  template <class RowsScales>
   __device__ void write_rows(const float (&sums)[kColumns / 2], const PairTile& tile, int first_row, int rows,
-                             uint32_t strip) const {
+                             uint32_t strip, const RowsScales& of_rows) const {
     const int own_row = lane_index() / 4;  // and own_row + 8
     float scales[2], dots[2] = {};
 #pragma unroll
@@ -73,8 +76,10 @@ class StoreDswiglu {
         for (int i = 0; i < 4; ++i) {
           const float2 g = unpack_bf16(gate[i]), u = unpack_bf16(up[i]);
           const int sum = 16 * part + 8 * half + 2 * i;
-          const DswigluElement first = differentiate(sums[sum], g.x, u.x, scales[i % 2], dots[i % 2]);
-          const DswigluElement second = differentiate(sums[sum + 1], g.y, u.y, scales[i % 2], dots[i % 2]);
+          const DswigluElement first =
+              differentiate(of_rows.times(sums[sum], i % 2), g.x, u.x, scales[i % 2], dots[i % 2]);
+          const DswigluElement second =
+              differentiate(of_rows.times(sums[sum + 1], i % 2), g.y, u.y, scales[i % 2], dots[i % 2]);
           gate[i] = pack_bf16(first.dgate, second.dgate);
           up[i] = pack_bf16(first.dup, second.dup);
           scaled_act.pairs[half][i] = pack_bf16(first.scaled_act, second.scaled_act);
@@ -120,18 +125,26 @@ bool hopper_can_run(const Context& context, const GroupedDswigluArgs& args) {
 }
 
 void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& args) {
-  HONE_ASSERT(hopper_can_run(context, args));
-  const int64_t rows = args.groups.rows, width = args.w.shape[2];
+  const bool fp8 = args.fp8.defined();
+  HONE_ASSERT(fp8 ? !args.extra_a.defined() : hopper_can_run(context, args));
+  const int64_t rows = args.groups.rows, width = fp8 ? args.fp8.rows : args.w.shape[2];
   ArenaScope scratch(context.scratch());
   const int64_t tiles = (width + StoreDswiglu::kColumns - 1) / StoreDswiglu::kColumns;
   Tensor partial_dots;
   if (args.dweights.defined()) partial_dots = scratch.take({tiles, rows}, DType::kF32);
   if (context.dry() || rows == 0) return;
-  const ProductFactors factors = product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a,
-                                                 args.extra_w, false, StoreDswiglu::kColumns);
+  const ProductFactors factors = fp8 ? fp8_product_factors(args.groups, args.dout, args.dout_scales, args.token,
+                                                           args.fp8, false, StoreDswiglu::kColumns)
+                                     : product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a,
+                                                       args.extra_w, false, StoreDswiglu::kColumns);
   HONE_ASSERT(factors.n_tiles == tiles);
-  launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows,
-                                     dswiglu_args(args, partial_dots));
+  const DswigluArgs to = dswiglu_args(args, partial_dots);
+  constexpr const char* kDoing = "differentiating activations of groups";
+  if (fp8) {
+    launch_product<false, StoreDswiglu, true>(context, kDoing, factors, rows, to);
+  } else {
+    launch_product<true, StoreDswiglu>(context, kDoing, factors, rows, to);
+  }
   if (args.dweights.defined()) {
     add_partial_dots(context, partial_dots, args.groups.offsets, args.assignment, args.dweights);
   }

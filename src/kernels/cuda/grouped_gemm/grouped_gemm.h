@@ -16,6 +16,23 @@ struct RowGroups {
   int64_t groups() const { return offsets.shape[0] - 1; }
 };
 
+/// Weights of groups in 8-bit floats (formats/fp8.h), K-major: e4m3 codes of matrices [rows, columns], which follow
+/// each other, each with a scale. A group is `matrices` of them: 1, or 2 whose rows are its N, gate and up.
+struct Fp8Stack {
+  Tensor codes = {};  ///< the first one's, u8
+  int64_t rows = 0, columns = 0;
+  int64_t matrices = 1;
+  int64_t matrix_bytes = 0;       ///< from a matrix to the next; a multiple of 16
+  const float* scales = nullptr;  ///< of the matrices, in device memory; null: 1
+  int64_t scale_pitch = 0;        ///< floats from one to the next
+
+  bool defined() const { return rows > 0; }
+};
+
+/// Whether products of 8-bit floats can have these columns, and a group's matrices these rows, on the context's GPU:
+/// one of tier sm90, and multiples of 128.
+bool takes_fp8_groups(const Context& context, int64_t rows, int64_t columns, int64_t groups);
+
 /// For row r of group e, with a(r) = a_rows[r] (or r if a_rows is undefined):
 ///   c[r, n] = Σ_k a[a(r), k] · w(e)[n, k] + Σ_j extra_a[r, j] · extra_w(e)[n, j]
 /// where w(e)[n, k] = w[e, n, k], or w[e, k, n] with w_transposed. Float32 accumulators, rounded once to the dtype of
@@ -32,6 +49,10 @@ struct GroupedGemmArgs {
   Tensor c;             ///< [R, N]
   /// [R, N / 2] or undefined: silu(c[r, n]) · c[r, N / 2 + n], computed from the rounded c, rounded once more.
   Tensor activation = {};
+  /// In 8-bit floats, in place of w, without extra_*: a is u8 [·, K] with float32 scales of its rows. Sums stay in the
+  /// tensor cores for all of k.
+  Fp8Stack fp8 = {};
+  Tensor a_scales = {};
 };
 void grouped_gemm(const Context& context, const GroupedGemmArgs& args);
 
@@ -53,6 +74,8 @@ struct GroupedDswigluArgs {
   Tensor dh;                          ///< [R, 2I]; may be h
   Tensor scaled_act = {};             ///< [R, I] or undefined
   Tensor dweights = {};               ///< f32 [T, k] or undefined
+  Fp8Stack fp8 = {};                  ///< wᵀ, [I, H] for each group: as in GroupedGemmArgs
+  Tensor dout_scales = {};            ///< f32 [T]; dout is u8 then
 };
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args);
 

@@ -15,6 +15,12 @@ bool takes_rows(const Tensor& tensor) {
 
 }  // namespace
 
+bool takes_fp8_groups(const Context& context, int64_t rows, int64_t columns, int64_t groups) {
+  constexpr int64_t kMostGroups = 1024;
+  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && groups <= kMostGroups && rows % 128 == 0 &&
+         columns % 128 == 0;
+}
+
 void grouped_gemm(const Context& context, const GroupedGemmArgs&) { HONE_ASSERT(context.dry(), "built without CUDA"); }
 
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
@@ -24,11 +30,12 @@ void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
   constexpr int64_t kSm80Columns = 256,
                     kSm80Rows = 4;  // columns of a tile, and its rows of dots: one for each warp across
   const Tier tier = kernel_tiers(context).grouped_gemm;
-  const int64_t rows = args.groups.rows, width = args.w.shape[2];
+  const int64_t rows = args.groups.rows, width = args.fp8.defined() ? args.fp8.rows : args.w.shape[2];
   bool fits = args.weights.dtype == DType::kBF16 && (tier != Tier::kSm90 || args.groups.groups() <= kHopperGroups);
   for (const Tensor& tensor : {args.dout, args.w, args.extra_a, args.extra_w, args.h, args.dh, args.scaled_act}) {
     fits = fits && takes_rows(tensor);
   }
+  fits = fits || args.fp8.defined();
   ArenaScope scratch(context.scratch());
   if (!fits || tier == Tier::kGeneral) {
     scratch.take({rows, width}, DType::kF32);

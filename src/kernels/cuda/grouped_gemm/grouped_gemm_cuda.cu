@@ -126,6 +126,12 @@ __global__ void __launch_bounds__(kTileThreads) weight_product_kernel(WeightProd
 /// Notes and returns the tier of a product.
 template <class Args>
 Tier tier_for(const Context& context, const Args& args) {
+  if constexpr (requires { args.fp8; }) {
+    if (args.fp8.defined()) {
+      context.note_kernel("experts", "sm90, FP8");
+      return Tier::kSm90;
+    }
+  }
   const Tier tier = hopper_can_run(context, args) ? Tier::kSm90
                     : sm80_can_run(context, args) ? Tier::kSm80
                                                   : Tier::kGeneral;

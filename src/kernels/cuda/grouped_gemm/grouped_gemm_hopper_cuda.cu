@@ -26,19 +26,22 @@ class StoreSums {
 
   __device__ StoreSums(const Args& args, const ProductFactors& factors) : args_(args), n_(factors.n) {}
 
-  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
+  template <class Scales>
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip,
+                        const Scales& scales) const {
     const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
     const int first_column = tile.n_tile * kTileN;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       const int row = block * kBlockM + warp_row;
       if (row >= tile.m_count) break;
+      const auto of_rows = scales.of_rows(tile, block, 0);
 #pragma unroll
       for (int part = 0; part < kTileN / kStripColumns; ++part) {
         const int column = first_column + part * kStripColumns;
         if (column >= n_) break;
         const uint32_t half = strip + static_cast<uint32_t>(part % 2) * kStripPartBytes;
-        put_fragment(half, round_sums(sums[block], part));
+        put_fragment(half, round_sums(sums[block], part, of_rows));
         __syncwarp();  // two parts alternate, so one barrier per part is enough
         strip_to_memory(half, {args_.c + static_cast<int64_t>(tile.m_begin + row) * n_ + column, n_, tile.m_count - row,
                                n_ - column});
@@ -62,7 +65,9 @@ class StoreActivated {
 
   __device__ StoreActivated(const Args& args, const ProductFactors& factors) : args_(args), half_(factors.n / 2) {}
 
-  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
+  template <class Scales>
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip,
+                        const Scales& scales) const {
     const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
     const int first_column = tile.n_tile * kHalfN;
     constexpr int kParts = kHalfN / kStripColumns;
@@ -71,11 +76,13 @@ class StoreActivated {
       const int row = block * kBlockM + warp_row;
       if (row >= tile.m_count) break;
       const int64_t global_row = tile.m_begin + row;
+      const auto of_gate = scales.of_rows(tile, block, 0), of_up = scales.of_rows(tile, block, 1);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int column = first_column + part * kStripColumns;
         if (column >= half_) break;
-        const StripFragment gate = round_sums(sums[block], part), up = round_sums(sums[block], part + kParts);
+        const StripFragment gate = round_sums(sums[block], part, of_gate);
+        const StripFragment up = round_sums(sums[block], part + kParts, of_up);
         StripTarget target{args_.c + global_row * 2 * half_ + column, 2 * half_, tile.m_count - row, half_ - column};
         put_fragment(strip, gate);
         put_fragment(strip + kStripPartBytes, up);
@@ -112,7 +119,31 @@ bool hopper_can_run(const Context& context, const GroupedGemmArgs& args) {
   return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups && takes_rows(args);
 }
 
+bool takes_fp8_groups(const Context& context, int64_t rows, int64_t columns, int64_t groups) {
+  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && groups <= kMaxGroups && rows % 128 == 0 &&
+         columns % 128 == 0;
+}
+
+namespace {
+
+void grouped_fp8(const Context& context, const GroupedGemmArgs& args) {
+  HONE_ASSERT(!args.extra_a.defined() && args.fp8.columns == args.a.shape[1]);
+  HONE_ASSERT(args.fp8.matrices == (args.activation.defined() ? 2 : 1));
+  if (context.dry() || args.groups.rows == 0) return;
+  const bool activates = args.activation.defined();
+  const ProductFactors factors =
+      fp8_product_factors(args.groups, args.a, args.a_scales, args.a_rows, args.fp8, activates);
+  const auto launch = [&](auto epilogue) {
+    launch_product<false, typename decltype(epilogue)::type, true>(context, "multiplying rows of groups in FP8",
+                                                                   factors, args.groups.rows, store_args(args));
+  };
+  activates ? launch(std::type_identity<StoreActivated>()) : launch(std::type_identity<StoreSums>());
+}
+
+}  // namespace
+
 void grouped_gemm_hopper(const Context& context, const GroupedGemmArgs& args) {
+  if (args.fp8.defined()) return grouped_fp8(context, args);
   HONE_ASSERT(hopper_can_run(context, args));
   if (context.dry() || args.groups.rows == 0) return;
   const ProductFactors factors = product_factors(args.groups, args.a, args.a_rows, args.w, args.w_transposed,

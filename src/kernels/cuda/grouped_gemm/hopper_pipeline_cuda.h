@@ -25,7 +25,7 @@ constexpr int kConsumers = 2;  // warpgroups 0 and 1; the producer is warpgroup 
 constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
 
 constexpr int kStages = 5;
-constexpr int kLineBlockBytes = 64 * 128;  // 64 lines of 128 bytes
+constexpr int kLineBytes = 128, kLineBlockBytes = 64 * kLineBytes;
 constexpr int kABytes = kTileM * kTileK * 2, kBBytes = kTileN * kTileK * 2;
 constexpr int kStageBytes = kABytes + kBBytes;
 constexpr int kStripBytes = 2048;  // per consumer warp, staging buffer of its epilogue
@@ -85,15 +85,19 @@ struct SharedMemory {
 template <bool kColumns>
 constexpr uint64_t kNext16 = (kColumns ? 16 * 128 : 32) / 16;
 
-/// Multiplies one stage: k16 steps of 16 elements.
-template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums>
+/// Multiplies one stage: k16 steps of 16 elements, or of 32 of 8-bit floats, whose lines have as many bytes.
+template <int kBlocks, int kN, bool kAColumns, bool kBColumns, bool kFp8, int kSums>
 __device__ inline void multiply_16(float (&sums)[2][kSums], uint64_t a, uint64_t b, int k16, bool accumulate) {
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
-    Wgmma<kN, kAColumns, kBColumns>::add(
-        sums[block],
-        a + static_cast<uint64_t>(block * (kLineBlockBytes / 16)) + static_cast<uint64_t>(k16) * kNext16<kAColumns>,
-        b + static_cast<uint64_t>(k16) * kNext16<kBColumns>, accumulate);
+    const uint64_t rows =
+        a + static_cast<uint64_t>(block * (kLineBlockBytes / 16)) + static_cast<uint64_t>(k16) * kNext16<kAColumns>;
+    const uint64_t columns = b + static_cast<uint64_t>(k16) * kNext16<kBColumns>;
+    if constexpr (kFp8) {
+      Fp8Wgmma<kN>::add(sums[block], rows, columns, accumulate);
+    } else {
+      Wgmma<kN, kAColumns, kBColumns>::add(sums[block], rows, columns, accumulate);
+    }
   }
 }
 
@@ -121,7 +125,7 @@ class Turns {
 
 /// Accumulates the product of `steps` stages, from zero if `fresh`. `besides.prepare(stage, step)` may modify a stage
 /// that has arrived; `besides.last()` is called when all have arrived.
-template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums, class Besides>
+template <int kBlocks, int kN, bool kAColumns, bool kBColumns, bool kFp8 = false, int kSums, class Besides>
 __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
                                 int steps, bool fresh, const Besides& besides) {
   hold(sums);
@@ -132,10 +136,10 @@ __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& sha
     const uint64_t a = wgmma_factor(shared.a(at.stage), kLineBlockBytes);
     const uint64_t b = wgmma_factor(shared.b(at.stage), kLineBlockBytes);
     wgmma_fence();
-    multiply_16<kBlocks, kN, kAColumns, kBColumns>(sums, a, b, 0, step > 0 || !fresh);
+    multiply_16<kBlocks, kN, kAColumns, kBColumns, kFp8>(sums, a, b, 0, step > 0 || !fresh);
 #pragma unroll
     for (int k16 = 1; k16 < kTileK / 16; ++k16) {
-      multiply_16<kBlocks, kN, kAColumns, kBColumns>(sums, a, b, k16, true);
+      multiply_16<kBlocks, kN, kAColumns, kBColumns, kFp8>(sums, a, b, k16, true);
     }
     wgmma_commit();
     if (step > 0) {
@@ -152,7 +156,7 @@ __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& sha
 }
 
 /// As multiply(), for a tile of which `rows` x `columns` are used: fewer or narrower wgmma, bitwise the same results.
-template <bool kAColumns, bool kBColumns, int kSums, class Besides>
+template <bool kAColumns, bool kBColumns, bool kFp8 = false, int kSums, class Besides>
 __device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
                                      int steps, int rows, int columns, const Besides& besides) {
   if (rows == 0) {  // stages must still be consumed: this CTA loads half of B for the other
@@ -164,15 +168,15 @@ __device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory
     besides.last();
   } else if (2 * kSums == 128 || columns <= 128) {
     if (rows <= kBlockM) {
-      multiply<1, 128, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+      multiply<1, 128, kAColumns, kBColumns, kFp8>(sums, shared, at, steps, true, besides);
     } else {
-      multiply<2, 128, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+      multiply<2, 128, kAColumns, kBColumns, kFp8>(sums, shared, at, steps, true, besides);
     }
   } else if constexpr (2 * kSums > 128) {
     if (rows <= kBlockM) {
-      multiply<1, 2 * kSums, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+      multiply<1, 2 * kSums, kAColumns, kBColumns, kFp8>(sums, shared, at, steps, true, besides);
     } else {
-      multiply<2, 2 * kSums, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+      multiply<2, 2 * kSums, kAColumns, kBColumns, kFp8>(sums, shared, at, steps, true, besides);
     }
   }
 }

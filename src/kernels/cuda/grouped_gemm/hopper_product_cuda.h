@@ -2,10 +2,15 @@
 // epilogue as template parameter. Included by *_cuda.cu only.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"
 #include "kernels/cuda/grouped_gemm/hopper_pipeline_cuda.h"
+#include "kernels/cuda/grouped_gemm/hopper_strip_cuda.h"
 
 namespace hone::cuda::sm90 {
+
+constexpr int kHalfN = kTileN / 2;
 
 /// The operands. Rows of A are loaded by TMA, or by cp.async if a_rows is given: TMA on Hopper cannot gather rows.
 struct ProductFactors {
@@ -19,11 +24,22 @@ struct ProductFactors {
   /// A tile of kTileN columns has two halves of consecutive columns; the second starts half_distance after the first.
   /// So a tile can hold matching columns of gate and up.
   int n_tiles = 0, tile_columns = 0, half_distance = 0;
+  int half_lines = kHalfN;  ///< rows of K-major weights that a half has in shared memory
+  /// Matrices of w for each group: 1, or two side by side along n, gate and up, of which a tile's halves are.
+  int matrices = 1;
+  /// Of 8-bit floats, which the maps describe as pairs: k, k_steps and the boxes count 2 codes as one element.
+  const float* a_scales = nullptr;  ///< of the rows of A
+  const float* w_scales = nullptr;  ///< of the matrices, w_scale_pitch apart; null: 1
+  int w_scale_pitch = 0;
 
   __device__ int first_column(const PairTile& tile) const { return tile.n_tile * tile_columns; }
+  __device__ int matrix(const PairTile& tile, int half) const {
+    return tile.group * matrices + (matrices == 2 ? half : 0);
+  }
+  __device__ float w_scale(const PairTile& tile, int half) const {
+    return w_scales == nullptr ? 1.0f : w_scales[matrix(tile, half) * w_scale_pitch];
+  }
 };
-
-constexpr int kHalfN = kTileN / 2;
 
 /// The producer warpgroup: fills stages with 64 of k of A (this CTA's rows) and of B (one half, multicast to both CTAs
 /// of the pair; the other CTA loads the other half).
@@ -62,23 +78,28 @@ class ProductLoader {
 
   __device__ void load(const PairTile& tile, int k, bool gather) {
     // MN-major: only the columns of the tile. K-major: always two halves of kHalfN.
-    constexpr int kBytes = kBColumns ? kColumns * kTileK * 2 : kBBytes;
-    expect_and_load_a(f_.a, tile, k, gather ? 0 : blocks(tile), kBytes);
+    const int bytes = kBColumns ? kColumns * kTileK * 2 : 2 * f_.half_lines * kLineBytes;
+    expect_and_load_a(f_.a, tile, k, gather ? 0 : blocks(tile), bytes);
     if constexpr (kBColumns) {
       load_halves(tile, [&](int half, auto copy) {
 #pragma unroll
         for (int block = 0; block < kColumns / 64; ++block) {  // 32 of the 64 lines, a line for each k
-          copy(f_.w, f_.first_column(tile) + 64 * block, k + 32 * half,
+          copy(f_.w, f_.first_column(tile) + 64 * block, k + 32 * half, tile.group,
                block * kLineBlockBytes + half * (kLineBlockBytes / 2));
         }
       });
     } else {
-      load_rows_of_b(f_.w, tile, k);
+      load_halves(tile, [&](int half, auto copy) {
+        copy(f_.w, k, f_.first_column(tile) + half * f_.half_distance, f_.matrix(tile, half),
+             half * f_.half_lines * kLineBytes);
+      });
     }
   }
   __device__ void load_extra(const PairTile& tile, int k) {
     expect_and_load_a(f_.extra_a, tile, k, blocks(tile), kBBytes);
-    load_rows_of_b(f_.extra_w, tile, k);
+    load_halves(tile, [&](int half, auto copy) {
+      copy(f_.extra_w, k, f_.first_column(tile) + half * f_.half_distance, tile.group, half * (kBBytes / 2));
+    });
   }
 
   __device__ void expect_and_load_a(const CUtensorMap& map, const PairTile& tile, int k, int a_blocks, int b_bytes) {
@@ -90,25 +111,19 @@ class ProductLoader {
     }
   }
 
-  __device__ void load_rows_of_b(const CUtensorMap& map, const PairTile& tile, int k) {
-    load_halves(tile, [&](int half, auto copy) {
-      copy(map, k, f_.first_column(tile) + half * f_.half_distance, half * (kBBytes / 2));
-    });
-  }
-
   /// Calls load(half, copy) for this CTA's half of B if the pair shares B, else for both halves; copy(map, column, row,
-  /// to) copies a box of the tile's group to an offset in B.
+  /// matrix, to) copies a box to an offset in B.
   template <class Load>
   __device__ void load_halves(const PairTile& tile, Load load) {
     const uint32_t full = shared_.full(at_.stage), b = shared_.b(at_.stage);
     if (tile.shared) {
-      load(rank_, [&](const CUtensorMap& map, int column, int row, int to) {
-        copy_box_to_cluster(map, column, row, tile.group, b + static_cast<uint32_t>(to), full, kBothBlocks);
+      load(rank_, [&](const CUtensorMap& map, int column, int row, int matrix, int to) {
+        copy_box_to_cluster(map, column, row, matrix, b + static_cast<uint32_t>(to), full, kBothBlocks);
       });
     } else if (tile.m_count > 0) {
       for (int half = 0; half < 2; ++half) {
-        load(half, [&](const CUtensorMap& map, int column, int row, int to) {
-          copy_box(map, column, row, tile.group, b + static_cast<uint32_t>(to), full);
+        load(half, [&](const CUtensorMap& map, int column, int row, int matrix, int to) {
+          copy_box(map, column, row, matrix, b + static_cast<uint32_t>(to), full);
         });
       }
     }
@@ -161,9 +176,38 @@ struct PassTurn {
   }
 };
 
-/// Each consumer calls Epilogue(args, operands).write(accumulators, tile, strip) for its tiles, which have
+/// What an epilogue multiplies sums with when it reads them: nothing, or the scales of 8-bit floats. Sums are not
+/// changed where they are: ptxas serialises wgmma whose accumulators another instruction writes.
+struct NoScales {
+  __device__ explicit NoScales(const ProductFactors&) {}
+  __device__ OneScale of_rows(const PairTile&, int, int) const { return {}; }
+};
+
+class Fp8Scales {
+ public:
+  __device__ explicit Fp8Scales(const ProductFactors& factors) : f_(factors) {}
+
+  /// For a thread's two rows in a block of kBlockM, in the columns of a half of the tile.
+  __device__ RowScales of_rows(const PairTile& tile, int block, int half) const {
+    RowScales scales;
+    const float of_columns = f_.w_scale(tile, half);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = block * kBlockM + sums_row() + 8 * i;
+      int64_t from = tile.m_begin + row;
+      if (row < tile.m_count && f_.a_rows != nullptr) from = f_.a_rows[from];
+      scales.rows[i] = row < tile.m_count ? of_columns * f_.a_scales[from] : 0.0f;
+    }
+    return scales;
+  }
+
+ private:
+  const ProductFactors& f_;
+};
+
+/// Each consumer calls Epilogue(args, operands).write(accumulators, tile, strip, scales) for its tiles, which have
 /// Epilogue::kColumns columns; `strip` is kStripBytes of shared memory per warp.
-template <bool kBColumns, class Epilogue>
+template <bool kBColumns, class Epilogue, bool kFp8 = false>
 __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_constant__ ProductFactors factors,
                                                                const __grid_constant__ typename Epilogue::Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -195,15 +239,18 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
       const int columns = Epilogue::kNarrowTiles ? factors.n - factors.first_column(tile) : kTileN;
       const bool extra = factors.extra_steps > 0;
       turns.wait();
-      multiply_tile<false, kBColumns>(sums, shared, at, factors.k_steps, tile.m_count, columns,
-                                      PassTurn{turns, gathered, !extra});
-      if (extra && tile.m_count == 0) {
-        multiply_tile<false, false>(sums, shared, at, factors.extra_steps, 0, columns, PassTurn{turns, false, true});
-      } else if (extra) {
-        multiply<2, Epilogue::kColumns, false, false>(sums, shared, at, factors.extra_steps, false,
-                                                      PassTurn{turns, false, true});
+      multiply_tile<false, kBColumns, kFp8>(sums, shared, at, factors.k_steps, tile.m_count, columns,
+                                            PassTurn{turns, gathered, !extra});
+      if constexpr (!kFp8) {
+        if (extra && tile.m_count == 0) {
+          multiply_tile<false, false>(sums, shared, at, factors.extra_steps, 0, columns, PassTurn{turns, false, true});
+        } else if (extra) {
+          multiply<2, Epilogue::kColumns, false, false>(sums, shared, at, factors.extra_steps, false,
+                                                        PassTurn{turns, false, true});
+        }
       }
-      if (tile.m_count > 0) Epilogue(args, factors).write(sums, tile, strip);
+      using Scales = std::conditional_t<kFp8, Fp8Scales, NoScales>;
+      if (tile.m_count > 0) Epilogue(args, factors).write(sums, tile, strip, Scales(factors));
     }
   }
   cluster_sync();  // the other CTA may write to this one's shared memory until here
@@ -240,11 +287,44 @@ inline ProductFactors product_factors(const RowGroups& groups, const Tensor& a, 
   return f;
 }
 
-template <bool kBColumns, class Epilogue>
+/// The factors of a product of 8-bit floats.
+inline ProductFactors fp8_product_factors(const RowGroups& groups, const Tensor& a, const Tensor& a_scales,
+                                          const Tensor& a_rows, const Fp8Stack& w, bool halves,
+                                          int columns_of_tile = kTileN) {
+  const auto pairs = [](Tensor codes) {
+    codes.dtype = DType::kBF16;
+    return codes;
+  };
+  ProductFactors f;
+  f.groups = static_cast<int>(groups.groups());
+  f.matrices = static_cast<int>(w.matrices);
+  f.n = static_cast<int>(w.rows * w.matrices);
+  f.k = static_cast<int>(w.columns / 2);
+  f.offsets = groups.offsets.as<int64_t>();
+  if (a_rows.defined()) {
+    f.gathered = reinterpret_cast<const __nv_bfloat16*>(a.data);
+    f.a_rows = a_rows.as<int32_t>();
+  }
+  f.a_scales = a_scales.as<float>();
+  f.w_scales = w.scales;
+  f.w_scale_pitch = static_cast<int>(w.scale_pitch);
+  f.half_lines = columns_of_tile / 2;
+  f.a = matrix_map(pairs(a), 1, a.shape[0], f.k, kBlockM);
+  f.w = tensor_map(pairs(w.codes), {f.k, w.rows, groups.groups() * w.matrices}, {f.k, w.matrix_bytes / 2},
+                   {f.half_lines, 1});
+  f.k_steps = (f.k + kTileK - 1) / kTileK;
+  f.tile_columns = halves ? kHalfN : columns_of_tile;
+  f.half_distance = halves ? 0 : f.half_lines;
+  const int columns = halves ? f.n / 2 : f.n;
+  f.n_tiles = (columns + f.tile_columns - 1) / f.tile_columns;
+  return f;
+}
+
+template <bool kBColumns, class Epilogue, bool kFp8 = false>
 void launch_product(const Context& context, const char* doing, const ProductFactors& factors, int64_t rows,
                     const typename Epilogue::Args& args) {
   const int64_t tiles = (rows / kPairM + factors.groups) * (factors.n_tiles + 1);
-  launch_pairs(context, doing, grouped_product<kBColumns, Epilogue>, RowTiles::shared_size(factors.groups), tiles,
+  launch_pairs(context, doing, grouped_product<kBColumns, Epilogue, kFp8>, RowTiles::shared_size(factors.groups), tiles,
                factors, args);
 }
 

@@ -91,13 +91,24 @@ __device__ inline void put_strip(uint32_t strip, const uint4 (&values)[2]) {
   }
 }
 
-/// Accumulators [16 part, 16 part + 16) of a thread, which are columns [32 part, 32 part + 32) of its warp, rounded.
-template <int kSize>
-__device__ inline StripFragment round_sums(const float (&sums)[kSize], int part) {
+/// Factors of the sums of a thread's two rows in a block: 1, or their own.
+struct OneScale {
+  __device__ float times(float sum, int) const { return sum; }
+};
+struct RowScales {
+  float rows[2];
+  __device__ float times(float sum, int row) const { return sum * rows[row]; }
+};
+
+/// Accumulators [16 part, 16 part + 16) of a thread, which are columns [32 part, 32 part + 32) of its warp, times the
+/// scales of their rows, rounded.
+template <int kSize, class Scales>
+__device__ inline StripFragment round_sums(const float (&sums)[kSize], int part, const Scales& scales) {
   StripFragment fragment;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    fragment.pairs[i / 4][i % 4] = pack_bf16(sums[16 * part + 2 * i], sums[16 * part + 2 * i + 1]);
+    const int sum = 16 * part + 2 * i;
+    fragment.pairs[i / 4][i % 4] = pack_bf16(scales.times(sums[sum], i % 2), scales.times(sums[sum + 1], i % 2));
   }
   return fragment;
 }

@@ -27,4 +27,6 @@ void matmul(const Context& context, const MatmulArgs& args) {
   if (args.bias.defined() && args.bias.dtype != args.c.dtype) scratch.take(args.bias.shape, args.c.dtype);
 }
 
+void fp8_matmul(const Context& context, const Fp8MatmulArgs&) { HONE_ASSERT(context.dry(), "built without CUDA"); }
+
 }  // namespace hone::cuda

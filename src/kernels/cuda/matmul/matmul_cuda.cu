@@ -27,6 +27,7 @@ void check_blas(cublasStatus_t status, const char* doing) {
 }
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(Fp8Code code) { return code == Fp8Code::kE4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2; }
 
 /// The alignment that a plan may assume; cuBLAS does not benefit from more than 16 bytes.
 int64_t alignment_of(const void* pointer) {
@@ -50,6 +51,14 @@ struct Product {
   int64_t c_pitch = 0;
   DType operands = DType::kF32, c_dtype = DType::kF32;
   const void* bias = nullptr;
+  /// Operands of 8-bit floats, in place of `operands`, and their scales.
+  Fp8Recipe fp8 = Fp8Recipe::kOff;
+  Fp8Code a_code = Fp8Code::kE4m3;
+  bool fast = false;
+  const void *a_scales = nullptr, *b_scales = nullptr;
+
+  cudaDataType_t type_of_a() const { return fp8 != Fp8Recipe::kOff ? type_of(a_code) : type_of(operands); }
+  cudaDataType_t type_of_b() const { return fp8 != Fp8Recipe::kOff ? type_of(Fp8Code::kE4m3) : type_of(operands); }
 
   /// The smaller one of c's and d's, since a plan has one layout for both.
   int64_t c_alignment() const { return std::min(alignment_of(c), alignment_of(d)); }
@@ -57,7 +66,8 @@ struct Product {
   using Key = std::array<int64_t, 12>;
   Key key() const {
     const int64_t flags = (a.transposed ? 1 : 0) | (b.transposed ? 2 : 0) | (operands == DType::kBF16 ? 4 : 0) |
-                          (c_dtype == DType::kBF16 ? 8 : 0) | (bias != nullptr ? 16 : 0);
+                          (c_dtype == DType::kBF16 ? 8 : 0) | (bias != nullptr ? 16 : 0) | (fast ? 32 : 0) |
+                          (a_code == Fp8Code::kE5m2 ? 64 : 0) | static_cast<int64_t>(fp8) << 8;
     return {m,
             n,
             k,
@@ -79,8 +89,8 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm;
 };
 
-void describe(cublasLtMatrixLayoutOpaque_t& layout, DType dtype, int64_t rows, int64_t columns, int64_t pitch) {
-  check_blas(cublaslt_library().layout_init(&layout, sizeof layout, type_of(dtype), static_cast<uint64_t>(columns),
+void describe(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, int64_t rows, int64_t columns, int64_t pitch) {
+  check_blas(cublaslt_library().layout_init(&layout, sizeof layout, type, static_cast<uint64_t>(columns),
                                             static_cast<uint64_t>(rows), pitch),
              "describing a matrix");
 }
@@ -88,6 +98,21 @@ void describe(cublasLtMatrixLayoutOpaque_t& layout, DType dtype, int64_t rows, i
 template <class T>
 void set(cublasLtMatmulDescOpaque_t& product, cublasLtMatmulDescAttributes_t attribute, T value) {
   check_blas(cublaslt_library().product_set(&product, attribute, &value, sizeof value), "describing a product");
+}
+
+/// How operands of 8-bit floats are scaled. cuBLAS's A is b.
+void describe_scales(cublasLtMatmulDescOpaque_t& product, const Product& p) {
+  int32_t of_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, of_b = of_a;
+  if (p.fp8 == Fp8Recipe::kRowwise) of_a = of_b = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  if (p.fp8 == Fp8Recipe::kBlockwise) {
+    of_a = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    of_b = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  }
+  set(product, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, of_b);
+  set(product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, of_a);
+  set(product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b_scales);
+  set(product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a_scales);
+  set<int8_t>(product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, p.fast ? 1 : 0);
 }
 
 template <class T>
@@ -116,7 +141,7 @@ int choose(const Product& p, Tier tier, const cublasLtMatmulHeuristicResult_t* r
                                  {CUBLASLT_MATMUL_TILE_176x128, CUBLASLT_CLUSTER_SHAPE_1x2x1}};
   constexpr double kLarge = 64e9;  // multiplications; tiles of smaller products do not fill a GPU many times
   const double size = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  if (tier != Tier::kSm90 || p.operands != DType::kBF16 || size < kLarge) return 0;
+  if (tier != Tier::kSm90 || p.fp8 != Fp8Recipe::kOff || p.operands != DType::kBF16 || size < kLarge) return 0;
   const auto splits = [&](int i) { return attribute_of<int32_t>(results[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM); };
   for (const Choice& choice : kChoices) {
     for (int i = 0; i < count; ++i) {
@@ -158,9 +183,10 @@ class Plans {
       set<int32_t>(plan.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.c_dtype));
       set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     }
-    describe(plan.a, p.operands, p.b.rows, p.b.columns, p.b.pitch);
-    describe(plan.b, p.operands, p.a.rows, p.a.columns, p.a.pitch);
-    describe(plan.c, p.c_dtype, p.m, p.n, p.c_pitch);
+    if (p.fp8 != Fp8Recipe::kOff) describe_scales(plan.product, p);
+    describe(plan.a, p.type_of_b(), p.b.rows, p.b.columns, p.b.pitch);
+    describe(plan.b, p.type_of_a(), p.a.rows, p.a.columns, p.a.pitch);
+    describe(plan.c, type_of(p.c_dtype), p.m, p.n, p.c_pitch);
     cublasLtMatmulPreferenceOpaque_t preference;
     check_blas(cublaslt_library().preference_init(&preference, sizeof preference), "choosing an algorithm");
     prefer<uint64_t>(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, libraries.workspace_bytes);
@@ -234,6 +260,19 @@ void scale_only(const Context& context, const MatmulArgs& args, int64_t pitch) {
         "clearing an empty product");
 }
 
+void multiply(const Context& context, const Product& product, float alpha, float beta) {
+  CudaQueue& queue = queue_of(context);
+  const CudaLibraries& libraries = queue.libraries();
+  Plan plan = queue.state<Plans>().find(queue, product);
+  if (product.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+  if (product.fp8 != Fp8Recipe::kOff) describe_scales(plan.product, product);
+  check_blas(cublaslt_library().multiply(static_cast<cublasLtHandle_t>(libraries.cublaslt), &plan.product, &alpha,
+                                         product.b.data, &plan.a, product.a.data, &plan.b, &beta, product.d, &plan.c,
+                                         product.c, &plan.c, &plan.algorithm, libraries.workspace,
+                                         libraries.workspace_bytes, stream_of(context)),
+             "multiplying matrices");
+}
+
 }  // namespace
 
 void copy_matrix(const Context& context, const Tensor& from, int64_t from_pitch, const Tensor& to, int64_t to_pitch) {
@@ -290,15 +329,34 @@ void matmul(const Context& context, const MatmulArgs& args) {
   if (context.dry()) return;
   context.note_kernel("dense products", "cuBLASLt");
 
-  CudaQueue& queue = queue_of(context);
-  const CudaLibraries& libraries = queue.libraries();
-  Plan plan = queue.state<Plans>().find(queue, product);
-  if (product.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-  check_blas(cublaslt_library().multiply(static_cast<cublasLtHandle_t>(libraries.cublaslt), &plan.product, &args.alpha,
-                                         product.b.data, &plan.a, product.a.data, &plan.b, &args.beta, product.d,
-                                         &plan.c, product.c, &plan.c, &plan.algorithm, libraries.workspace,
-                                         libraries.workspace_bytes, stream_of(context)),
-             "multiplying matrices");
+  multiply(context, product, args.alpha, args.beta);
+}
+
+void fp8_matmul(const Context& context, const Fp8MatmulArgs& args) {
+  const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[1];
+  HONE_ASSERT(args.a.shape == Shape({m, k}) && args.b.shape == Shape({n, k}) && args.c.dtype == DType::kBF16);
+  HONE_ASSERT(n % kFp8Unit == 0 && k % kFp8Unit == 0 && k > 0);
+  HONE_ASSERT(!args.d.defined() || (args.d.shape == args.c.shape && args.d.dtype == args.c.dtype));
+  HONE_ASSERT(!args.bias.defined() || args.bias.dtype == args.c.dtype);
+  if (context.dry() || m == 0 || n == 0) return;
+  context.note_kernel("dense products in FP8", "cuBLASLt");
+  multiply(context,
+           {.m = m,
+            .n = n,
+            .k = k,
+            .a = {args.a.data, m, k, k, false},
+            .b = {args.b.data, n, k, k, true},
+            .c = args.c.data,
+            .d = args.d.defined() ? args.d.data : args.c.data,
+            .c_pitch = n,
+            .c_dtype = args.c.dtype,
+            .bias = args.bias.data,
+            .fp8 = args.recipe,
+            .a_code = args.a_code,
+            .fast = args.fast,
+            .a_scales = args.a_scales.data,
+            .b_scales = args.b_scales.data},
+           1.0f, args.beta);
 }
 
 }  // namespace hone::cuda
