@@ -24,6 +24,8 @@ enum class GgufPart {
   kGate,   ///< the first half of each matrix's rows
   kUp,     ///< the second half
   kHeads,  ///< all rows of queries or keys; halves of each head in turn where the architecture's RoPE turns neighbours
+  kLatentKeys,    ///< of the keys and values that latents give, each head's keys as a transposed matrix
+  kLatentValues,  ///< each head's values as a matrix
 };
 
 /// One tensor of a parameter. `%` stands for the layer.
@@ -31,6 +33,23 @@ struct GgufName {
   std::string_view parameter;  ///< canonical, below the model's prefix: "layers.%.self_attn.q_proj.weight"
   std::string_view tensor;     ///< "blk.%.attn_q.weight"
   GgufPart part = GgufPart::kAll;
+  bool adapts = true;  ///< llama.cpp applies a LoRA to it
+};
+
+/// A key of an architecture beside those that every architecture has.
+struct GgufSetting {
+  std::string_view key;  ///< below the architecture's name
+  std::string_view
+      field;  ///< of config.json; "": config.json says it otherwise, and a file that has the key must agree
+  std::function<GgufValue(const DecoderConfig&)> value;
+  std::string_view absent = "";  ///< the field, as JSON, of a file without the key; "": a file must have it
+};
+
+/// The fields of config.json that say whether attention has biases.
+enum class GgufBiases {
+  kNone,
+  kQueries,  ///< attention_bias: queries, keys and values have
+  kAll,      ///< attention_bias: the output, too; mlp_bias
 };
 
 /// One architecture of files. An architecture of Hugging Face may be written as one that the table has for another.
@@ -40,21 +59,29 @@ struct GgufArchitecture {
   std::string_view model_type;         ///< the same
   std::vector<std::string_view> also;  ///< other classes whose models are written so
   bool experts = false;
-  bool turns_neighbours = false;                 ///< RoPE rotates neighbouring dimensions
-  bool takes_factors = false;                    ///< RoPE's frequencies may have factors: rope_freqs.weight
-  bool may_tie = true;                           ///< the head may be the embedding
-  bool wide_heads = true;                        ///< heads together may have another width than the hidden state
-  bool shared_heads = true;                      ///< there may be fewer heads of keys and values
+  std::optional<int64_t> gating = {};  ///< rows of one name differ in expert_gating_func, whose default is 1
+  std::optional<bool> shared = {};     ///< or in whether expert_shared_feed_forward_length is there
+  bool latent = false;                 ///< attention is latent; a file has it as heads that share one latent
+  bool turns_neighbours = false;       ///< RoPE of halves becomes RoPE of neighbours
+  bool takes_factors = false;          ///< RoPE's frequencies may have factors: rope_freqs.weight
+  bool may_tie = true;                 ///< the head may be the embedding
+  bool wide_heads = true;              ///< heads together may have another width than the hidden state
+  bool shared_heads = true;            ///< there may be fewer heads of keys and values
+  bool windows = false;                ///< llama.cpp applies the sliding window
+  bool yarn_between = false;  ///< the models' YaRN does not round its borders to whole dimensions; llama.cpp's does
+  GgufBiases biases = GgufBiases::kNone;
+  std::string_view rotary_field = "";            ///< says how much of a head RoPE rotates; "": all
+  std::string_view qk_norm_field = "";           ///< says whether queries and keys have a norm; "": nothing does
   std::string_view count_field = "num_experts";  ///< the names of fields in config.json
+  std::string_view used_field = "num_experts_per_tok";
   std::string_view width_field = "moe_intermediate_size";
-  bool width_is_dense = false;  ///< feed_forward_length is the experts' width
-  /// Whether the weights of chosen experts are divided by their sum, where config.json says so in norm_topk_prob; the
-  /// files do not.
-  std::optional<bool> normalises = {};
+  bool width_is_dense = false;     ///< feed_forward_length is the experts' width
+  std::string_view fields = "{}";  ///< of config.json, as JSON, that all models of the row have
+  std::vector<GgufSetting> settings = {};
+  std::vector<GgufName> names = {};  ///< before those that all architectures have
 };
 
 const std::vector<GgufArchitecture>& gguf_architectures();
-const std::vector<GgufName>& gguf_names();
 
 /// The row for a model. UserError with the architectures of the table, if it has none.
 const GgufArchitecture& gguf_architecture_of(const HfConfig& config, const DecoderConfig& model);
@@ -72,15 +99,15 @@ inline constexpr const char* kRopeFactors = "rope_freqs.weight";
 /// What of a file's tensors belongs to its configuration.
 struct GgufFacts {
   int64_t vocab_rows = 0;
-  bool has_head = false, has_query_bias = false, has_output_bias = false, has_mlp_bias = false;
+  bool has_head = false, has_query_bias = false, has_output_bias = false, has_mlp_bias = false, has_query_norm = false;
   std::vector<float> rope_factors;
 };
 GgufFacts gguf_facts(const std::vector<GgufTensor>& tensors, const DecoderConfig& model);
 GgufFacts gguf_facts(const GgufFile& file);
 
 /// The keys of an architecture, to which those of the tokenizer are added. A sliding window that llama.cpp does not
-/// apply bounds the context: up to it, results are the same; `notes` receives a sentence about it. UserError for what
-/// a file cannot say.
+/// apply bounds the context: up to it, results are the same; `notes` receives a sentence about it, and about what
+/// llama.cpp computes a little otherwise. UserError for what a file cannot say.
 GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig& config, const DecoderConfig& model,
                            const std::vector<GgufTensor>& tensors, std::vector<std::string>& notes);
 

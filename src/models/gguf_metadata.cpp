@@ -10,6 +10,7 @@
 #include "core/text/json.h"
 #include "models/gguf.h"
 #include "models/registry.h"
+#include "nn/latent_attention.h"
 
 namespace hone {
 
@@ -25,9 +26,14 @@ constexpr const char *kBlocks = "block_count", *kContext = "context_length", *kE
                      *kRopeDimensions = "rope.dimension_count", *kRopeType = "rope.scaling.type",
                      *kRopeFactor = "rope.scaling.factor", *kRopeOriginal = "rope.scaling.original_context_length",
                      *kRopeFinetuned = "rope.scaling.finetuned", *kYarnFast = "rope.scaling.yarn_beta_fast",
-                     *kYarnSlow = "rope.scaling.yarn_beta_slow", *kExperts = "expert_count",
-                     *kExpertsUsed = "expert_used_count", *kExpertWidth = "expert_feed_forward_length",
-                     *kSharedWidth = "expert_shared_feed_forward_length";
+                     *kYarnSlow = "rope.scaling.yarn_beta_slow", *kYarnLatentScale = "rope.scaling.yarn_log_multiplier",
+                     *kExperts = "expert_count", *kExpertsUsed = "expert_used_count",
+                     *kExpertWidth = "expert_feed_forward_length", *kKvRank = "attention.kv_lora_rank",
+                     *kQueryRank = "attention.q_lora_rank", *kLatentKeyLength = "attention.key_length_mla",
+                     *kLatentValueLength = "attention.value_length_mla";
+
+/// What the file's kYarnLatentScale has of mscale_all_dim.
+constexpr double kPartOfScale = 0.1;
 
 constexpr const char *kLinear = "linear", *kYarn = "yarn", *kNoScaling = "none";
 
@@ -62,6 +68,7 @@ GgufFacts gguf_facts(const std::vector<GgufTensor>& tensors, const DecoderConfig
           .has_query_bias = has("blk.0.attn_q.bias"),
           .has_output_bias = has("blk.0.attn_output.bias"),
           .has_mlp_bias = has("blk.0.ffn_down.bias"),
+          .has_query_norm = has("blk.0.attn_q_norm.weight"),
           .rope_factors = gguf_rope_factors(model)};
 }
 
@@ -75,6 +82,7 @@ GgufFacts gguf_facts(const GgufFile& file) {
                      .has_query_bias = file.find("blk.0.attn_q.bias") != nullptr,
                      .has_output_bias = file.find("blk.0.attn_output.bias") != nullptr,
                      .has_mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr,
+                     .has_query_norm = file.find("blk.0.attn_q_norm.weight") != nullptr,
                      .rope_factors = {}};
   if (const GgufEntry* factors = file.find(kRopeFactors); factors != nullptr) {
     constexpr int64_t kMostPairs = 1 << 16;
@@ -110,14 +118,21 @@ std::string difference(DecoderConfig a, DecoderConfig b) {
       {"rope_scaling.attention_factor",
        x.attention_factor == y.attention_factor && x.mscale == y.mscale && x.mscale_all_dim == y.mscale_all_dim},
       {"rope_scaling.truncate", x.truncate == y.truncate},
+      {"rope_interleave", a.latent.rope_interleave == b.latent.rope_interleave},
+      {"attention_multiplier", same_number(a.softmax_scale(), b.softmax_scale())},
+      {"swiglu_limit", a.activation == b.activation},
       {"norm_topk_prob", a.moe.router.normalise == b.moe.router.normalise},
       {"routed_scaling_factor", same_number(a.moe.router.scale, b.moe.router.scale)},
-      {"the layers that have experts (decoder_sparse_step, mlp_only_layers)", a.layers == b.layers}};
+      {"n_group, topk_group",
+       a.moe.router.groups == b.moe.router.groups && a.moe.router.kept_groups == b.moe.router.kept_groups},
+      {"the layers that have experts or windows (decoder_sparse_step, mlp_only_layers, moe_layer_freq, layer_types)",
+       a.layers == b.layers}};
   for (const auto& [name, same] : settings) {
     if (!same) return name;
   }
   b.rms_norm_eps = a.rms_norm_eps;
   b.rope = a.rope;
+  b.attention_scale = a.attention_scale;
   // What only training and files know.
   b.pad_token_id = a.pad_token_id;
   b.initializer_range = a.initializer_range;
@@ -132,18 +147,30 @@ std::string difference(DecoderConfig a, DecoderConfig b) {
 std::string unloadable(const GgufArchitecture& architecture, const DecoderConfig& model) {
   const bool wide = model.num_attention_heads * model.head_dim != model.hidden_size;
   if (model.tie_word_embeddings && !architecture.may_tie) return "tie_word_embeddings";
-  if (wide && !architecture.wide_heads) return "head_dim";
+  if (wide && !architecture.wide_heads && !architecture.latent) return "head_dim";
+  const RopeScaling& scaling = model.rope.scaling;
+  if (architecture.latent && scaling.type == RopeType::kYarn && scaling.mscale_all_dim.value_or(0) == 0) {
+    return "rope_scaling.mscale_all_dim";
+  }
   const bool shared = model.num_key_value_heads != model.num_attention_heads;
   return shared && !architecture.shared_heads ? "num_key_value_heads" : "";
 }
 
 /// The model as inference with at most `context` tokens computes it: without windows that are as long, and with the
 /// defaults that its scaling leaves out.
-DecoderConfig within(DecoderConfig model, int64_t context) {
+DecoderConfig within(const GgufArchitecture& architecture, DecoderConfig model, int64_t context) {
   for (LayerConfig& layer : model.layers) {
-    if (layer.sliding_window >= context) layer.sliding_window = 0;
+    if (!architecture.windows && layer.sliding_window >= context) layer.sliding_window = 0;
   }
+  RouterRule& router = model.moe.router;
+  if (router.kept_groups == router.groups) router.kept_groups = router.groups = 1;
   RopeScaling& scaling = model.rope.scaling;
+  if (architecture.yarn_between) scaling.truncate = false;
+  if (scaling.alpha) {
+    const auto dims = static_cast<double>(model.rope.rotary_dim);
+    model.rope.rope_theta *= std::pow(*scaling.alpha, dims / (dims - 2));
+    scaling = {};
+  }
   if (scaling.type == RopeType::kYarn || scaling.type == RopeType::kLlama3) {
     if (!scaling.original_max_position_embeddings) {
       scaling.original_max_position_embeddings = model.rope.max_position_embeddings;
@@ -181,6 +208,7 @@ void set_rope(const std::function<void(const char*, GgufValue)>& set, const Gguf
     set(kRopeOriginal, scaling.original_max_position_embeddings.value_or(0));
     set(kYarnFast, scaling.beta_fast);
     set(kYarnSlow, scaling.beta_slow);
+    if (architecture.latent) set(kYarnLatentScale, kPartOfScale * scaling.mscale_all_dim.value_or(0));
   } else if (factors) {
     set(kRopeOriginal, scaling.original_max_position_embeddings.value_or(0));  // the factors are a tensor
   } else {
@@ -189,13 +217,23 @@ void set_rope(const std::function<void(const char*, GgufValue)>& set, const Gguf
   }
 }
 
+/// feed_forward_length; 0: nothing says it.
+int64_t dense_width(const GgufArchitecture& architecture, const HfConfig& config, const DecoderConfig& model) {
+  if (architecture.width_is_dense) return model.moe.moe_intermediate_size;
+  for (const LayerConfig& layer : model.layers) {
+    if (layer.intermediate_size > 0) return layer.intermediate_size;
+  }
+  return config.integer_or("intermediate_size", 0);
+}
+
 }  // namespace
 
 GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig& config, const DecoderConfig& given,
                            const std::vector<GgufTensor>& tensors, std::vector<std::string>& notes) {
   int64_t context = given.rope.max_position_embeddings;
   for (const LayerConfig& layer : given.layers) {
-    if (layer.sliding_window > 0 && layer.sliding_window < context) context = layer.sliding_window;
+    const bool ignored = layer.sliding_window > 0 && !architecture.windows;
+    if (ignored && layer.sliding_window < context) context = layer.sliding_window;
   }
   if (context < given.rope.max_position_embeddings) {
     notes.push_back(
@@ -203,7 +241,26 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
                     "apply in this architecture",
                     context));
   }
-  const DecoderConfig model = within(given, context);
+  const RopeScaling& scaling = given.rope.scaling;
+  const bool yarn = scaling.type == RopeType::kYarn;
+  if (architecture.yarn_between && yarn && !scaling.truncate) {
+    notes.push_back(
+        "llama.cpp rounds the borders of YaRN's ramp, which the model does not: its logits differ a little");
+  }
+  const RopeScaling usual;
+  if (yarn && (scaling.beta_fast != usual.beta_fast || scaling.beta_slow != usual.beta_slow)) {
+    notes.push_back(
+        fmt::format("llama.cpp takes beta_fast {} and beta_slow {} for YaRN, the model {} and {}: its logits "
+                    "differ",
+                    usual.beta_fast, usual.beta_slow, scaling.beta_fast, scaling.beta_slow));
+  }
+  if (architecture.latent && static_cast<float>(given.rms_norm_eps) != kLatentNormEps) {
+    notes.push_back(
+        fmt::format("llama.cpp normalises latents with rms_norm_eps ({}), the model with {}: its logits "
+                    "differ a little",
+                    given.rms_norm_eps, kLatentNormEps));
+  }
+  const DecoderConfig model = within(architecture, given, context);
   GgufMetadata metadata;
   metadata.file = config.file();
   metadata.set(kArchitecture, std::string(architecture.name));
@@ -214,13 +271,23 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
   set(kBlocks, static_cast<int64_t>(model.layers.size()));
   set(kContext, context);
   set(kEmbedding, model.hidden_size);
-  const int64_t dense =
-      architecture.width_is_dense ? model.moe.moe_intermediate_size : config.integer_or("intermediate_size", 0);
-  if (dense > 0) set(kFeedForward, dense);
+  if (const int64_t dense = dense_width(architecture, config, model); dense > 0) set(kFeedForward, dense);
   set(kHeads, model.num_attention_heads);
-  set(kKvHeads, model.num_key_value_heads);
-  set(kKeyLength, model.head_dim);
-  set(kValueLength, model.v_head_dim);
+  if (architecture.latent) {
+    // Heads that share one latent: their keys are the latent and what RoPE turns, their values the latent.
+    const LatentConfig& latent = model.latent;
+    set(kKvHeads, int64_t{1});
+    set(kKeyLength, latent.kv_lora_rank + latent.qk_rope_head_dim);
+    set(kValueLength, latent.kv_lora_rank);
+    set(kLatentKeyLength, model.head_dim);
+    set(kLatentValueLength, model.v_head_dim);
+    set(kKvRank, latent.kv_lora_rank);
+    set(kQueryRank, latent.q_lora_rank);
+  } else {
+    set(kKvHeads, model.num_key_value_heads);
+    set(kKeyLength, model.head_dim);
+    set(kValueLength, model.v_head_dim);
+  }
   set(kEpsilon, model.rms_norm_eps);
   set(kVocabulary, model.vocab_size);
   set_rope(set, architecture, model, config.file());
@@ -228,10 +295,10 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
     set(kExperts, model.moe.num_experts);
     set(kExpertsUsed, model.moe.num_experts_per_tok);
     if (!architecture.width_is_dense) set(kExpertWidth, model.moe.moe_intermediate_size);
-    if (model.moe.shared_expert_intermediate_size > 0) set(kSharedWidth, model.moe.shared_expert_intermediate_size);
   }
+  for (const GgufSetting& setting : architecture.settings) set(std::string(setting.key).c_str(), setting.value(model));
   const Json said = config_of_gguf(architecture, metadata, gguf_facts(tensors, model));
-  const DecoderConfig read = within(read_decoder_config(HfConfig(said, config.file())), context);
+  const DecoderConfig read = within(architecture, read_decoder_config(HfConfig(said, config.file())), context);
   std::string differs = difference(model, read);
   if (differs.empty()) differs = unloadable(architecture, model);
   if (!differs.empty()) {
@@ -250,6 +317,15 @@ class ArchitectureKeys {
       : prefix_(std::string(architecture) + "."), metadata_(metadata) {}
 
   std::optional<int64_t> integer(const char* key) { return metadata_.integer(full(key)); }
+  /// A bool, an integer or a number; nothing if there is none.
+  std::optional<Json> scalar(std::string_view key) {
+    const GgufValue* found = metadata_.find(full(key));
+    if (found == nullptr) return std::nullopt;
+    if (const auto* value = std::get_if<int64_t>(found)) return *value;
+    if (const auto* value = std::get_if<double>(found)) return plain_number(*value);
+    if (const auto* value = std::get_if<bool>(found)) return *value;
+    refuse(std::string(key), "is not a number");
+  }
   std::optional<double> number(const char* key) {
     const std::optional<double> found = metadata_.number(full(key));
     return found ? std::optional(plain_number(*found)) : found;
@@ -277,7 +353,7 @@ class ArchitectureKeys {
   }
 
  private:
-  std::string full(const char* key) { return *read_.insert(prefix_ + key).first; }
+  std::string full(std::string_view key) { return *read_.insert(prefix_ + std::string(key)).first; }
 
   std::string prefix_;
   const GgufMetadata& metadata_;
@@ -325,6 +401,11 @@ Json rope_scaling_of(ArchitectureKeys& keys, const GgufArchitecture& architectur
     Json scaling = {{"rope_type", "yarn"}, {"factor", *factor}, {"original_max_position_embeddings", *original}};
     if (fast) scaling["beta_fast"] = *fast;
     if (slow) scaling["beta_slow"] = *slow;
+    if (architecture.yarn_between) scaling["truncate"] = false;
+    if (!architecture.latent) return scaling;
+    if (const double scale = plain_number(keys.number(kYarnLatentScale).value_or(0) / kPartOfScale); scale != 0) {
+      scaling["mscale"] = scaling["mscale_all_dim"] = scale;
+    }
     return scaling;
   }
   if (type && *type != kLinear && *type != kNoScaling)
@@ -333,16 +414,68 @@ Json rope_scaling_of(ArchitectureKeys& keys, const GgufArchitecture& architectur
   return {{"rope_type", "linear"}, {"factor", *factor}};
 }
 
+/// The sizes of heads.
+void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Json& config) {
+  const int64_t hidden = keys.size(kEmbedding), heads = keys.size(kHeads);
+  const int64_t head_dim = keys.integer(kKeyLength).value_or(hidden / heads);
+  const int64_t value_dim = keys.integer(kValueLength).value_or(head_dim);
+  const int64_t kv_heads = keys.integer(kKvHeads).value_or(heads);
+  const int64_t rotary = keys.integer(kRopeDimensions).value_or(head_dim);
+  config["hidden_size"] = hidden;
+  config["num_attention_heads"] = heads;
+  if (architecture.latent) {
+    const int64_t rank = keys.size(kKvRank), query_rank = keys.integer(kQueryRank).value_or(0);
+    if (kv_heads != 1) keys.refuse(kKvHeads, "is not 1");
+    if (value_dim != rank) keys.refuse(kValueLength, fmt::format("is not that of latents, {}", rank));
+    if (head_dim != rank + rotary) keys.refuse(kKeyLength, fmt::format("is not {} + {}", rank, rotary));
+    const int64_t keys_length = keys.size(kLatentKeyLength);
+    if (keys_length <= rotary) keys.refuse(kLatentKeyLength, fmt::format("is not above {}", rotary));
+    config["num_key_value_heads"] = heads;
+    config["kv_lora_rank"] = rank;
+    config["q_lora_rank"] = query_rank > 0 ? Json(query_rank) : Json(nullptr);
+    config["qk_rope_head_dim"] = rotary;
+    config["qk_nope_head_dim"] = keys_length - rotary;
+    config["v_head_dim"] = keys.size(kLatentValueLength);
+    return;
+  }
+  config["num_key_value_heads"] = kv_heads;
+  config["head_dim"] = head_dim;
+  if (value_dim != head_dim) keys.refuse(kValueLength, "is not the keys' length");
+  if (architecture.rotary_field == "partial_rotary_factor") {
+    config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(head_dim);
+  } else if (!architecture.rotary_field.empty()) {
+    config[architecture.rotary_field] = rotary;
+  } else if (rotary != head_dim) {
+    keys.refuse(kRopeDimensions, "is not the heads' length");
+  }
+}
+
+/// The keys of the architecture's own settings.
+void read_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture, Json& config) {
+  for (const GgufSetting& setting : architecture.settings) {
+    const std::optional<Json> found = keys.scalar(setting.key);
+    if (setting.field.empty()) continue;
+    if (!found && setting.absent.empty()) keys.refuse(std::string(setting.key), "is missing");
+    config[setting.field] = found ? *found : Json::parse(setting.absent);
+  }
+}
+
+/// UserError if the file says otherwise what config.json says of settings without a field.
+void check_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture, const DecoderConfig& model) {
+  for (const GgufSetting& setting : architecture.settings) {
+    const std::optional<Json> found = keys.scalar(setting.key);
+    if (!setting.field.empty() || !found) continue;
+    const Json known = std::visit([](const auto& value) { return Json(value); }, setting.value(model));
+    if (*found != known) {
+      keys.refuse(std::string(setting.key), fmt::format("is {}, not {}", found->dump(), known.dump()));
+    }
+  }
+}
+
 }  // namespace
 
 Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& metadata, const GgufFacts& facts) {
   ArchitectureKeys keys(architecture.name, metadata);
-  const int64_t hidden = keys.size(kEmbedding), heads = keys.size(kHeads);
-  const int64_t head_dim = keys.integer(kKeyLength).value_or(hidden / heads);
-  if (keys.integer(kValueLength).value_or(head_dim) != head_dim) keys.refuse(kValueLength, "is not the keys' length");
-  if (keys.integer(kRopeDimensions).value_or(head_dim) != head_dim) {
-    keys.refuse(kRopeDimensions, "is not the heads' length");
-  }
   if (const auto rows = keys.integer(kVocabulary); rows && *rows != facts.vocab_rows) {
     keys.refuse(kVocabulary, fmt::format("is {}, and the embedding has {} rows", *rows, facts.vocab_rows));
   }
@@ -351,38 +484,39 @@ Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& me
   Json config = {{"architectures", {architecture.hf_class}},
                  {"model_type", architecture.model_type},
                  {"hidden_act", "silu"},
-                 {"hidden_size", hidden},
                  {"num_hidden_layers", keys.size(kBlocks)},
-                 {"num_attention_heads", heads},
-                 {"num_key_value_heads", keys.integer(kKvHeads).value_or(heads)},
-                 {"head_dim", head_dim},
                  {"max_position_embeddings", keys.size(kContext)},
                  {"rms_norm_eps", *epsilon},
                  {"vocab_size", facts.vocab_rows},
                  {"tie_word_embeddings", !facts.has_head}};
+  read_heads(keys, architecture, config);
   const double base = keys.number(kRopeBase).value_or(10000.0);
   config["rope_theta"] = base;
-  if (const Json scaling = rope_scaling_of(keys, architecture, facts, base, head_dim); !scaling.is_null()) {
+  const int64_t rotary = keys.integer(kRopeDimensions).value_or(config.value("head_dim", int64_t{0}));
+  if (const Json scaling = rope_scaling_of(keys, architecture, facts, base, rotary); !scaling.is_null()) {
     config["rope_scaling"] = scaling;
   }
   const std::optional<int64_t> feed_forward = keys.integer(kFeedForward);
   if (feed_forward) config["intermediate_size"] = *feed_forward;
   if (!architecture.experts && !feed_forward) keys.refuse(kFeedForward, "is missing");
-  if (architecture.model_type == "llama") {
-    config["attention_bias"] = facts.has_query_bias && facts.has_output_bias;
-    config["mlp_bias"] = facts.has_mlp_bias;
+  if (architecture.biases != GgufBiases::kNone) {
+    const bool output = facts.has_output_bias || architecture.biases == GgufBiases::kQueries;
+    config["attention_bias"] = facts.has_query_bias && output;
   }
+  if (architecture.biases == GgufBiases::kAll && !architecture.experts) config["mlp_bias"] = facts.has_mlp_bias;
+  if (!architecture.qk_norm_field.empty()) config[architecture.qk_norm_field] = facts.has_query_norm;
   if (architecture.experts) {
     config[architecture.count_field] = keys.size(kExperts);
-    config["num_experts_per_tok"] = keys.size(kExpertsUsed);
+    config[architecture.used_field] = keys.size(kExpertsUsed);
     config[architecture.width_field] = keys.size(architecture.width_is_dense ? kFeedForward : kExpertWidth);
-    if (architecture.normalises) config["norm_topk_prob"] = *architecture.normalises;
-    if (const auto shared = keys.integer(kSharedWidth)) config["shared_expert_intermediate_size"] = *shared;
-    if (architecture.model_type == "mixtral") config["sliding_window"] = nullptr;
   } else {
     keys.integer(kExperts);
     keys.integer(kExpertsUsed);
   }
+  read_settings(keys, architecture, config);
+  const Json fields = Json::parse(architecture.fields);
+  for (const auto& [field, value] : fields.items()) config[field] = value;
+  check_settings(keys, architecture, read_decoder_config(HfConfig(config, metadata.file)));
   keys.require_all_read();
   return config;
 }

@@ -12,6 +12,111 @@
 
 namespace hone {
 
+namespace {
+
+// Settings that architectures share.
+
+/// Layers before the first one with experts.
+int64_t leading_dense(const DecoderConfig& model) {
+  const auto sparse =
+      std::find_if(model.layers.begin(), model.layers.end(), [](const LayerConfig& l) { return l.moe; });
+  return sparse - model.layers.begin();
+}
+
+int64_t shared_width(const DecoderConfig& model) { return model.moe.shared_expert_intermediate_size; }
+int64_t expert_width(const DecoderConfig& model) { return model.moe.moe_intermediate_size; }
+
+GgufSetting shared_width_as(std::string_view field) {
+  return {.key = "expert_shared_feed_forward_length", .field = field, .value = shared_width};
+}
+
+GgufSetting shared_count_as(std::string_view field) {
+  return {.key = "expert_shared_count", .field = field, .value = [](const DecoderConfig& model) {
+            return shared_width(model) / expert_width(model);
+          }};
+}
+
+GgufSetting leading_dense_as(std::string_view field) {
+  return {.key = "leading_dense_block_count", .field = field, .value = leading_dense, .absent = "0"};
+}
+
+/// For rows in which feed_forward_length says it, too.
+GgufSetting own_width() { return {.key = "expert_feed_forward_length", .field = "", .value = expert_width}; }
+
+/// The numbers of llama.cpp's functions of a router's logits.
+constexpr int64_t kGatingSoftmax = 1, kGatingSigmoid = 2;
+
+GgufSetting gating() {
+  return {.key = "expert_gating_func", .field = "", .value = [](const DecoderConfig& model) {
+            return model.moe.router.scores == RouterScores::kSigmoid ? kGatingSigmoid : kGatingSoftmax;
+          }};
+}
+
+using Settings = std::vector<GgufSetting>;
+
+Settings operator+(Settings a, const Settings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Settings deepseek_experts() {
+  return {leading_dense_as("first_k_dense_replace"),
+          shared_count_as("n_shared_experts"),
+          gating(),
+          {.key = "expert_weights_scale",
+           .field = "routed_scaling_factor",
+           .value = [](const DecoderConfig& model) { return static_cast<double>(model.moe.router.scale); },
+           .absent = "1.0"},
+          {.key = "expert_weights_norm",
+           .field = "norm_topk_prob",
+           .value = [](const DecoderConfig& model) { return model.moe.router.normalise; },
+           .absent = "false"}};
+}
+
+/// llama.cpp scores a group by its two best.
+Settings groups() {
+  return {{.key = "expert_group_count",
+           .field = "n_group",
+           .value = [](const DecoderConfig& model) { return model.moe.router.groups; },
+           .absent = "1"},
+          {.key = "expert_group_used_count",
+           .field = "topk_group",
+           .value = [](const DecoderConfig& model) { return model.moe.router.kept_groups; },
+           .absent = "1"}};
+}
+
+/// llama.cpp multiplies by the weights of latents without an adapter's product.
+std::vector<GgufName> latent_names() {
+  using enum GgufPart;
+  const std::string_view kv_b = "layers.%.self_attn.kv_b_proj.weight";
+  return {{"layers.%.self_attn.q_proj.weight", "blk.%.attn_q.weight", kAll, false},
+          {"layers.%.self_attn.q_a_proj.weight", "blk.%.attn_q_a.weight", kAll, false},
+          {"layers.%.self_attn.q_b_proj.weight", "blk.%.attn_q_b.weight", kAll, false},
+          {"layers.%.self_attn.kv_a_proj_with_mqa.weight", "blk.%.attn_kv_a_mqa.weight", kAll, false},
+          {kv_b, "blk.%.attn_k_b.weight", kLatentKeys, false},
+          {kv_b, "blk.%.attn_v_b.weight", kLatentValues, false}};
+}
+
+GgufSetting number(std::string_view key, std::string_view field, double DecoderConfig::*member,
+                   std::string_view absent = "") {
+  return {.key = key,
+          .field = field,
+          .value = [member](const DecoderConfig& model) { return model.*member; },
+          .absent = absent};
+}
+
+Settings granite() {
+  return {number("attention.scale", "attention_multiplier", &DecoderConfig::attention_scale),
+          number("embedding_scale", "embedding_multiplier", &DecoderConfig::embedding_multiplier, "1.0"),
+          number("residual_scale", "residual_multiplier", &DecoderConfig::residual_multiplier, "1.0"),
+          number("logit_scale", "logits_scaling", &DecoderConfig::logits_scaling)};
+}
+
+constexpr GgufName kPostAttentionNorm = {"layers.%.post_attention_layernorm.weight",
+                                         "blk.%.post_attention_norm.weight"};
+
+}  // namespace
+
 const std::vector<GgufArchitecture>& gguf_architectures() {
   static const std::vector<GgufArchitecture> table = {
       {.name = "llama",
@@ -19,7 +124,8 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .model_type = "llama",
        .also = {"MistralForCausalLM"},
        .turns_neighbours = true,
-       .takes_factors = true},
+       .takes_factors = true,
+       .biases = GgufBiases::kAll},
       {.name = "llama",
        .hf_class = "MixtralForCausalLM",
        .model_type = "mixtral",
@@ -29,7 +135,8 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .takes_factors = true,
        .count_field = "num_local_experts",
        .width_field = "intermediate_size",
-       .width_is_dense = true},
+       .width_is_dense = true,
+       .fields = R"({"sliding_window": null})"},
       {.name = "qwen2", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2", .also = {}, .wide_heads = false},
       {.name = "qwen3", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3", .also = {}},
       {.name = "qwen2moe",
@@ -39,13 +146,14 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .experts = true,
        .may_tie = false,
        .wide_heads = false,
-       .normalises = false},
+       .fields = R"({"norm_topk_prob": false})",
+       .settings = {shared_width_as("shared_expert_intermediate_size")}},
       {.name = "qwen3moe",
        .hf_class = "Qwen3MoeForCausalLM",
        .model_type = "qwen3_moe",
        .also = {},
        .experts = true,
-       .normalises = true},
+       .fields = R"({"norm_topk_prob": true})"},
       {.name = "olmoe",
        .hf_class = "OlmoeForCausalLM",
        .model_type = "olmoe",
@@ -56,12 +164,132 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .shared_heads = false,
        .width_field = "intermediate_size",
        .width_is_dense = true,
-       .normalises = false},
+       .fields = R"({"norm_topk_prob": false})"},
+      {.name = "gpt-oss",
+       .hf_class = "GptOssForCausalLM",
+       .model_type = "gpt_oss",
+       .also = {},
+       .experts = true,
+       .may_tie = false,
+       .windows = true,
+       .yarn_between = true,
+       .count_field = "num_local_experts",
+       .width_field = "intermediate_size",
+       .width_is_dense = true,
+       .fields = R"({"attention_bias": true})",
+       .settings = {own_width(),
+                    {.key = "attention.sliding_window",
+                     .field = "sliding_window",
+                     .value = [](const DecoderConfig& model) { return model.layers.front().sliding_window; }}},
+       .names = {kPostAttentionNorm}},
+      {.name = "deepseek2",
+       .hf_class = "DeepseekV3ForCausalLM",
+       .model_type = "deepseek_v3",
+       .also = {"KimiK25ForConditionalGeneration", "Glm4MoeLiteForCausalLM"},
+       .experts = true,
+       .gating = kGatingSigmoid,
+       .latent = true,
+       .count_field = "n_routed_experts",
+       .fields = R"({"scoring_func": "sigmoid", "topk_method": "noaux_tc"})",
+       .settings = deepseek_experts() + groups(),
+       .names = latent_names()},
+      {.name = "deepseek2",
+       .hf_class = "DeepseekV2ForCausalLM",
+       .model_type = "deepseek_v2",
+       .also = {},
+       .experts = true,
+       .gating = kGatingSoftmax,
+       .latent = true,
+       .count_field = "n_routed_experts",
+       .fields = R"({"scoring_func": "softmax", "topk_method": "greedy"})",
+       .settings = deepseek_experts(),
+       .names = latent_names()},
+      {.name = "glm4moe",
+       .hf_class = "Glm4MoeForCausalLM",
+       .model_type = "glm4_moe",
+       .also = {"SolarOpenForCausalLM"},
+       .experts = true,
+       .biases = GgufBiases::kQueries,
+       .rotary_field = "partial_rotary_factor",
+       .qk_norm_field = "use_qk_norm",
+       .count_field = "n_routed_experts",
+       .settings = deepseek_experts() + groups(),
+       .names = {kPostAttentionNorm}},
+      {.name = "ernie4_5-moe",
+       .hf_class = "Ernie4_5_MoeForCausalLM",
+       .model_type = "ernie4_5_moe",
+       .also = {},
+       .experts = true,
+       .count_field = "moe_num_experts",
+       .used_field = "moe_k",
+       .settings = {leading_dense_as("moe_layer_start_index"),
+                    shared_count_as("moe_num_shared_experts"),
+                    shared_width_as(""),
+                    {.key = "interleave_moe_layer_step",
+                     .field = "moe_layer_interval",
+                     .value = [](const DecoderConfig&) { return int64_t{1}; }}}},
+      {.name = "dots1",
+       .hf_class = "Dots1ForCausalLM",
+       .model_type = "dots1",
+       .also = {},
+       .experts = true,
+       .may_tie = false,
+       .shared_heads = false,
+       .count_field = "n_routed_experts",
+       .fields = R"({"sliding_window": null})",
+       .settings = deepseek_experts() + groups()},
+      {.name = "hunyuan-moe",
+       .hf_class = "HunYuanMoEV1ForCausalLM",
+       .model_type = "hunyuan_v1_moe",
+       .also = {},
+       .experts = true,
+       .used_field = "moe_topk",
+       .width_field = "intermediate_size",
+       .width_is_dense = true,
+       .settings = {own_width(), shared_width_as(""), shared_count_as("")}},
+      {.name = "minimax-m2",
+       .hf_class = "MiniMaxM2ForCausalLM",
+       .model_type = "minimax_m2",
+       .also = {},
+       .experts = true,
+       .may_tie = false,
+       .rotary_field = "rotary_dim",
+       .count_field = "num_local_experts",
+       .width_field = "intermediate_size",
+       .width_is_dense = true,
+       .settings = {own_width(), gating()}},
+      {.name = "granitemoe",
+       .hf_class = "GraniteMoeForCausalLM",
+       .model_type = "granitemoe",
+       .also = {},
+       .experts = true,
+       .shared = false,
+       .turns_neighbours = true,
+       .biases = GgufBiases::kAll,
+       .count_field = "num_local_experts",
+       .width_field = "intermediate_size",
+       .width_is_dense = true,
+       .settings = granite()},
+      {.name = "granitemoe",
+       .hf_class = "GraniteMoeSharedForCausalLM",
+       .model_type = "granitemoeshared",
+       .also = {},
+       .experts = true,
+       .shared = true,
+       .turns_neighbours = true,
+       .biases = GgufBiases::kAll,
+       .count_field = "num_local_experts",
+       .width_field = "intermediate_size",
+       .width_is_dense = true,
+       .settings = granite() + Settings{shared_width_as("shared_intermediate_size")}},
   };
   return table;
 }
 
-const std::vector<GgufName>& gguf_names() {
+namespace {
+
+/// The names that architectures share.
+const std::vector<GgufName>& shared_names() {
   using enum GgufPart;
   static const std::vector<GgufName> table = {
       {"embed_tokens.weight", "token_embd.weight"},
@@ -78,6 +306,11 @@ const std::vector<GgufName>& gguf_names() {
       {"layers.%.self_attn.o_proj.bias", "blk.%.attn_output.bias"},
       {"layers.%.self_attn.q_norm.weight", "blk.%.attn_q_norm.weight"},
       {"layers.%.self_attn.k_norm.weight", "blk.%.attn_k_norm.weight"},
+      {"layers.%.self_attn.query_layernorm.weight", "blk.%.attn_q_norm.weight"},
+      {"layers.%.self_attn.key_layernorm.weight", "blk.%.attn_k_norm.weight"},
+      {"layers.%.self_attn.q_a_layernorm.weight", "blk.%.attn_q_a_norm.weight"},
+      {"layers.%.self_attn.kv_a_layernorm.weight", "blk.%.attn_kv_a_norm.weight"},
+      {"layers.%.self_attn.sinks", "blk.%.attn_sinks.weight"},
       {"layers.%.post_attention_layernorm.weight", "blk.%.ffn_norm.weight"},
       {"layers.%.mlp.gate_proj.weight", "blk.%.ffn_gate.weight"},
       {"layers.%.mlp.up_proj.weight", "blk.%.ffn_up.weight"},
@@ -86,18 +319,38 @@ const std::vector<GgufName>& gguf_names() {
       {"layers.%.mlp.up_proj.bias", "blk.%.ffn_up.bias"},
       {"layers.%.mlp.down_proj.bias", "blk.%.ffn_down.bias"},
       {"layers.%.mlp.gate.weight", "blk.%.ffn_gate_inp.weight"},
+      {"layers.%.mlp.gate.wg.weight", "blk.%.ffn_gate_inp.weight"},
+      {"layers.%.mlp.router.weight", "blk.%.ffn_gate_inp.weight"},
+      {"layers.%.mlp.router.bias", "blk.%.ffn_gate_inp.bias"},
+      {"layers.%.mlp.gate.e_score_correction_bias", "blk.%.exp_probs_b.bias"},
+      {"layers.%.mlp.gate.moe_statics.e_score_correction_bias", "blk.%.exp_probs_b.bias"},
+      {"layers.%.mlp.e_score_correction_bias", "blk.%.exp_probs_b.bias"},
       {"layers.%.mlp.experts.gate_up_proj", "blk.%.ffn_gate_exps.weight", kGate},
       {"layers.%.mlp.experts.gate_up_proj", "blk.%.ffn_up_exps.weight", kUp},
       {"layers.%.mlp.experts.down_proj", "blk.%.ffn_down_exps.weight"},
+      {"layers.%.mlp.experts.gate_up_proj_bias", "blk.%.ffn_gate_exps.bias", kGate},
+      {"layers.%.mlp.experts.gate_up_proj_bias", "blk.%.ffn_up_exps.bias", kUp},
+      {"layers.%.mlp.experts.down_proj_bias", "blk.%.ffn_down_exps.bias"},
+      {"layers.%.mlp.shared_expert_gate.weight", "blk.%.ffn_gate_inp_shexp.weight"},
+      {"layers.%.block_sparse_moe.router.weight", "blk.%.ffn_gate_inp.weight"},
+      {"layers.%.block_sparse_moe.experts.gate_up_proj", "blk.%.ffn_gate_exps.weight", kGate},
+      {"layers.%.block_sparse_moe.experts.gate_up_proj", "blk.%.ffn_up_exps.weight", kUp},
+      {"layers.%.block_sparse_moe.experts.down_proj", "blk.%.ffn_down_exps.weight"},
+      {"layers.%.shared_mlp.input_linear.weight", "blk.%.ffn_gate_shexp.weight", kGate},
+      {"layers.%.shared_mlp.input_linear.weight", "blk.%.ffn_up_shexp.weight", kUp},
+      {"layers.%.shared_mlp.output_linear.weight", "blk.%.ffn_down_shexp.weight"},
       {"layers.%.mlp.shared_expert.gate_proj.weight", "blk.%.ffn_gate_shexp.weight"},
       {"layers.%.mlp.shared_expert.up_proj.weight", "blk.%.ffn_up_shexp.weight"},
       {"layers.%.mlp.shared_expert.down_proj.weight", "blk.%.ffn_down_shexp.weight"},
-      {"layers.%.mlp.shared_expert_gate.weight", "blk.%.ffn_gate_inp_shexp.weight"},
+      {"layers.%.mlp.shared_experts.gate_proj.weight", "blk.%.ffn_gate_shexp.weight"},
+      {"layers.%.mlp.shared_experts.up_proj.weight", "blk.%.ffn_up_shexp.weight"},
+      {"layers.%.mlp.shared_experts.down_proj.weight", "blk.%.ffn_down_shexp.weight"},
+      {"layers.%.mlp.shared_mlp.gate_proj.weight", "blk.%.ffn_gate_shexp.weight"},
+      {"layers.%.mlp.shared_mlp.up_proj.weight", "blk.%.ffn_up_shexp.weight"},
+      {"layers.%.mlp.shared_mlp.down_proj.weight", "blk.%.ffn_down_shexp.weight"},
   };
   return table;
 }
-
-namespace {
 
 std::string names_of_table() {
   std::set<std::string_view> names;
@@ -137,13 +390,33 @@ GgufTensor tensor_of(const GgufName& row, const GgufArchitecture& architecture, 
                        .shape = dims_of(shape),
                        .parameter = &parameter,
                        .rows = RowGrid::all(rows),
-                       .exact = stays_exact(parameter)};
-  if (row.part == GgufPart::kGate || row.part == GgufPart::kUp) {
-    const int64_t whole = shape[-2], half = whole / 2;
-    tensor.rows = RowGrid::part_of_each(rows / whole, whole, row.part == GgufPart::kUp ? half : 0, half);
-    tensor.shape[tensor.shape.size() - 2] = half;
-  } else if (row.part == GgufPart::kHeads && architecture.turns_neighbours) {
-    tensor.rows = RowGrid::halves_in_turn(rows / model.head_dim, model.head_dim);
+                       .exact = stays_exact(parameter),
+                       .adapts = row.adapts};
+  const LatentConfig& latent = model.latent;
+  const int64_t keys = latent.qk_nope_head_dim, values = latent.v_head_dim, heads = model.num_attention_heads;
+  switch (row.part) {
+    case GgufPart::kAll:
+      break;
+    case GgufPart::kGate:
+    case GgufPart::kUp: {
+      int64_t& whole = *(tensor.shape.end() - (row_elements(parameter) == 1 ? 1 : 2));
+      const int64_t half = whole / 2;
+      tensor.rows = RowGrid::part_of_each(rows / whole, whole, row.part == GgufPart::kUp ? half : 0, half);
+      whole = half;
+      break;
+    }
+    case GgufPart::kHeads:
+      if (architecture.turns_neighbours) tensor.rows = RowGrid::halves_in_turn(rows / model.head_dim, model.head_dim);
+      break;
+    case GgufPart::kLatentKeys:
+      tensor.rows = RowGrid::part_of_each(heads, keys + values, 0, keys);
+      tensor.shape = {heads, latent.kv_lora_rank, keys};
+      tensor.transposed = true;
+      break;
+    case GgufPart::kLatentValues:
+      tensor.rows = RowGrid::part_of_each(heads, keys + values, keys, values);
+      tensor.shape = {heads, values, latent.kv_lora_rank};
+      break;
   }
   if (tensor.shape.size() == 2 && tensor.shape[0] == 1) tensor.shape.erase(tensor.shape.begin());  // a gate [1, H]
   tensor.exact = tensor.exact || tensor.shape.size() < 2;
@@ -167,9 +440,17 @@ const GgufArchitecture& gguf_architecture_of(const GgufMetadata& metadata) {
   const std::optional<std::string> name = metadata.text("general.architecture");
   if (!name)
     throw UserError("the file does not say its architecture", metadata.file, "general.architecture is missing");
-  const bool experts = metadata.integer(*name + ".expert_count").value_or(0) > 0;
+  const auto integer = [&](const char* key, int64_t absent) {
+    return metadata.integer(fmt::format("{}.{}", *name, key)).value_or(absent);
+  };
+  const bool experts = integer("expert_count", 0) > 0;
+  const bool shared = integer("expert_shared_feed_forward_length", 0) > 0;
+  const int64_t gating = integer("expert_gating_func", kGatingSoftmax);
   for (const GgufArchitecture& row : gguf_architectures()) {
-    if (row.name == *name && row.experts == experts) return row;
+    if (row.name == *name && row.experts == experts && row.gating.value_or(gating) == gating &&
+        row.shared.value_or(shared) == shared) {
+      return row;
+    }
   }
   std::set<std::string_view> names;
   for (const GgufArchitecture& row : gguf_architectures()) names.insert(row.name);
@@ -185,8 +466,11 @@ std::vector<GgufTensor> gguf_tensors(const GgufArchitecture& architecture, const
     if (parameter.spec().kind == ParameterKind::kLora) continue;
     const std::string name = general_name(parameter, model);
     const size_t before = tensors.size();
-    for (const GgufName& row : gguf_names()) {
-      if (row.parameter == name) tensors.push_back(tensor_of(row, architecture, model, parameter));
+    for (const std::vector<GgufName>* names : {&architecture.names, &shared_names()}) {
+      for (const GgufName& row : *names) {
+        if (row.parameter == name) tensors.push_back(tensor_of(row, architecture, model, parameter));
+      }
+      if (tensors.size() > before) break;
     }
     if (tensors.size() > before) continue;
     throw UserError(fmt::format("'{}' has no name in GGUF files of {}", parameter.name(), architecture.name), "",

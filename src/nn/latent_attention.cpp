@@ -9,13 +9,6 @@
 
 namespace hone {
 
-namespace {
-
-/// Epsilon of the latents' norms: the released code uses the default of its norm class, not rms_norm_eps.
-constexpr float kLatentNormEps = 1e-6f;
-
-}  // namespace
-
 LatentAttention::LatentAttention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype)
     : latent_(config.latent),
       num_heads_(config.num_attention_heads),

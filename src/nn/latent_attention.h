@@ -7,6 +7,9 @@
 
 namespace hone {
 
+/// Epsilon of the latents' norms: the released code uses the default of its norm class, not rms_norm_eps.
+inline constexpr float kLatentNormEps = 1e-6f;
+
 class LatentAttention : public Mixer {
  public:
   LatentAttention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);

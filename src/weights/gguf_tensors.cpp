@@ -42,7 +42,9 @@ std::optional<int64_t> RowGrid::grid_row(int64_t parameter_row) const {
 
 int64_t GgufTensor::columns() const { return row_elements(*parameter); }
 
-int64_t row_elements(const Parameter& parameter) { return parameter.shape().rank() < 2 ? 1 : parameter.shape()[-1]; }
+int64_t row_elements(const Parameter& parameter) {
+  return parameter.shape().rank() < 2 || parameter.spec().kind == ParameterKind::kBias ? 1 : parameter.shape()[-1];
+}
 
 ParameterFloats::ParameterFloats(const Checkpoint& checkpoint, const FileLayout& layout, const Parameter& parameter) {
   for (const FileTensor& tensor : layout) {
@@ -109,16 +111,24 @@ void write_gguf_tensor(GgufWriter& writer, const GgufTensor& tensor, const Check
                        const FileLayout& layout) {
   ParameterFloats parameter(checkpoint, layout, *tensor.parameter);
   const int64_t columns = tensor.columns(), rows = tensor.rows.rows();
+  const int64_t matrix = tensor.rows.count[2];
+  const MatrixOrder order(FileOrder::kTransposed, {matrix, columns});
   // A vector is one row of the file.
-  const int64_t together = columns == 1 ? rows : std::max<int64_t>(1, kGgufPiece / columns);
-  std::vector<float> values;
+  const int64_t together = columns == 1        ? rows
+                           : tensor.transposed ? matrix
+                                               : std::max<int64_t>(1, kGgufPiece / columns);
+  std::vector<float> values, turned;
   for (int64_t begin = 0; begin < rows; begin += together) {
     const int64_t end = std::min(rows, begin + together);
     values.resize(static_cast<size_t>((end - begin) * columns));
     for_grid_runs(tensor.rows, begin, end, [&](int64_t row, int64_t from, int64_t count) {
       parameter.read(from * columns, count * columns, values.data() + (row - begin) * columns);
     });
-    writer.write_floats(values);
+    if (tensor.transposed) {
+      turned.resize(values.size());
+      order.to_file(values.data(), turned.data());
+    }
+    writer.write_floats(tensor.transposed ? turned : values);
   }
 }
 
@@ -136,7 +146,7 @@ class GgufSource final : public TensorSource {
     for (const GgufTensor* tensor : tensors) {
       const GgufEntry* entry = file.find(tensor->name);
       HONE_ASSERT(entry != nullptr, tensor->name);
-      parts_.push_back({entry, tensor->rows});
+      parts_.push_back({entry, tensor});
     }
   }
 
@@ -145,10 +155,11 @@ class GgufSource final : public TensorSource {
   void make(Slice elements, StateReader&, const PutBytes& put) const override {
     const int64_t together = reorders() ? order_.numel() : kGgufPiece;
     std::vector<float> values, turned;
+    HeldMatrix held;
     for (int64_t begin = elements.begin; begin < elements.end(); begin += together) {
       const int64_t count = std::min(together, elements.end() - begin);
       values.resize(static_cast<size_t>(count));
-      read(slice_.offset + begin, count, values.data());
+      read(slice_.offset + begin, count, values.data(), held);
       const std::vector<float>* made = &values;
       if (reorders()) {
         turned.resize(values.size());
@@ -162,25 +173,53 @@ class GgufSource final : public TensorSource {
  private:
   struct Part {
     const GgufEntry* entry;
-    RowGrid rows;
+    const GgufTensor* tensor;
+
+    std::optional<int64_t> grid_row(int64_t row) const { return tensor->rows.grid_row(row); }
+  };
+  /// A matrix of a tensor that the file has transposed, as the parameter has it.
+  struct HeldMatrix {
+    const GgufEntry* entry = nullptr;
+    int64_t index = -1;
+    std::vector<float> file, values;
   };
 
   bool reorders() const { return order_.transposed || order_.interleaved; }
 
   /// Elements [first, first + count) of the parameter.
-  void read(int64_t first, int64_t count, float* values) const {
+  void read(int64_t first, int64_t count, float* values, HeldMatrix& held) const {
     while (count > 0) {
       const int64_t row = first / columns_, column = first % columns_;
       const auto part =
-          std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.rows.grid_row(row).has_value(); });
+          std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.grid_row(row).has_value(); });
       HONE_ASSERT(part != parts_.end(), slice_.name);
-      const int64_t at = *part->rows.grid_row(row), wanted = (column + count + columns_ - 1) / columns_;
+      const int64_t at = *part->grid_row(row), wanted = (column + count + columns_ - 1) / columns_;
       int64_t run = 1;
-      while (run < wanted && part->rows.grid_row(row + run) == at + run) ++run;
+      while (run < wanted && part->grid_row(row + run) == at + run) ++run;
+      if (part->tensor->transposed) run = std::min(run, part->tensor->rows.count[2] - at % part->tensor->rows.count[2]);
       const int64_t elements = std::min(count, run * columns_ - column);
-      file_.read_floats(*part->entry, at * columns_ + column, elements, values);
+      if (part->tensor->transposed) {
+        read_transposed(*part, at, column, elements, values, held);
+      } else {
+        file_.read_floats(*part->entry, at * columns_ + column, elements, values);
+      }
       first += elements, count -= elements, values += elements;
     }
+  }
+
+  /// Elements from column `column` of row `row` on, within one matrix.
+  void read_transposed(const Part& part, int64_t row, int64_t column, int64_t elements, float* values,
+                       HeldMatrix& held) const {
+    const int64_t rows = part.tensor->rows.count[2], index = row / rows, numel = rows * columns_;
+    if (held.entry != part.entry || held.index != index) {
+      held.file.resize(static_cast<size_t>(numel));
+      held.values.resize(static_cast<size_t>(numel));
+      file_.read_floats(*part.entry, index * numel, numel, held.file.data());
+      MatrixOrder(FileOrder::kTransposed, {rows, columns_})
+          .rows_from_file(held.file.data(), 0, rows, held.values.data());
+      held.entry = part.entry, held.index = index;
+    }
+    std::copy_n(held.values.begin() + (row % rows * columns_ + column), elements, values);
   }
 
   const GgufFile& file_;

@@ -2,7 +2,8 @@
 //
 // Parameters have their own order (params/file_order.h): matrices [.., out, in], gate before up. A GGUF tensor holds
 // whole rows of one parameter, in an order that a RowGrid gives: gate or up alone, or the rows of a head as RoPE of
-// neighbouring pairs wants them. A vector counts as a matrix of one column.
+// neighbouring pairs wants them; or such rows as the columns of its matrices. A vector counts as a matrix of one
+// column, and so do the biases of all experts together.
 #pragma once
 
 #include <array>
@@ -51,11 +52,13 @@ struct GgufTensor {
   std::vector<int64_t> shape;  ///< as in GgufEntry
   const Parameter* parameter = nullptr;
   RowGrid rows;
-  bool exact = false;  ///< float32 in every file: norms, biases, routers
+  bool exact = false;       ///< float32 in every file: norms, biases, routers
+  bool transposed = false;  ///< each run of rows.count[2] rows is a matrix, which the file has transposed
+  bool adapts = true;       ///< llama.cpp applies a LoRA to it
   int64_t columns() const;
 };
 
-/// Elements of a matrix of this parameter's row: its last dimension; 1 for vectors.
+/// Elements of a matrix of this parameter's row: its last dimension; 1 for vectors and biases.
 int64_t row_elements(const Parameter& parameter);
 
 /// A parameter's elements in its own order, from the files of a checkpoint. Thread-safe, each thread with an object of

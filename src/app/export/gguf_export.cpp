@@ -137,6 +137,10 @@ GgufLora lora_of(const GgufTensor& tensor, const AttachedAdapter& adapter) {
     throw UserError("adapters of the embedding, the head and routers are not written for llama.cpp",
                     tensor.parameter->name(), kMergeFirst);
   }
+  if (!tensor.adapts) {
+    throw UserError(fmt::format("llama.cpp applies no adapter to '{}'", tensor.name), tensor.parameter->name(),
+                    kMergeFirst);
+  }
   return {&tensor, &adapter};
 }
 

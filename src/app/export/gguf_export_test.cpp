@@ -105,7 +105,10 @@ std::vector<float> folder_logits(const fs::path& folder, const fs::path& adapter
 }
 
 TEST_F(Gguf, ModelsComeBackAsTheyWere) {
-  for (const char* name : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}) {
+  for (const char* name :
+       {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v2_yarn",
+        "deepseek_v3", "deepseek_v3_yarn", "glm4_moe", "glm4_moe_lite", "solar_open", "ernie4_5_moe", "hunyuan_v1_moe",
+        "minimax_m2", "granitemoe", "granitemoeshared"}) {
     SCOPED_TRACE(name);
     // Mixtral's and Mistral's window shortens the context, up to which nothing changes.
     export_to(file(), golden(name), "f32");
@@ -120,7 +123,9 @@ TEST_F(Gguf, ModelsComeBackAsTheyWere) {
 }
 
 TEST_F(Gguf, EveryParameterOfTheTableIsCoveredOnce) {
-  for (const char* name : {"llama", "mixtral", "qwen2", "qwen3_moe", "qwen2_moe", "olmoe"}) {
+  for (const char* name :
+       {"llama", "mixtral", "qwen2", "qwen3_moe", "qwen2_moe", "olmoe", "gpt_oss", "deepseek_v2", "deepseek_v3",
+        "glm4_moe", "ernie4_5_moe", "dots1", "hunyuan_v1_moe", "minimax_m2", "granitemoeshared"}) {
     LoadedModel model(golden(name), DType::kF32);
     const DecoderConfig& decoder = model.decoder().config();
     std::map<const Parameter*, std::vector<int>> covered;
@@ -152,6 +157,37 @@ TEST_F(Gguf, QueriesAndKeysOfLlamaAreTurnedForNeighbours) {
     for (size_t i = 0; i < kHidden; ++i) ASSERT_EQ(turned[row * kHidden + i], k[from * kHidden + i]) << row;
   }
   EXPECT_EQ(gguf.find(kRopeFactors)->numel(), 8);
+}
+
+TEST_F(Gguf, KeysOfLatentsAreTransposed) {
+  export_to(file(), golden("deepseek_v3"), "f32");
+  const GgufFile gguf(file());
+  const Checkpoint checkpoint = Checkpoint::open(golden("deepseek_v3"));
+  const std::string name = "model.layers.1.self_attn.kv_b_proj.weight";
+  const std::vector<float> both = checkpoint.find(name)->file->read_floats(name);
+  constexpr int64_t kHeads = 4, kRank = 16, kKeys = 16, kValues = 24;  // in this case
+  const auto tensor = [&](const char* of, const std::vector<int64_t>& shape) {
+    const GgufEntry& entry = *gguf.find(of);
+    EXPECT_EQ(entry.shape, shape);
+    std::vector<float> values(static_cast<size_t>(entry.numel()));
+    gguf.read_floats(entry, 0, entry.numel(), values.data());
+    return values;
+  };
+  const std::vector<float> keys = tensor("blk.1.attn_k_b.weight", {kHeads, kRank, kKeys}),
+                           values = tensor("blk.1.attn_v_b.weight", {kHeads, kValues, kRank});
+  for (int64_t head = 0; head < kHeads; ++head) {
+    const auto at = [&](int64_t row, int64_t column) {
+      return both[static_cast<size_t>((head * (kKeys + kValues) + row) * kRank + column)];
+    };
+    for (int64_t rank = 0; rank < kRank; ++rank) {
+      for (int64_t i = 0; i < kKeys; ++i) {
+        ASSERT_EQ(keys[static_cast<size_t>((head * kRank + rank) * kKeys + i)], at(i, rank));
+      }
+      for (int64_t i = 0; i < kValues; ++i) {
+        ASSERT_EQ(values[static_cast<size_t>((head * kValues + i) * kRank + rank)], at(kKeys + i, rank));
+      }
+    }
+  }
 }
 
 TEST_F(Gguf, TypesRoundMatricesAndNothingElse) {
@@ -203,8 +239,8 @@ TEST_F(Gguf, TheTokenizerComesBack) {
 }
 
 TEST_F(Gguf, AdaptersAreTheirProducts) {
-  for (const std::string name :
-       {"llama/lora_attention_final", "mixtral/lora_experts_final", "qwen3_moe/split_adapter"}) {
+  for (const std::string name : {"llama/lora_attention_final", "mixtral/lora_experts_final", "qwen3_moe/split_adapter",
+                                 "gpt_oss/lora_experts_final", "granitemoe/lora_experts_final"}) {
     SCOPED_TRACE(name);
     const fs::path adapter = kFixtures / "goldens" / name, base = adapter.parent_path() / "model";
     ExportOptions options;
@@ -255,6 +291,20 @@ TEST_F(Gguf, WhatFilesCannotSayIsRefused) {
   EXPECT_THAT(export_refusal(golden("qwen2_moe")), HasSubstr("decoder_sparse_step, mlp_only_layers"));
   EXPECT_THAT(export_refusal(golden("olmoe_clip")), HasSubstr("clip_qkv"));
   EXPECT_THAT(export_refusal(golden("olmoe")), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(export_refusal(golden("deepseek_v3_halves")), HasSubstr("rope_interleave"));
+  EXPECT_THAT(export_refusal(golden("ernie4_5_moe_every_second")), HasSubstr("layers that have experts"));
+  EXPECT_THAT(export_refusal(golden("dots1")), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(export_refusal(changed("gpt_oss", [](Json& json) { json["swiglu_limit"] = 6.0; })),
+              HasSubstr("swiglu_limit"));
+  EXPECT_THAT(
+      export_refusal(changed("deepseek_v3_yarn", [](Json& json) { json["rope_parameters"].erase("mscale_all_dim"); })),
+      HasSubstr("mscale_all_dim"));
+  EXPECT_THAT(export_refusal(changed("deepseek_v2",
+                                     [](Json& json) {
+                                       json["topk_method"] = "group_limited_greedy";
+                                       json["n_group"] = 4, json["topk_group"] = 2;
+                                     })),
+              HasSubstr("n_group"));
   EXPECT_THAT(export_refusal(golden("gemma4_text")), HasSubstr("is not written as GGUF"));
   EXPECT_THAT(export_refusal(changed("qwen3_moe", [](Json& json) { json["norm_topk_prob"] = false; })),
               HasSubstr("norm_topk_prob"));
@@ -280,6 +330,11 @@ TEST_F(Gguf, WhatFilesCannotSayIsRefused) {
                 run_gguf_export({dora.string(), file("no.gguf").string(), golden("qwen3_moe").string(), "", true});
               }),
               HasSubstr("DoRA"));
+  const fs::path latent = kFixtures / "goldens/deepseek_v3/lora_attention_final";
+  EXPECT_THAT(refusal([&] {
+                run_gguf_export({latent.string(), file("no.gguf").string(), golden("deepseek_v3").string(), "", true});
+              }),
+              HasSubstr("applies no adapter to 'blk.0.attn_"));
   ExportOptions options;
   options.input = golden("llama").string();
   options.output = file("no.gguf").string();

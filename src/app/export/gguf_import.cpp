@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
 DType exact_dtype_of(const GgufFile& file) {
   const auto& entries = file.entries();
   const bool narrow = std::all_of(entries.begin(), entries.end(), [](const GgufEntry& entry) {
-    return entry.shape.size() < 2 || entry.type == GgufType::kBF16 || entry.name.ends_with("ffn_gate_inp.weight");
+    const bool exact = entry.name.ends_with(".bias") || entry.name.ends_with("ffn_gate_inp.weight");
+    return entry.shape.size() < 2 || entry.type == GgufType::kBF16 || exact;
   });
   return narrow ? DType::kBF16 : DType::kF32;
 }
