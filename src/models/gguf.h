@@ -26,6 +26,17 @@ enum class GgufPart {
   kHeads,  ///< all rows of queries or keys; halves of each head in turn where the architecture's RoPE turns neighbours
   kLatentKeys,    ///< of the keys and values that latents give, each head's keys as a transposed matrix
   kLatentValues,  ///< each head's values as a matrix
+  // Of linear attention. Groups of value heads share a key head; "tiled" are value heads of one place in their groups
+  // next to one another.
+  kFusedQkv,      ///< of key heads with all that is theirs: queries, then keys, then values
+  kFusedGates,    ///< the gates of values
+  kTiledQkv,      ///< queries and keys as they are, values tiled
+  kTiledValues,   ///< values, or what is as wide, tiled
+  kTiledHeads,    ///< a row for each value head, tiled
+  kTiledColumns,  ///< columns of values, tiled
+  // Of Mamba-2.
+  kColumn,  ///< a vector as a matrix of one column
+  kGroups,  ///< a norm over groups, a row for each
 };
 
 /// One tensor of a parameter. `%` stands for the layer.
@@ -43,6 +54,7 @@ struct GgufSetting {
       field;  ///< of config.json; "": config.json says it otherwise, and a file that has the key must agree
   std::function<GgufValue(const DecoderConfig&)> value;
   std::string_view absent = "";  ///< the field, as JSON, of a file without the key; "": a file must have it
+  bool free = false;             ///< text does not depend on it: a file may have anything
 };
 
 /// The fields of config.json that say whether attention has biases.
@@ -62,6 +74,7 @@ struct GgufArchitecture {
   std::optional<int64_t> gating = {};  ///< rows of one name differ in expert_gating_func, whose default is 1
   std::optional<bool> shared = {};     ///< or in whether expert_shared_feed_forward_length is there
   bool latent = false;                 ///< attention is latent; a file has it as heads that share one latent
+  bool mamba = false;                  ///< layers without heads of keys and values are Mamba-2
   bool turns_neighbours = false;       ///< RoPE of halves becomes RoPE of neighbours
   bool takes_factors = false;          ///< RoPE's frequencies may have factors: rope_freqs.weight
   bool may_tie = true;                 ///< the head may be the embedding
@@ -101,6 +114,8 @@ struct GgufFacts {
   int64_t vocab_rows = 0;
   bool has_head = false, has_query_bias = false, has_output_bias = false, has_mlp_bias = false, has_query_norm = false;
   std::vector<float> rope_factors;
+
+  void see(std::string_view tensor);  ///< a name
 };
 GgufFacts gguf_facts(const std::vector<GgufTensor>& tensors, const DecoderConfig& model);
 GgufFacts gguf_facts(const GgufFile& file);

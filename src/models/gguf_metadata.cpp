@@ -45,6 +45,11 @@ double plain_number(double value) {
   return number;
 }
 
+Json json_of(const GgufValue& value) {
+  if (const auto* number = std::get_if<double>(&value)) return plain_number(*number);
+  return std::visit([](const auto& held) { return Json(held); }, value);
+}
+
 bool is_llama3(const DecoderConfig& model) { return model.rope.scaling.type == RopeType::kLlama3; }
 
 }  // namespace
@@ -60,16 +65,17 @@ std::vector<float> gguf_rope_factors(const DecoderConfig& model) {
 }
 
 GgufFacts gguf_facts(const std::vector<GgufTensor>& tensors, const DecoderConfig& model) {
-  const auto has = [&](std::string_view name) {
-    return std::any_of(tensors.begin(), tensors.end(), [&](const GgufTensor& tensor) { return tensor.name == name; });
-  };
-  return {.vocab_rows = model.vocab_size,
-          .has_head = has("output.weight"),
-          .has_query_bias = has("blk.0.attn_q.bias"),
-          .has_output_bias = has("blk.0.attn_output.bias"),
-          .has_mlp_bias = has("blk.0.ffn_down.bias"),
-          .has_query_norm = has("blk.0.attn_q_norm.weight"),
-          .rope_factors = gguf_rope_factors(model)};
+  GgufFacts facts = {.vocab_rows = model.vocab_size, .rope_factors = gguf_rope_factors(model)};
+  for (const GgufTensor& tensor : tensors) facts.see(tensor.name);
+  return facts;
+}
+
+void GgufFacts::see(std::string_view tensor) {
+  has_head = has_head || tensor == "output.weight";
+  has_query_bias = has_query_bias || tensor.ends_with(".attn_q.bias");
+  has_output_bias = has_output_bias || tensor.ends_with(".attn_output.bias");
+  has_mlp_bias = has_mlp_bias || tensor.ends_with(".ffn_down.bias");
+  has_query_norm = has_query_norm || tensor.ends_with(".attn_q_norm.weight");
 }
 
 GgufFacts gguf_facts(const GgufFile& file) {
@@ -77,13 +83,8 @@ GgufFacts gguf_facts(const GgufFile& file) {
   if (embedding == nullptr || embedding->shape.size() != 2) {
     throw UserError("the file has no matrix token_embd.weight", file.path().string(), "give the GGUF file of a model");
   }
-  GgufFacts facts = {.vocab_rows = embedding->shape.front(),
-                     .has_head = file.find("output.weight") != nullptr,
-                     .has_query_bias = file.find("blk.0.attn_q.bias") != nullptr,
-                     .has_output_bias = file.find("blk.0.attn_output.bias") != nullptr,
-                     .has_mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr,
-                     .has_query_norm = file.find("blk.0.attn_q_norm.weight") != nullptr,
-                     .rope_factors = {}};
+  GgufFacts facts = {.vocab_rows = embedding->shape.front(), .rope_factors = {}};
+  for (const GgufEntry& entry : file.entries()) facts.see(entry.name);
   if (const GgufEntry* factors = file.find(kRopeFactors); factors != nullptr) {
     constexpr int64_t kMostPairs = 1 << 16;
     if (factors->numel() > kMostPairs) throw UserError("rope_freqs.weight is too long", file.path().string());
@@ -118,6 +119,9 @@ std::string difference(DecoderConfig a, DecoderConfig b) {
       {"rope_scaling.attention_factor",
        x.attention_factor == y.attention_factor && x.mscale == y.mscale && x.mscale_all_dim == y.mscale_all_dim},
       {"rope_scaling.truncate", x.truncate == y.truncate},
+      {"position_embedding_type", a.rotates == b.rotates},
+      {"linear_value_head_dim", a.delta_net == b.delta_net},
+      {"mamba_conv_bias, mamba_proj_bias, time_step_limit", a.mamba == b.mamba},
       {"rope_interleave", a.latent.rope_interleave == b.latent.rope_interleave},
       {"attention_multiplier", same_number(a.softmax_scale(), b.softmax_scale())},
       {"swiglu_limit", a.activation == b.activation},
@@ -148,6 +152,9 @@ std::string unloadable(const GgufArchitecture& architecture, const DecoderConfig
   const bool wide = model.num_attention_heads * model.head_dim != model.hidden_size;
   if (model.tie_word_embeddings && !architecture.may_tie) return "tie_word_embeddings";
   if (wide && !architecture.wide_heads && !architecture.latent) return "head_dim";
+  const int64_t inner = model.mamba.heads.inner();
+  if (architecture.mamba && inner == 0) return "layer_types without Mamba-2";
+  if (architecture.mamba && inner != 2 * model.hidden_size) return "mamba_expand";
   const RopeScaling& scaling = model.rope.scaling;
   if (architecture.latent && scaling.type == RopeType::kYarn && scaling.mscale_all_dim.value_or(0) == 0) {
     return "rope_scaling.mscale_all_dim";
@@ -284,9 +291,17 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
     set(kKvRank, latent.kv_lora_rank);
     set(kQueryRank, latent.q_lora_rank);
   } else {
-    set(kKvHeads, model.num_key_value_heads);
+    if (!architecture.mamba) set(kKvHeads, model.num_key_value_heads);
     set(kKeyLength, model.head_dim);
     set(kValueLength, model.v_head_dim);
+  }
+  if (architecture.mamba) {
+    std::vector<int64_t> kv_heads;
+    for (const LayerConfig& layer : model.layers) {
+      kv_heads.push_back(is_recurrent(layer.mixer) ? 0 : model.num_key_value_heads);
+    }
+    set(kKvHeads, kv_heads);
+    set(kRopeFinetuned, model.rotates);  // here it says whether there is RoPE
   }
   set(kEpsilon, model.rms_norm_eps);
   set(kVocabulary, model.vocab_size);
@@ -317,14 +332,12 @@ class ArchitectureKeys {
       : prefix_(std::string(architecture) + "."), metadata_(metadata) {}
 
   std::optional<int64_t> integer(const char* key) { return metadata_.integer(full(key)); }
-  /// A bool, an integer or a number; nothing if there is none.
-  std::optional<Json> scalar(std::string_view key) {
+  /// Nothing if there is none.
+  const std::vector<int64_t>* integers(const char* key) { return metadata_.list<int64_t>(full(key)); }
+  /// A value of any type; nothing if there is none.
+  std::optional<Json> any(std::string_view key) {
     const GgufValue* found = metadata_.find(full(key));
-    if (found == nullptr) return std::nullopt;
-    if (const auto* value = std::get_if<int64_t>(found)) return *value;
-    if (const auto* value = std::get_if<double>(found)) return plain_number(*value);
-    if (const auto* value = std::get_if<bool>(found)) return *value;
-    refuse(std::string(key), "is not a number");
+    return found ? std::optional(json_of(*found)) : std::nullopt;
   }
   std::optional<double> number(const char* key) {
     const std::optional<double> found = metadata_.number(full(key));
@@ -414,12 +427,28 @@ Json rope_scaling_of(ArchitectureKeys& keys, const GgufArchitecture& architectur
   return {{"rope_type", "linear"}, {"factor", *factor}};
 }
 
+/// Which layers are Mamba-2, those without heads of keys and values; returns how many such heads the others have.
+int64_t read_mixers(ArchitectureKeys& keys, Json& config) {
+  const std::vector<int64_t>* kv_heads = keys.integers(kKvHeads);
+  if (kv_heads == nullptr) keys.refuse(kKvHeads, "is missing");
+  if (static_cast<int64_t>(kv_heads->size()) != keys.size(kBlocks)) keys.refuse(kKvHeads, "does not list every layer");
+  const int64_t most = *std::max_element(kv_heads->begin(), kv_heads->end());
+  Json types = Json::array();
+  for (const int64_t count : *kv_heads) {
+    if (count != 0 && count != most) keys.refuse(kKvHeads, "has different numbers");
+    types.push_back(count == 0 ? "mamba" : "attention");
+  }
+  config["layer_types"] = types;
+  config["position_embedding_type"] = keys.boolean(kRopeFinetuned).value_or(true) ? "rope" : "nope";
+  return most;
+}
+
 /// The sizes of heads.
 void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Json& config) {
   const int64_t hidden = keys.size(kEmbedding), heads = keys.size(kHeads);
   const int64_t head_dim = keys.integer(kKeyLength).value_or(hidden / heads);
   const int64_t value_dim = keys.integer(kValueLength).value_or(head_dim);
-  const int64_t kv_heads = keys.integer(kKvHeads).value_or(heads);
+  const int64_t kv_heads = architecture.mamba ? read_mixers(keys, config) : keys.integer(kKvHeads).value_or(heads);
   const int64_t rotary = keys.integer(kRopeDimensions).value_or(head_dim);
   config["hidden_size"] = hidden;
   config["num_attention_heads"] = heads;
@@ -453,7 +482,7 @@ void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Js
 /// The keys of the architecture's own settings.
 void read_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture, Json& config) {
   for (const GgufSetting& setting : architecture.settings) {
-    const std::optional<Json> found = keys.scalar(setting.key);
+    const std::optional<Json> found = keys.any(setting.key);
     if (setting.field.empty()) continue;
     if (!found && setting.absent.empty()) keys.refuse(std::string(setting.key), "is missing");
     config[setting.field] = found ? *found : Json::parse(setting.absent);
@@ -463,9 +492,9 @@ void read_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture,
 /// UserError if the file says otherwise what config.json says of settings without a field.
 void check_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture, const DecoderConfig& model) {
   for (const GgufSetting& setting : architecture.settings) {
-    const std::optional<Json> found = keys.scalar(setting.key);
-    if (!setting.field.empty() || !found) continue;
-    const Json known = std::visit([](const auto& value) { return Json(value); }, setting.value(model));
+    const std::optional<Json> found = keys.any(setting.key);
+    if (!setting.field.empty() || setting.free || !found) continue;
+    const Json known = json_of(setting.value(model));
     if (*found != known) {
       keys.refuse(std::string(setting.key), fmt::format("is {}, not {}", found->dump(), known.dump()));
     }

@@ -30,10 +30,11 @@ GgufSetting shared_width_as(std::string_view field) {
   return {.key = "expert_shared_feed_forward_length", .field = field, .value = shared_width};
 }
 
-GgufSetting shared_count_as(std::string_view field) {
-  return {.key = "expert_shared_count", .field = field, .value = [](const DecoderConfig& model) {
-            return shared_width(model) / expert_width(model);
-          }};
+GgufSetting shared_count_as(std::string_view field, std::string_view absent = "") {
+  return {.key = "expert_shared_count",
+          .field = field,
+          .value = [](const DecoderConfig& model) { return shared_width(model) / expert_width(model); },
+          .absent = absent};
 }
 
 GgufSetting leading_dense_as(std::string_view field) {
@@ -59,18 +60,23 @@ Settings operator+(Settings a, const Settings& b) {
   return a;
 }
 
+GgufSetting weights_scale_as(std::string_view field) {
+  return {.key = "expert_weights_scale",
+          .field = field,
+          .value = [](const DecoderConfig& model) { return static_cast<double>(model.moe.router.scale); },
+          .absent = "1.0"};
+}
+
+GgufSetting weights_norm_as(std::string_view field) {
+  return {.key = "expert_weights_norm",
+          .field = field,
+          .value = [](const DecoderConfig& model) { return model.moe.router.normalise; },
+          .absent = "false"};
+}
+
 Settings deepseek_experts() {
-  return {leading_dense_as("first_k_dense_replace"),
-          shared_count_as("n_shared_experts"),
-          gating(),
-          {.key = "expert_weights_scale",
-           .field = "routed_scaling_factor",
-           .value = [](const DecoderConfig& model) { return static_cast<double>(model.moe.router.scale); },
-           .absent = "1.0"},
-          {.key = "expert_weights_norm",
-           .field = "norm_topk_prob",
-           .value = [](const DecoderConfig& model) { return model.moe.router.normalise; },
-           .absent = "false"}};
+  return {leading_dense_as("first_k_dense_replace"), shared_count_as("n_shared_experts"), gating(),
+          weights_scale_as("routed_scaling_factor"), weights_norm_as("norm_topk_prob")};
 }
 
 /// llama.cpp scores a group by its two best.
@@ -112,8 +118,109 @@ Settings granite() {
           number("logit_scale", "logits_scaling", &DecoderConfig::logits_scaling)};
 }
 
+/// The sizes of linear attention. llama.cpp has no values of another width than keys.
+Settings delta_net() {
+  const auto size = [](std::string_view key, std::string_view field, int64_t DeltaHeads::*member) {
+    return GgufSetting{.key = key, .field = field, .value = [member](const DecoderConfig& model) {
+                         return model.delta_net.heads.*member;
+                       }};
+  };
+  return {size("ssm.state_size", "linear_key_head_dim", &DeltaHeads::key_dim),
+          size("ssm.state_size", "linear_value_head_dim", &DeltaHeads::key_dim),
+          size("ssm.group_count", "linear_num_key_heads", &DeltaHeads::num_key_heads),
+          size("ssm.time_step_rank", "linear_num_value_heads", &DeltaHeads::num_value_heads),
+          {.key = "ssm.inner_size",
+           .field = "",
+           .value =
+               [](const DecoderConfig& model) {
+                 return model.delta_net.heads.num_value_heads * model.delta_net.heads.value_dim;
+               }},
+          {.key = "ssm.conv_kernel",
+           .field = "linear_conv_kernel_dim",
+           .value = [](const DecoderConfig& model) { return model.delta_net.conv_taps; }},
+          {.key = "full_attention_interval",
+           .field = "full_attention_interval",
+           .value =
+               [](const DecoderConfig& model) {
+                 int64_t linear = 0;
+                 for (const LayerConfig& layer : model.layers) {
+                   if (layer.mixer == MixerKind::kAttention) break;
+                   ++linear;
+                 }
+                 return linear + 1;
+               },
+           .absent = "4"},
+          {.key = "attention.recurrent_layers", .field = "", .value = [](const DecoderConfig& model) {
+             std::vector<bool> recurrent;
+             for (const LayerConfig& layer : model.layers) recurrent.push_back(is_recurrent(layer.mixer));
+             return recurrent;
+           }}};
+}
+
+Settings mamba() {
+  const auto size = [](std::string_view key, std::string_view field, int64_t SsdHeads::*member) {
+    return GgufSetting{.key = key, .field = field, .value = [member](const DecoderConfig& model) {
+                         return model.mamba.heads.*member;
+                       }};
+  };
+  return {size("ssm.state_size", "mamba_d_state", &SsdHeads::state_size),
+          size("ssm.group_count", "mamba_n_groups", &SsdHeads::num_groups),
+          size("ssm.time_step_rank", "mamba_n_heads", &SsdHeads::num_heads),
+          {.key = "ssm.inner_size",
+           .field = "",
+           .value = [](const DecoderConfig& model) { return model.mamba.heads.inner(); }},
+          {.key = "ssm.conv_kernel", .field = "mamba_d_conv", .value = [](const DecoderConfig& model) {
+             return model.mamba.conv_taps;
+           }}};
+}
+
 constexpr GgufName kPostAttentionNorm = {"layers.%.post_attention_layernorm.weight",
                                          "blk.%.post_attention_norm.weight"};
+
+using Names = std::vector<GgufName>;
+
+Names operator+(Names a, const Names& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Of Qwen3-Next, whose projections are fused, and Qwen3.5, whose value heads are tiled.
+Names delta_net_names() {
+  using enum GgufPart;
+  return {kPostAttentionNorm,
+          {"layers.%.linear_attn.in_proj_qkvz.weight", "blk.%.attn_qkv.weight", kFusedQkv},
+          {"layers.%.linear_attn.in_proj_qkvz.weight", "blk.%.attn_gate.weight", kFusedGates},
+          {"layers.%.linear_attn.in_proj_ba.weight", "blk.%.ssm_ba.weight"},
+          {"layers.%.linear_attn.in_proj_qkv.weight", "blk.%.attn_qkv.weight", kTiledQkv},
+          {"layers.%.linear_attn.in_proj_z.weight", "blk.%.attn_gate.weight", kTiledValues},
+          {"layers.%.linear_attn.in_proj_b.weight", "blk.%.ssm_beta.weight", kTiledHeads},
+          {"layers.%.linear_attn.in_proj_a.weight", "blk.%.ssm_alpha.weight", kTiledHeads},
+          {"layers.%.linear_attn.conv1d.weight", "blk.%.ssm_conv1d.weight", kTiledQkv},
+          {"layers.%.linear_attn.dt_bias", "blk.%.ssm_dt.bias", kTiledHeads},
+          {"layers.%.linear_attn.A_log", "blk.%.ssm_a", kTiledHeads},
+          {"layers.%.linear_attn.norm.weight", "blk.%.ssm_norm.weight"},
+          {"layers.%.linear_attn.out_proj.weight", "blk.%.ssm_out.weight", kTiledColumns}};
+}
+
+Names mamba_names() {
+  using enum GgufPart;
+  return {{"layers.%.mamba.in_proj.weight", "blk.%.ssm_in.weight"},
+          {"layers.%.mamba.conv1d.weight", "blk.%.ssm_conv1d.weight"},
+          {"layers.%.mamba.conv1d.bias", "blk.%.ssm_conv1d.bias"},
+          {"layers.%.mamba.dt_bias", "blk.%.ssm_dt.bias"},
+          {"layers.%.mamba.A_log", "blk.%.ssm_a", kColumn},
+          {"layers.%.mamba.D", "blk.%.ssm_d", kColumn},
+          {"layers.%.mamba.norm.weight", "blk.%.ssm_norm.weight", kGroups},
+          {"layers.%.mamba.out_proj.weight", "blk.%.ssm_out.weight"}};
+}
+
+/// Of a fused MLP in layers without experts.
+Names dense_names() {
+  using enum GgufPart;
+  return {{"layers.%.shared_mlp.input_linear.weight", "blk.%.ffn_gate.weight", kGate},
+          {"layers.%.shared_mlp.input_linear.weight", "blk.%.ffn_up.weight", kUp},
+          {"layers.%.shared_mlp.output_linear.weight", "blk.%.ffn_down.weight"}};
+}
 
 }  // namespace
 
@@ -151,7 +258,7 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
       {.name = "qwen3moe",
        .hf_class = "Qwen3MoeForCausalLM",
        .model_type = "qwen3_moe",
-       .also = {},
+       .also = {"Qwen3VLMoeForConditionalGeneration"},
        .experts = true,
        .fields = R"({"norm_topk_prob": true})"},
       {.name = "olmoe",
@@ -238,6 +345,14 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .count_field = "n_routed_experts",
        .fields = R"({"sliding_window": null})",
        .settings = deepseek_experts() + groups()},
+      {.name = "hy_v3",
+       .hf_class = "HYV3ForCausalLM",
+       .model_type = "hy_v3",
+       .also = {},
+       .experts = true,
+       .settings = {shared_count_as("num_shared_experts", "1"), shared_width_as(""), gating(),
+                    weights_scale_as("router_scaling_factor"), weights_norm_as("")},
+       .names = {{"layers.%.mlp.e_score_correction_bias", "blk.%.exp_probs_b"}}},
       {.name = "hunyuan-moe",
        .hf_class = "HunYuanMoEV1ForCausalLM",
        .model_type = "hunyuan_v1_moe",
@@ -282,6 +397,57 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .width_field = "intermediate_size",
        .width_is_dense = true,
        .settings = granite() + Settings{shared_width_as("shared_intermediate_size")}},
+      {.name = "granitehybrid",
+       .hf_class = "GraniteMoeHybridForCausalLM",
+       .model_type = "granitemoehybrid",
+       .also = {},
+       .experts = true,
+       .mamba = true,
+       .turns_neighbours = true,
+       .biases = GgufBiases::kAll,
+       .count_field = "num_local_experts",
+       .width_field = "intermediate_size",
+       .width_is_dense = true,
+       .settings = granite() + mamba() + Settings{shared_width_as("shared_intermediate_size")},
+       .names = mamba_names()},
+      {.name = "granitehybrid",
+       .hf_class = "GraniteMoeHybridForCausalLM",
+       .model_type = "granitemoehybrid",
+       .also = {},
+       .mamba = true,
+       .turns_neighbours = true,
+       .biases = GgufBiases::kAll,
+       .fields = R"({"num_local_experts": 0, "num_experts_per_tok": 0})",
+       .settings =
+           granite() + mamba() +
+           Settings{{.key = "feed_forward_length",
+                     .field = "shared_intermediate_size",
+                     .value = [](const DecoderConfig& model) { return model.layers.front().intermediate_size; }}},
+       .names = mamba_names() + dense_names()},
+      {.name = "qwen3next",
+       .hf_class = "Qwen3NextForCausalLM",
+       .model_type = "qwen3_next",
+       .also = {},
+       .experts = true,
+       .rotary_field = "partial_rotary_factor",
+       .fields = R"({"norm_topk_prob": true})",
+       .settings = delta_net() + Settings{shared_width_as("shared_expert_intermediate_size")},
+       .names = delta_net_names()},
+      {.name = "qwen35moe",
+       .hf_class = "Qwen3_5MoeForCausalLM",
+       .model_type = "qwen3_5_moe_text",
+       .also = {"Qwen3_5MoeForConditionalGeneration"},
+       .experts = true,
+       .rotary_field = "partial_rotary_factor",
+       .settings = delta_net() + Settings{shared_width_as("shared_expert_intermediate_size"),
+                                          {.key = "rope.dimension_sections",
+                                           .field = "",
+                                           .value =
+                                               [](const DecoderConfig&) {
+                                                 return std::vector<int64_t>{11, 11, 10, 0};  // of images' positions
+                                               },
+                                           .free = true}},
+       .names = delta_net_names()},
   };
   return table;
 }
@@ -379,7 +545,7 @@ std::string general_name(const Parameter& parameter, const DecoderConfig& model)
 bool stays_exact(const Parameter& parameter) {
   const ParameterKind kind = parameter.spec().kind;
   return parameter.shape().rank() < 2 || kind == ParameterKind::kNorm || kind == ParameterKind::kBias ||
-         kind == ParameterKind::kRouter || kind == ParameterKind::kBuffer;
+         kind == ParameterKind::kRouter || kind == ParameterKind::kBuffer || kind == ParameterKind::kRecurrence;
 }
 
 GgufTensor tensor_of(const GgufName& row, const GgufArchitecture& architecture, const DecoderConfig& model,
@@ -394,6 +560,17 @@ GgufTensor tensor_of(const GgufName& row, const GgufArchitecture& architecture, 
                        .adapts = row.adapts};
   const LatentConfig& latent = model.latent;
   const int64_t keys = latent.qk_nope_head_dim, values = latent.v_head_dim, heads = model.num_attention_heads;
+  const DeltaHeads& delta = model.delta_net.heads;
+  const bool tiled = !model.delta_net.fused_projections;
+  const int64_t group = delta.num_key_heads > 0 ? delta.group() : 0;
+  const int64_t of_group = group * delta.value_dim, of_key_head = 2 * (delta.key_dim + of_group);
+  const auto tiled_heads = [&](int64_t width) {
+    RowGrid grid = {0, {group, delta.num_key_heads, width}, {width, group * width, 1}};
+    for (size_t axis = 0; axis < grid.count.size(); ++axis) {
+      if (grid.count[axis] == 1) grid.stride[axis] = 0;
+    }
+    return grid;
+  };
   switch (row.part) {
     case GgufPart::kAll:
       break;
@@ -411,14 +588,52 @@ GgufTensor tensor_of(const GgufName& row, const GgufArchitecture& architecture, 
     case GgufPart::kLatentKeys:
       tensor.rows = RowGrid::part_of_each(heads, keys + values, 0, keys);
       tensor.shape = {heads, latent.kv_lora_rank, keys};
-      tensor.transposed = true;
+      tensor.transposed = keys;
       break;
     case GgufPart::kLatentValues:
       tensor.rows = RowGrid::part_of_each(heads, keys + values, keys, values);
       tensor.shape = {heads, values, latent.kv_lora_rank};
       break;
+    case GgufPart::kFusedQkv:
+      tensor.rows = RowOrder({{0, {1, delta.num_key_heads, delta.key_dim}, {0, of_key_head, 1}},
+                              {delta.key_dim, {1, delta.num_key_heads, delta.key_dim}, {0, of_key_head, 1}},
+                              {2 * delta.key_dim, {1, delta.num_key_heads, of_group}, {0, of_key_head, 1}}});
+      tensor.shape.front() = tensor.rows.rows();
+      break;
+    case GgufPart::kFusedGates:
+      tensor.rows = RowGrid::part_of_each(delta.num_key_heads, of_key_head, 2 * delta.key_dim + of_group, of_group);
+      tensor.shape.front() = tensor.rows.rows();
+      break;
+    case GgufPart::kTiledQkv: {
+      if (!tiled) break;
+      RowGrid value_rows = tiled_heads(delta.value_dim);
+      value_rows.offset = 2 * delta.num_key_heads * delta.key_dim;
+      tensor.rows = RowOrder({RowGrid::all(value_rows.offset), value_rows});
+      break;
+    }
+    case GgufPart::kTiledValues:
+      tensor.rows = tiled_heads(delta.value_dim);
+      break;
+    case GgufPart::kTiledHeads:
+      if (tiled) tensor.rows = tiled_heads(1);
+      break;
+    case GgufPart::kTiledColumns:
+      if (tiled) tensor.column_order = tiled_heads(delta.value_dim);
+      break;
+    case GgufPart::kColumn:
+      tensor.shape.push_back(1);
+      break;
+    case GgufPart::kGroups:
+      tensor.shape = {model.mamba.heads.num_groups, rows / model.mamba.heads.num_groups};
+      break;
   }
-  if (tensor.shape.size() == 2 && tensor.shape[0] == 1) tensor.shape.erase(tensor.shape.begin());  // a gate [1, H]
+  if (shape.rank() == 3 && shape[1] == 1) tensor.shape.erase(tensor.shape.begin() + 1);  // taps [C, 1, K]
+  if (row.parameter.ends_with(".A_log")) tensor.values = GgufValues::kMinusExp;
+  const bool own_norm = row.parameter.starts_with("layers.%.linear_attn.");
+  if (parameter.spec().kind == ParameterKind::kNorm && model.norm_weighting == NormWeighting::kFromOne && !own_norm) {
+    tensor.values = GgufValues::kPlusOne;
+  }
+  if (shape.rank() == 2 && shape[0] == 1) tensor.shape.erase(tensor.shape.begin());  // a gate [1, H]
   tensor.exact = tensor.exact || tensor.shape.size() < 2;
   return tensor;
 }

@@ -13,7 +13,7 @@ namespace hone {
 
 namespace {
 
-constexpr std::array<GgufFormat, 11> kGgufFormats = {{
+constexpr std::array<GgufFormat, 12> kGgufFormats = {{
     {GgufType::kF32, "F32", 1, 4, 0},
     {GgufType::kF16, "F16", 1, 2, 1},
     {GgufType::kBF16, "BF16", 1, 2, 32},
@@ -25,14 +25,15 @@ constexpr std::array<GgufFormat, 11> kGgufFormats = {{
     {GgufType::kQ4_K, "Q4_K", 256, 144},
     {GgufType::kQ5_K, "Q5_K", 256, 176},
     {GgufType::kQ6_K, "Q6_K", 256, 210},
+    {GgufType::kMXFP4, "MXFP4", 32, 17},
 }};
 
 /// Types that are not read, by ggml's numbers.
-constexpr std::array<std::pair<uint32_t, std::string_view>, 24> kOtherTypes = {
+constexpr std::array<std::pair<uint32_t, std::string_view>, 23> kOtherTypes = {
     {{9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
      {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
      {24, "I8"},      {25, "I16"},   {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},
-     {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},  {40, "NVFP4"}, {41, "Q1_0"},    {42, "Q2_0"}}};
+     {34, "TQ1_0"},   {35, "TQ2_0"}, {40, "NVFP4"},  {41, "Q1_0"},  {42, "Q2_0"}}};
 
 float half_at(const std::byte* bytes) {
   Float16 half;
@@ -67,6 +68,16 @@ void decode_small(const std::byte* block, bool fifth, bool minimum, float* y) {
     if (fifth) q |= static_cast<int>(high >> i & 1) << 4;
     const float product = d * static_cast<float>(q - centre);
     y[i] = minimum ? product + m : product;
+  }
+}
+
+void decode_mxfp4(const std::byte* block, float* y) {
+  constexpr std::array<float, 8> kE2m1 = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  constexpr int kBias = 127;
+  for (int64_t i = 0; i < kSmallBlock; ++i) {
+    const int byte = byte_at(block, 1 + i % 16), q = i < 16 ? byte & 15 : byte >> 4;
+    const float value = std::ldexp(kE2m1[static_cast<size_t>(q & 7)], byte_at(block, 0) - kBias);
+    y[i] = q < 8 ? value : -value;
   }
 }
 
@@ -230,6 +241,9 @@ void decode_gguf(GgufType type, const std::byte* bytes, int64_t count, float* va
         for (int64_t i = 0; i < kSmallBlock; ++i) values[i] = d * static_cast<float>(signed_at(bytes + 2, i));
         break;
       }
+      case GgufType::kMXFP4:
+        decode_mxfp4(bytes, values);
+        break;
       case GgufType::kQ4_K:
         decode_q45_k(bytes, false, values);
         break;

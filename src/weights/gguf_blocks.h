@@ -18,6 +18,7 @@
 //   Q6_K  256 values, 210 bytes: 128 bytes l, 64 bytes h, 16 x i8 s, d
 //         y = (d s) (q - 32), a scale for 16 values: in each half of 128 values, run r of 32 has its lower 4 bits in
 //         l[64 half + 32 (r & 1) + i], lower half of the byte for r < 2, and bits [2 r, 2 r + 2) of h[32 half + i]
+//   MXFP4 32 values, 17 bytes: u8 s, 16 bytes q       y[i] = e2m1(q) 2^(s - 127), in the order of Q4_0
 #pragma once
 
 #include <cstddef>
@@ -40,6 +41,7 @@ enum class GgufType : uint32_t {
   kQ5_K = 13,
   kQ6_K = 14,
   kBF16 = 30,
+  kMXFP4 = 39,
 };
 
 struct GgufFormat {

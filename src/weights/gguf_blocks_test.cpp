@@ -137,6 +137,19 @@ TEST(GgufBlocks, Q6KHasScalesOfSixteenValues) {
   }
 }
 
+TEST(GgufBlocks, Mxfp4HasASharedExponent) {
+  Block block;
+  block.byte(128);  // 2^1
+  for (int i = 0; i < 16; ++i) block.byte(i | (15 - i) << 4);
+  const auto values = block.decoded(GgufType::kMXFP4);
+  const std::array<float, 8> known = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 8.0f, 12.0f};
+  for (int i = 0; i < 32; ++i) {
+    const int q = i < 16 ? i : 31 - i;
+    EXPECT_EQ(values[static_cast<size_t>(i)],
+              q < 8 ? known[static_cast<size_t>(q)] : -known[static_cast<size_t>(q - 8)]);
+  }
+}
+
 std::vector<float> random_values(int64_t count) {
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <span>
@@ -38,6 +39,27 @@ std::optional<int64_t> RowGrid::grid_row(int64_t parameter_row) const {
   }
   if (left != 0) return std::nullopt;
   return (at[0] * count[1] + at[1]) * count[2] + at[2];
+}
+
+int64_t RowOrder::rows() const {
+  int64_t rows = 0;
+  for (const RowGrid& grid : grids_) rows += grid.rows();
+  return rows;
+}
+
+int64_t RowOrder::parameter_row(int64_t row) const {
+  size_t at = 0;
+  for (; row >= grids_[at].rows(); ++at) row -= grids_[at].rows();
+  return grids_[at].parameter_row(row);
+}
+
+std::optional<int64_t> RowOrder::row_of(int64_t parameter_row) const {
+  int64_t begin = 0;
+  for (const RowGrid& grid : grids_) {
+    if (const auto row = grid.grid_row(parameter_row)) return begin + *row;
+    begin += grid.rows();
+  }
+  return std::nullopt;
 }
 
 int64_t GgufTensor::columns() const { return row_elements(*parameter); }
@@ -93,17 +115,69 @@ GgufType gguf_type_of(const GgufTensor& tensor, GgufType type) {
 
 namespace {
 
-/// Calls use(grid row, parameter row, rows) for runs of rows [begin, end) that follow one another in the parameter.
+/// Calls use(row, parameter row, rows) for runs of rows [begin, end) that follow one another in the parameter.
 template <class Use>
-void for_grid_runs(const RowGrid& grid, int64_t begin, int64_t end, const Use& use) {
+void for_runs(const RowOrder& order, int64_t begin, int64_t end, const Use& use) {
   for (int64_t row = begin; row < end;) {
-    const int64_t from = grid.parameter_row(row);
+    const int64_t from = order.parameter_row(row);
     int64_t next = row + 1;
-    while (next < end && grid.parameter_row(next) == from + (next - row)) ++next;
+    while (next < end && order.parameter_row(next) == from + (next - row)) ++next;
     use(row, from, next - row);
     row = next;
   }
 }
+
+/// Matrices of a tensor in the file's form, and back.
+class FileForm {
+ public:
+  explicit FileForm(const GgufTensor& tensor)
+      : tensor_(tensor),
+        columns_(tensor.columns()),
+        transposition_(FileOrder::kTransposed, {std::max<int64_t>(tensor.transposed, 1), tensor.columns()}) {}
+
+  /// Rows that only together can be brought into the form: more than one where it is transposed.
+  int64_t rows_together() const { return std::max<int64_t>(tensor_.transposed, 1); }
+  bool reorders() const { return tensor_.transposed > 0 || tensor_.column_order; }
+
+  /// Whole such runs of rows from the parameter, in the tensor's order.
+  void to_file(std::vector<float>& values) {
+    change(values,
+           [&](float value) { return tensor_.values == GgufValues::kPlusOne ? value + 1.0f : -std::exp(value); });
+    if (!reorders()) return;
+    each_run(values, [&](const float* from, float* to) {
+      if (tensor_.transposed > 0) return transposition_.to_file(from, to);
+      for (int64_t i = 0; i < columns_; ++i) to[i] = from[tensor_.column_order->parameter_row(i)];
+    });
+  }
+  void from_file(std::vector<float>& values) {
+    change(values,
+           [&](float value) { return tensor_.values == GgufValues::kPlusOne ? value - 1.0f : std::log(-value); });
+    if (!reorders()) return;
+    each_run(values, [&](const float* from, float* to) {
+      if (tensor_.transposed > 0) return transposition_.rows_from_file(from, 0, tensor_.transposed, to);
+      for (int64_t i = 0; i < columns_; ++i) to[tensor_.column_order->parameter_row(i)] = from[i];
+    });
+  }
+
+ private:
+  template <class Change>
+  void change(std::vector<float>& values, const Change& changed) const {
+    if (tensor_.values == GgufValues::kSame) return;
+    for (float& value : values) value = changed(value);
+  }
+  template <class Reorder>
+  void each_run(std::vector<float>& values, const Reorder& reorder) {
+    reordered_.resize(values.size());
+    const auto run = static_cast<size_t>(rows_together() * columns_);
+    for (size_t at = 0; at < values.size(); at += run) reorder(values.data() + at, reordered_.data() + at);
+    values.swap(reordered_);
+  }
+
+  const GgufTensor& tensor_;
+  int64_t columns_;
+  MatrixOrder transposition_;
+  std::vector<float> reordered_;
+};
 
 }  // namespace
 
@@ -111,24 +185,19 @@ void write_gguf_tensor(GgufWriter& writer, const GgufTensor& tensor, const Check
                        const FileLayout& layout) {
   ParameterFloats parameter(checkpoint, layout, *tensor.parameter);
   const int64_t columns = tensor.columns(), rows = tensor.rows.rows();
-  const int64_t matrix = tensor.rows.count[2];
-  const MatrixOrder order(FileOrder::kTransposed, {matrix, columns});
+  FileForm form(tensor);
   // A vector is one row of the file.
-  const int64_t together = columns == 1        ? rows
-                           : tensor.transposed ? matrix
-                                               : std::max<int64_t>(1, kGgufPiece / columns);
-  std::vector<float> values, turned;
+  const int64_t together =
+      columns == 1 ? rows : form.rows_together() * std::max<int64_t>(1, kGgufPiece / columns / form.rows_together());
+  std::vector<float> values;
   for (int64_t begin = 0; begin < rows; begin += together) {
     const int64_t end = std::min(rows, begin + together);
     values.resize(static_cast<size_t>((end - begin) * columns));
-    for_grid_runs(tensor.rows, begin, end, [&](int64_t row, int64_t from, int64_t count) {
+    for_runs(tensor.rows, begin, end, [&](int64_t row, int64_t from, int64_t count) {
       parameter.read(from * columns, count * columns, values.data() + (row - begin) * columns);
     });
-    if (tensor.transposed) {
-      turned.resize(values.size());
-      order.to_file(values.data(), turned.data());
-    }
-    writer.write_floats(tensor.transposed ? turned : values);
+    form.to_file(values);
+    writer.write_floats(values);
   }
 }
 
@@ -155,7 +224,7 @@ class GgufSource final : public TensorSource {
   void make(Slice elements, StateReader&, const PutBytes& put) const override {
     const int64_t together = reorders() ? order_.numel() : kGgufPiece;
     std::vector<float> values, turned;
-    HeldMatrix held;
+    HeldRows held;
     for (int64_t begin = elements.begin; begin < elements.end(); begin += together) {
       const int64_t count = std::min(together, elements.end() - begin);
       values.resize(static_cast<size_t>(count));
@@ -174,52 +243,49 @@ class GgufSource final : public TensorSource {
   struct Part {
     const GgufEntry* entry;
     const GgufTensor* tensor;
-
-    std::optional<int64_t> grid_row(int64_t row) const { return tensor->rows.grid_row(row); }
   };
-  /// A matrix of a tensor that the file has transposed, as the parameter has it.
-  struct HeldMatrix {
+  /// Rows of a tensor that are brought from the file's form together.
+  struct HeldRows {
     const GgufEntry* entry = nullptr;
-    int64_t index = -1;
-    std::vector<float> file, values;
+    int64_t begin = -1;
+    std::vector<float> values;
   };
 
   bool reorders() const { return order_.transposed || order_.interleaved; }
 
   /// Elements [first, first + count) of the parameter.
-  void read(int64_t first, int64_t count, float* values, HeldMatrix& held) const {
+  void read(int64_t first, int64_t count, float* values, HeldRows& held) const {
     while (count > 0) {
       const int64_t row = first / columns_, column = first % columns_;
-      const auto part =
-          std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.grid_row(row).has_value(); });
+      const auto part = std::find_if(parts_.begin(), parts_.end(),
+                                     [&](const Part& p) { return p.tensor->rows.row_of(row).has_value(); });
       HONE_ASSERT(part != parts_.end(), slice_.name);
-      const int64_t at = *part->grid_row(row), wanted = (column + count + columns_ - 1) / columns_;
+      const RowOrder& rows = part->tensor->rows;
+      const int64_t at = *rows.row_of(row), wanted = (column + count + columns_ - 1) / columns_;
       int64_t run = 1;
-      while (run < wanted && part->grid_row(row + run) == at + run) ++run;
-      if (part->tensor->transposed) run = std::min(run, part->tensor->rows.count[2] - at % part->tensor->rows.count[2]);
-      const int64_t elements = std::min(count, run * columns_ - column);
-      if (part->tensor->transposed) {
-        read_transposed(*part, at, column, elements, values, held);
-      } else {
-        file_.read_floats(*part->entry, at * columns_ + column, elements, values);
-      }
-      first += elements, count -= elements, values += elements;
+      while (run < wanted && rows.row_of(row + run) == at + run) ++run;
+      const int64_t read = read_rows(*part, at, column, std::min(count, run * columns_ - column), values, held);
+      first += read, count -= read, values += read;
     }
   }
 
-  /// Elements from column `column` of row `row` on, within one matrix.
-  void read_transposed(const Part& part, int64_t row, int64_t column, int64_t elements, float* values,
-                       HeldMatrix& held) const {
-    const int64_t rows = part.tensor->rows.count[2], index = row / rows, numel = rows * columns_;
-    if (held.entry != part.entry || held.index != index) {
-      held.file.resize(static_cast<size_t>(numel));
-      held.values.resize(static_cast<size_t>(numel));
-      file_.read_floats(*part.entry, index * numel, numel, held.file.data());
-      MatrixOrder(FileOrder::kTransposed, {rows, columns_})
-          .rows_from_file(held.file.data(), 0, rows, held.values.data());
-      held.entry = part.entry, held.index = index;
+  /// At most `count` elements from column `column` of row `row` on; returns how many.
+  int64_t read_rows(const Part& part, int64_t row, int64_t column, int64_t count, float* values, HeldRows& held) const {
+    FileForm form(*part.tensor);
+    if (!form.reorders() && part.tensor->values == GgufValues::kSame) {
+      file_.read_floats(*part.entry, row * columns_ + column, count, values);
+      return count;
     }
-    std::copy_n(held.values.begin() + (row % rows * columns_ + column), elements, values);
+    const int64_t together = form.rows_together(), begin = row / together * together;
+    if (held.entry != part.entry || held.begin != begin) {
+      held.values.resize(static_cast<size_t>(together * columns_));
+      file_.read_floats(*part.entry, begin * columns_, together * columns_, held.values.data());
+      form.from_file(held.values);
+      held.entry = part.entry, held.begin = begin;
+    }
+    const int64_t offset = (row - begin) * columns_ + column, left = std::min(count, together * columns_ - offset);
+    std::copy_n(held.values.begin() + offset, left, values);
+    return left;
   }
 
   const GgufFile& file_;

@@ -1,9 +1,9 @@
 // Tensors of a GGUF file as rows of a model's parameters, in both directions, a piece at a time.
 //
 // Parameters have their own order (params/file_order.h): matrices [.., out, in], gate before up. A GGUF tensor holds
-// whole rows of one parameter, in an order that a RowGrid gives: gate or up alone, or the rows of a head as RoPE of
-// neighbouring pairs wants them; or such rows as the columns of its matrices. A vector counts as a matrix of one
-// column, and so do the biases of all experts together.
+// whole rows of one parameter, in an order that grids give: gate or up alone, the rows of a head as RoPE of
+// neighbouring pairs wants them, or a projection's heads in another order; or such rows as the columns of its matrices.
+// A vector counts as a matrix of one column, and so do the biases of all experts together.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/cpu/thread_pool.h"
@@ -46,15 +47,38 @@ struct RowGrid {
   std::optional<int64_t> grid_row(int64_t parameter_row) const;
 };
 
+/// Rows of a parameter in the order of grids, one grid after another.
+class RowOrder {
+ public:
+  RowOrder(RowGrid grid) : grids_{grid} {}                            // NOLINT(google-explicit-constructor)
+  RowOrder(std::vector<RowGrid> grids) : grids_(std::move(grids)) {}  // NOLINT(google-explicit-constructor)
+
+  int64_t rows() const;
+  int64_t parameter_row(int64_t row) const;
+  std::optional<int64_t> row_of(int64_t parameter_row) const;
+
+ private:
+  std::vector<RowGrid> grids_;
+};
+
+/// What a file has of a parameter's value x.
+enum class GgufValues {
+  kSame,
+  kPlusOne,   ///< 1 + x: norms whose parameters are that much less
+  kMinusExp,  ///< -exp(x): rates of decay
+};
+
 /// One tensor of a file.
 struct GgufTensor {
   std::string name;
   std::vector<int64_t> shape;  ///< as in GgufEntry
   const Parameter* parameter = nullptr;
-  RowGrid rows;
-  bool exact = false;       ///< float32 in every file: norms, biases, routers
-  bool transposed = false;  ///< each run of rows.count[2] rows is a matrix, which the file has transposed
-  bool adapts = true;       ///< llama.cpp applies a LoRA to it
+  RowOrder rows;
+  std::optional<RowGrid> column_order = {};  ///< of columns, as of rows; none: the parameter's
+  int64_t transposed = 0;  ///< each run of as many rows is a matrix, which the file has transposed; 0: it does not
+  GgufValues values = GgufValues::kSame;
+  bool exact = false;  ///< float32 in every file: norms, biases, routers
+  bool adapts = true;  ///< llama.cpp applies a LoRA to it
   int64_t columns() const;
 };
 

@@ -179,6 +179,19 @@ std::vector<float> rows_of_b(const GgufLora& lora, float factor) {
   return rows;
 }
 
+/// A with the columns of the file's tensor.
+std::vector<float> columns_of_a(const GgufLora& lora) {
+  const Tensor& a = lora.adapter->low_rank()->a->value().whole();
+  std::vector<float> values(a.as<float>(), a.as<float>() + a.numel());
+  if (const std::optional<RowGrid>& order = lora.tensor->column_order) {
+    const int64_t columns = lora.tensor->columns();
+    for (int64_t i = 0; i < a.numel(); ++i) {
+      values[static_cast<size_t>(i)] = a.as<float>()[i / columns * columns + order->parameter_row(i % columns)];
+    }
+  }
+  return values;
+}
+
 void export_adapter(const GgufExportOptions& options) {
   const std::string base = options.model.empty() ? base_of_adapter(options.input) : options.model;
   const fs::path directory = resolve_model_path(base);
@@ -220,9 +233,8 @@ void export_adapter(const GgufExportOptions& options) {
   write_gguf(options.output, rule, metadata, announced, [&](GgufWriter& writer) {
     for (const GgufLora& lora : loras) {
       const LowRank& low_rank = *lora.adapter->low_rank();
-      const Tensor& a = low_rank.a->value().whole();
       const auto file_scale = static_cast<float>(alpha / static_cast<double>(lora.adapter->scale().rank));
-      writer.write_floats({a.as<float>(), static_cast<size_t>(a.numel())});
+      writer.write_floats(columns_of_a(lora));
       writer.write_floats(rows_of_b(lora, low_rank.factors.scaling / file_scale));
     }
   });

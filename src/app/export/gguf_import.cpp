@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/export/gguf_export.h"
@@ -28,7 +29,10 @@ namespace fs = std::filesystem;
 DType exact_dtype_of(const GgufFile& file) {
   const auto& entries = file.entries();
   const bool narrow = std::all_of(entries.begin(), entries.end(), [](const GgufEntry& entry) {
-    const bool exact = entry.name.ends_with(".bias") || entry.name.ends_with("ffn_gate_inp.weight");
+    constexpr std::string_view kExact[] = {
+        ".bias", "ffn_gate_inp.weight", "ssm_conv1d.weight", "ssm_norm.weight", "ssm_a", "ssm_d"};
+    const bool exact = std::any_of(std::begin(kExact), std::end(kExact),
+                                   [&](std::string_view end) { return entry.name.ends_with(end); });
     return entry.shape.size() < 2 || entry.type == GgufType::kBF16 || exact;
   });
   return narrow ? DType::kBF16 : DType::kF32;
