@@ -55,6 +55,7 @@ struct GgufSetting {
   std::function<GgufValue(const DecoderConfig&)> value;
   std::string_view absent = "";  ///< the field, as JSON, of a file without the key; "": a file must have it
   bool free = false;             ///< text does not depend on it: a file may have anything
+  std::string_view unit = "";    ///< a field of config.json, of which `field` counts how many the value is; "": none
 };
 
 /// The fields of config.json that say whether attention has biases.

@@ -29,8 +29,8 @@ constexpr const char *kBlocks = "block_count", *kContext = "context_length", *kE
                      *kYarnSlow = "rope.scaling.yarn_beta_slow", *kYarnLatentScale = "rope.scaling.yarn_log_multiplier",
                      *kExperts = "expert_count", *kExpertsUsed = "expert_used_count",
                      *kExpertWidth = "expert_feed_forward_length", *kKvRank = "attention.kv_lora_rank",
-                     *kQueryRank = "attention.q_lora_rank", *kLatentKeyLength = "attention.key_length_mla",
-                     *kLatentValueLength = "attention.value_length_mla";
+                     *kQueryRank = "attention.q_lora_rank", *kPredicting = "nextn_predict_layers",
+                     *kLatentKeyLength = "attention.key_length_mla", *kLatentValueLength = "attention.value_length_mla";
 
 /// What the file's kYarnLatentScale has of mscale_all_dim.
 constexpr double kPartOfScale = 0.1;
@@ -350,6 +350,12 @@ class ArchitectureKeys {
     if (!found || *found < 1) refuse(key, found ? fmt::format("is {}", *found) : "is missing");
     return *found;
   }
+  /// Without the last ones that predict further tokens.
+  int64_t layers() {
+    const int64_t blocks = size(kBlocks), predicting = integer(kPredicting).value_or(0);
+    if (predicting < 0 || predicting >= blocks) refuse(kPredicting, fmt::format("is {} of {}", predicting, blocks));
+    return blocks - predicting;
+  }
   [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
     throw UserError(fmt::format("the GGUF key '{}{}' {}", prefix_, key, what), metadata_.file,
                     "use the model's safetensors (hone download ORG/NAME)");
@@ -431,7 +437,7 @@ Json rope_scaling_of(ArchitectureKeys& keys, const GgufArchitecture& architectur
 int64_t read_mixers(ArchitectureKeys& keys, Json& config) {
   const std::vector<int64_t>* kv_heads = keys.integers(kKvHeads);
   if (kv_heads == nullptr) keys.refuse(kKvHeads, "is missing");
-  if (static_cast<int64_t>(kv_heads->size()) != keys.size(kBlocks)) keys.refuse(kKvHeads, "does not list every layer");
+  if (static_cast<int64_t>(kv_heads->size()) != keys.layers()) keys.refuse(kKvHeads, "does not list every layer");
   const int64_t most = *std::max_element(kv_heads->begin(), kv_heads->end());
   Json types = Json::array();
   for (const int64_t count : *kv_heads) {
@@ -485,16 +491,23 @@ void read_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture,
     const std::optional<Json> found = keys.any(setting.key);
     if (setting.field.empty()) continue;
     if (!found && setting.absent.empty()) keys.refuse(std::string(setting.key), "is missing");
-    config[setting.field] = found ? *found : Json::parse(setting.absent);
+    Json value = found ? *found : Json::parse(setting.absent);
+    if (!setting.unit.empty()) {
+      const int64_t unit = std::max<int64_t>(config.at(setting.unit).get<int64_t>(), 1);
+      if (!value.is_number_integer()) keys.refuse(std::string(setting.key), "is not an integer");
+      value = value.get<int64_t>() / unit;
+    }
+    config[setting.field] = value;
   }
 }
 
 /// UserError if the file says otherwise what config.json says of settings without a field.
 void check_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture, const DecoderConfig& model) {
   for (const GgufSetting& setting : architecture.settings) {
-    const std::optional<Json> found = keys.any(setting.key);
+    std::optional<Json> found = keys.any(setting.key);
     if (!setting.field.empty() || setting.free || !found) continue;
     const Json known = json_of(setting.value(model));
+    if (found->is_array()) found->get_ref<Json::array_t&>().resize(model.layers.size());  // without those that predict
     if (*found != known) {
       keys.refuse(std::string(setting.key), fmt::format("is {}, not {}", found->dump(), known.dump()));
     }
@@ -513,7 +526,7 @@ Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& me
   Json config = {{"architectures", {architecture.hf_class}},
                  {"model_type", architecture.model_type},
                  {"hidden_act", "silu"},
-                 {"num_hidden_layers", keys.size(kBlocks)},
+                 {"num_hidden_layers", keys.layers()},
                  {"max_position_embeddings", keys.size(kContext)},
                  {"rms_norm_eps", *epsilon},
                  {"vocab_size", facts.vocab_rows},

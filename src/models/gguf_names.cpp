@@ -23,6 +23,7 @@ int64_t leading_dense(const DecoderConfig& model) {
   return sparse - model.layers.begin();
 }
 
+int64_t dense_width(const DecoderConfig& model) { return model.layers.front().intermediate_size; }
 int64_t shared_width(const DecoderConfig& model) { return model.moe.shared_expert_intermediate_size; }
 int64_t expert_width(const DecoderConfig& model) { return model.moe.moe_intermediate_size; }
 
@@ -30,11 +31,10 @@ GgufSetting shared_width_as(std::string_view field) {
   return {.key = "expert_shared_feed_forward_length", .field = field, .value = shared_width};
 }
 
-GgufSetting shared_count_as(std::string_view field, std::string_view absent = "") {
-  return {.key = "expert_shared_count",
-          .field = field,
-          .value = [](const DecoderConfig& model) { return shared_width(model) / expert_width(model); },
-          .absent = absent};
+GgufSetting shared_count_as(std::string_view field) {
+  return {.key = "expert_shared_count", .field = field, .value = [](const DecoderConfig& model) {
+            return shared_width(model) / expert_width(model);
+          }};
 }
 
 GgufSetting leading_dense_as(std::string_view field) {
@@ -101,6 +101,13 @@ std::vector<GgufName> latent_names() {
           {"layers.%.self_attn.kv_a_proj_with_mqa.weight", "blk.%.attn_kv_a_mqa.weight", kAll, false},
           {kv_b, "blk.%.attn_k_b.weight", kLatentKeys, false},
           {kv_b, "blk.%.attn_v_b.weight", kLatentValues, false}};
+}
+
+/// For models that score groups otherwise.
+Settings one_group() {
+  const auto one = [](const DecoderConfig&) { return int64_t{1}; };
+  return {{.key = "expert_group_count", .field = "", .value = one},
+          {.key = "expert_group_used_count", .field = "", .value = one}};
 }
 
 GgufSetting number(std::string_view key, std::string_view field, double DecoderConfig::*member,
@@ -309,7 +316,7 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .latent = true,
        .count_field = "n_routed_experts",
        .fields = R"({"scoring_func": "softmax", "topk_method": "greedy"})",
-       .settings = deepseek_experts(),
+       .settings = deepseek_experts() + one_group(),
        .names = latent_names()},
       {.name = "glm4moe",
        .hf_class = "Glm4MoeForCausalLM",
@@ -350,8 +357,13 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .model_type = "hy_v3",
        .also = {},
        .experts = true,
-       .settings = {shared_count_as("num_shared_experts", "1"), shared_width_as(""), gating(),
-                    weights_scale_as("router_scaling_factor"), weights_norm_as("")},
+       .settings = {{.key = "expert_shared_feed_forward_length",
+                     .field = "num_shared_experts",
+                     .value = shared_width,
+                     .unit = "moe_intermediate_size"},
+                    gating(),
+                    weights_scale_as("router_scaling_factor"),
+                    weights_norm_as("")},
        .names = {{"layers.%.mlp.e_score_correction_bias", "blk.%.exp_probs_b"}}},
       {.name = "hunyuan-moe",
        .hf_class = "HunYuanMoEV1ForCausalLM",
@@ -418,11 +430,9 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .turns_neighbours = true,
        .biases = GgufBiases::kAll,
        .fields = R"({"num_local_experts": 0, "num_experts_per_tok": 0})",
-       .settings =
-           granite() + mamba() +
-           Settings{{.key = "feed_forward_length",
-                     .field = "shared_intermediate_size",
-                     .value = [](const DecoderConfig& model) { return model.layers.front().intermediate_size; }}},
+       .settings = granite() + mamba() +
+                   Settings{{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = dense_width},
+                            {.key = "expert_shared_feed_forward_length", .field = "", .value = dense_width}},
        .names = mamba_names() + dense_names()},
       {.name = "qwen3next",
        .hf_class = "Qwen3NextForCausalLM",

@@ -423,6 +423,27 @@ TEST_F(Gguf, ScalingsOfRopeComeBack) {
   }
 }
 
+TEST_F(Gguf, LayersThatPredictFurtherTokensAreLeftOut) {
+  export_to(file(), golden("glm4_moe"), "f32");
+  const GgufFile good(file());
+  GgufMetadata keys = good.metadata();
+  const int64_t layers = *keys.integer("glm4moe.block_count");
+  keys.set("glm4moe.block_count", layers + 1);
+  keys.set("glm4moe.nextn_predict_layers", int64_t{1});
+  std::vector<GgufWriter::Announced> announced;
+  for (const GgufEntry& entry : good.entries()) announced.push_back({entry.name, entry.type, entry.shape});
+  announced.push_back({"blk." + std::to_string(layers) + ".nextn.enorm.weight", GgufType::kF32, {4}});
+  GgufWriter writer(file("more.gguf"), keys, announced);
+  for (const GgufEntry& entry : good.entries()) {
+    std::vector<float> values(static_cast<size_t>(entry.numel()));
+    good.read_floats(entry, 0, entry.numel(), values.data());
+    writer.write_floats(values);
+  }
+  writer.write_floats(std::vector<float>(4, 1.0f));
+  fs::rename(writer.complete(), file("more.gguf"));
+  expect_same_values(Checkpoint::open(golden("glm4_moe")), Checkpoint::open(import(file("more.gguf"))));
+}
+
 TEST_F(Gguf, FilesOfOtherModelsAreRefused) {
   export_to(file(), golden("qwen3"), "f32");
   const GgufFile good(file());

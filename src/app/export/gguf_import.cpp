@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -38,8 +39,22 @@ DType exact_dtype_of(const GgufFile& file) {
   return narrow ? DType::kBF16 : DType::kF32;
 }
 
-/// UserError unless the file has these tensors, in these shapes, and no others.
-void require_tensors(const GgufFile& file, const std::vector<GgufTensor>& tensors, bool factors) {
+/// A shape without dimensions of one, which some programs write and others leave out.
+std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
+/// Whether a tensor belongs to a layer after the model's: one that predicts further tokens.
+bool is_behind(std::string_view tensor, int64_t layers) {
+  constexpr std::string_view kLayer = "blk.";
+  int64_t layer = -1;
+  if (tensor.starts_with(kLayer)) std::from_chars(tensor.data() + kLayer.size(), tensor.data() + tensor.size(), layer);
+  return layer >= layers;
+}
+
+/// UserError unless the file has these tensors, in these shapes, and in the first `layers` no others.
+void require_tensors(const GgufFile& file, const std::vector<GgufTensor>& tensors, bool factors, int64_t layers) {
   std::set<std::string> known;
   if (factors) known.insert(kRopeFactors);
   for (const GgufTensor& tensor : tensors) {
@@ -49,13 +64,13 @@ void require_tensors(const GgufFile& file, const std::vector<GgufTensor>& tensor
       throw UserError(fmt::format("the file has no tensor '{}'", tensor.name), file.path().string(),
                       "the file is incomplete, or one part of several: join them with llama-gguf-split --merge");
     }
-    if (entry->shape != tensor.shape) {
+    if (without_ones(entry->shape) != without_ones(tensor.shape)) {
       throw UserError(fmt::format("'{}' has another shape than its keys say", tensor.name), file.path().string(),
                       "the file is damaged: download or copy it again");
     }
   }
   for (const GgufEntry& entry : file.entries()) {
-    if (known.contains(entry.name)) continue;
+    if (known.contains(entry.name) || is_behind(entry.name, layers)) continue;
     throw UserError(fmt::format("the tensor '{}' belongs to nothing that is known of its architecture", entry.name),
                     file.path().string(), "use the model's safetensors (hone download ORG/NAME)");
   }
@@ -98,7 +113,8 @@ int run_gguf_import(const GgufImportOptions& options) {
   LoadedModel model(HfConfig(config, options.input), options.output, dtype);
   const std::vector<GgufTensor> tensors =
       gguf_tensors(architecture, read_decoder_config(model.config()), model.store());
-  require_tensors(file, tensors, architecture.takes_factors);
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  require_tensors(file, tensors, architecture.takes_factors, layers);
   const std::vector<TensorFile> files = files_of_gguf(file, tensors, model.store(), dtype, options.max_shard_size);
   ThreadPool pool(0);
   write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
@@ -117,6 +133,10 @@ int run_gguf_import(const GgufImportOptions& options) {
     LoadedModel(temporary, dtype);  // throws if it is incomplete
   });
   std::string said;
+  if (std::any_of(file.entries().begin(), file.entries().end(),
+                  [&](const GgufEntry& entry) { return is_behind(entry.name, layers); })) {
+    said += "note: the layers that predict further tokens are left out\n";
+  }
   if (!tokenizer) said += "note: the file has no tokenizer, so the folder has none\n";
   print_text(said + fmt::format("{}: {} tensors of {} in {}\n", options.output, tensors.size(), architecture.hf_class,
                                 name_of(dtype)));
