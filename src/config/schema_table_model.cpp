@@ -199,7 +199,8 @@ void add_router(GroupBuilder group) {
       .field(kModel, &Model::aux_loss_reduction);
   group
       .key("moe_log_expert_load",
-           "Draw the load of all experts at evaluations, and write the balance of every layer to the metrics.")
+           "Write the balance of every layer to the metrics; at evaluations, log the routers' balance and write "
+           "expert_load.jsonl.")
       .field(kModel, &Model::moe_log_expert_load)
       .alias({"monitor_expert_usage", "log_expert_metrics"});
   group

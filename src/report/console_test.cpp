@@ -94,11 +94,6 @@ TEST(OneLine, MakesControlCharactersVisible) {
   EXPECT_EQ(one_line("gr\xC3\xBC\xFF"), "gr\xC3\xBC\\xff");
 }
 
-TEST(SideBySide, AlignsTheRightBlock) {
-  EXPECT_EQ(side_by_side("a\nbbb\n", "x\ny\nz\n", 2), "a    x\nbbb  y\n     z\n");
-  EXPECT_EQ(side_by_side("a\nb\n", "x\n", 2), "a  x\nb\n");
-}
-
 TEST(Wrap, LinesEndBetweenWords) {
   EXPECT_EQ(wrap("one two three four", 9, "  "), "one two\n  three\n  four");
   EXPECT_EQ(wrap("one two", 7, "  "), "one two");

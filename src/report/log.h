@@ -31,7 +31,7 @@ class Logger {
 
   void log(LogLevel level, std::string_view message);
 
-  /// Writes a formatted block (tables, charts, coloured lines): to the console unchanged, to run.log without colour
+  /// Writes a formatted block (tables, coloured lines): to the console unchanged, to run.log without colour
   /// sequences.
   void block(std::string_view text);
 

@@ -169,17 +169,4 @@ std::vector<std::string> split_lines(std::string_view text) {
   return lines;
 }
 
-std::string side_by_side(std::string_view left, std::string_view right, int gap) {
-  const auto a = split_lines(left), b = split_lines(right);
-  int width = 0;
-  for (const auto& line : a) width = std::max(width, display_width(line));
-  std::string result;
-  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    const std::string_view first = i < a.size() ? std::string_view(a[i]) : std::string_view{};
-    result += i < b.size() && !b[i].empty() ? pad_right(first, width + gap) + b[i] : std::string(first);
-    result += '\n';
-  }
-  return result;
-}
-
 }  // namespace hone

@@ -56,7 +56,4 @@ std::string strip_color(std::string_view text);
 /// Lines of text without their line ends.
 std::vector<std::string> split_lines(std::string_view text);
 
-/// Two blocks of lines next to each other, `gap` columns apart.
-std::string side_by_side(std::string_view left, std::string_view right, int gap = 4);
-
 }  // namespace hone

@@ -156,7 +156,7 @@ class Quickstart {
     const Answers before = ask({folder_ / "model"}, tests_.english, stream_);
     if (const ExitCode code = train("act1", english_seconds_); code != ExitCode::kOk) return code;
     const Answers after = ask({folder_ / "act1"}, tests_.english, stream_);
-    story_.loss_curve(folder_ / "act1");
+    story_.losses(folder_ / "act1");
     show_answers(tests_.english, before, after);
     english_ = {"English, unseen moments", before.accuracy(), after.accuracy(), kEnglishBar};
     story_.measures({english_});
@@ -173,7 +173,7 @@ class Quickstart {
     const Answers before = ask(base, tests_.german, stream_);
     if (const ExitCode code = train("act2", german_seconds_); code != ExitCode::kOk) return code;
     const Answers after = ask(adapted, tests_.german, stream_);
-    story_.loss_curve(folder_ / "act2");
+    story_.losses(folder_ / "act2");
     show_answers(tests_.german, before, after);
     german_ = {"German, unseen moments", before.accuracy(), after.accuracy(), kGermanBar};
     kept_ = {"English, still", english_.after, ask(adapted, tests_.english, stream_).accuracy(), kEnglishKeptBar};
@@ -243,7 +243,7 @@ class Quickstart {
     const std::string folder = folder_.generic_string(), hone = program_name();
     story_.commands({{folder + "/merged", "the model, as any Hugging Face checkpoint"},
                      {folder + "/act2", "the adapter, as PEFT reads it"},
-                     {folder + "/act1", "the model of act 1; metrics.jsonl, TensorBoard files, run.log"},
+                     {folder + "/act1", "the model of act 1; report.html, metrics.jsonl, TensorBoard files, run.log"},
                      {folder + "/report.json", "the numbers above"}});
     story_.say("Next, with your own model and data:");
     story_.commands({{hone + " init ./YOUR-MODEL --data chats.jsonl", "writes run.yaml, commented"},

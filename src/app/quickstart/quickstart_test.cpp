@@ -108,8 +108,9 @@ TEST(Quickstart, WritesReportModelAdapterAndMergedModelAndSaysThatTheBarsWereMis
     EXPECT_LE(report.at("act2").at(key).get<double>(), 1.0);
   }
   for (const char* act : {"act1", "act2"}) EXPECT_GT(report.at(act).at("seconds").get<double>(), 0.0);
-  for (const char* file : {"model/model.safetensors", "act1/model.safetensors", "act1/metrics.jsonl",
-                           "act2/adapter_model.safetensors", "merged/model.safetensors", "merged/tokenizer.json"}) {
+  for (const char* file :
+       {"model/model.safetensors", "act1/model.safetensors", "act1/metrics.jsonl", "act1/report.html",
+        "act2/adapter_model.safetensors", "act2/report.html", "merged/model.safetensors", "merged/tokenizer.json"}) {
     EXPECT_TRUE(fs::exists(fs::path(options.output) / file)) << file;
   }
   // What was written can be written again, and nothing else.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 
 #include "config/resolve.h"
@@ -11,7 +10,9 @@
 #include "core/text/json.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
-#include "report/chart.h"
+#include "report/humanise.h"
+#include "report/page/page.h"
+#include "report/page/run_record.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "session/loaded_model.h"
@@ -91,25 +92,27 @@ constexpr int kShownAnswer = 24;
 
 std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
-/// The points of one metric.
-ChartSeries series_of(const std::vector<Json>& lines, const std::string& metric, const std::string& name, bool marks) {
-  ChartSeries series{.name = name, .points = {}, .marks = marks};
-  for (const Json& line : lines) {
-    if (line.contains(metric)) series.points.emplace_back(line.at("step").get<double>(), line.at(metric).get<double>());
-  }
-  return series;
+/// "5.3147 → 0.0213": the first and the last value of a metric.
+std::string ends_of(const Json& series, const char* metric) {
+  const Json values = series.value(metric, Json::object()).value("y", Json::array());
+  const auto text = [](const Json& value) {
+    return value.is_number() ? fixed_number(value.get<double>(), 4) : std::string("not finite");
+  };
+  return values.empty() ? "not measured" : text(values.front()) + " → " + text(values.back());
 }
 
-/// Adds a layer's share of choices for each expert; returns the largest.
-double append_shares(const RoutingLoad& load, int64_t layer, std::vector<double>& values) {
+/// Each expert's share of a layer's choices.
+std::vector<double> shares_of(const RoutingLoad& load, int64_t layer) {
   const auto begin = load.counts.begin() + layer * load.experts, end = begin + load.experts;
   const double total = std::max(1.0, std::accumulate(begin, end, 0.0));
-  double largest = 0;
-  for (auto count = begin; count != end; ++count) {
-    values.push_back(static_cast<double>(*count) / total);
-    largest = std::max(largest, values.back());
-  }
-  return largest;
+  std::vector<double> shares;
+  for (auto count = begin; count != end; ++count) shares.push_back(static_cast<double>(*count) / total);
+  return shares;
+}
+
+std::string busiest(const std::vector<double>& shares) {
+  const auto most = std::max_element(shares.begin(), shares.end());
+  return fmt::format("expert {}, {}", most - shares.begin(), percent(*most));
 }
 
 }  // namespace
@@ -168,36 +171,21 @@ void Story::measures(const std::vector<Measure>& measures, const std::string& be
   console_.line("\n" + table.to_string(color));
 }
 
-void Story::loss_curve(const std::filesystem::path& run) {
-  std::vector<Json> lines;
-  std::ifstream file(run / "metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    Json json = Json::parse(line, nullptr, false);
-    if (json.is_object()) lines.push_back(std::move(json));
-  }
-  const std::vector<ChartSeries> series = {series_of(lines, "loss", "training loss", false),
-                                           series_of(lines, "eval_loss", "evaluation loss", true)};
-  console_.line("\n" + line_chart(series, {.width = std::min(width(), 80), .height = 8, .color = console_.color()}));
+void Story::losses(const std::filesystem::path& run) {
+  const Json record = read_run_record(run, {.buckets = 3, .details = false});
+  say(fmt::format("loss {}, evaluation loss {}; the run's page: {}", ends_of(record["series"], "loss"),
+                  ends_of(record["series"], "eval_loss"), (run / kPageName).generic_string()));
 }
 
 void Story::expert_load(const RoutingLoad& english, const RoutingLoad& german) {
-  HeatMap map{
-      .title = "share of the tokens' choices, by layer and language", .row_labels = {}, .columns = 0, .values = {}};
-  map.column_title = "expert";
-  map.columns = static_cast<int>(english.experts);
-  double largest = 0;
+  Table table({{"layer", Align::kRight}, {"most of English"}, {"most of German"}, {"in common", Align::kRight}});
   for (int64_t layer = 0; layer < english.layers; ++layer) {
-    map.row_labels.push_back(fmt::format("layer {}  English", layer));
-    largest = std::max(largest, append_shares(english, layer, map.values));
-    map.row_labels.push_back("         German");
-    largest = std::max(largest, append_shares(german, layer, map.values));
+    const std::vector<double> first = shares_of(english, layer), second = shares_of(german, layer);
+    double common = 0;
+    for (size_t expert = 0; expert < first.size(); ++expert) common += std::min(first[expert], second[expert]);
+    table.add_row({std::to_string(layer), busiest(first), busiest(second), percent(common)});
   }
-  if (largest > 0) {
-    for (double& value : map.values) value /= largest;
-  }
-  map.low_label = "0 %";
-  map.high_label = fmt::format("{:.0f} %", 100 * largest);
-  console_.line("\n" + heat_map(map, {.max_width = width(), .color = console_.color()}));
+  console_.line("\n" + table.to_string(console_.color()));
 }
 
 void Story::commands(const std::vector<std::pair<std::string, std::string>>& commands) {

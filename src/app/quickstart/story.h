@@ -64,9 +64,9 @@ class Story {
   /// Prints a table. Either all measures have a bar, or none. `before` and `after` are the headings of columns.
   void measures(const std::vector<Measure>& measures, const std::string& before = "before",
                 const std::string& after = "after");
-  /// Prints a chart of loss and evaluation loss of a run, from its metrics.jsonl.
-  void loss_curve(const std::filesystem::path& run);
-  /// Prints the share of each expert by layer, for English and German side by side.
+  /// Prints the first and last loss and evaluation loss of a run, and the path of its page.
+  void losses(const std::filesystem::path& run);
+  /// Prints the busiest expert of each layer for English and German, and the share of choices that they have in common.
   void expert_load(const RoutingLoad& english, const RoutingLoad& german);
   /// Prints commands with their descriptions.
   void commands(const std::vector<std::pair<std::string, std::string>>& commands);

@@ -2,7 +2,6 @@
 #include <optional>
 
 #include "core/text/json.h"
-#include "report/chart.h"
 #include "train/report/router_watch.h"
 #include "train/report/run_rows.h"
 #include "train/run/run_observer.h"
@@ -24,7 +23,7 @@ class RouterReports : public RunObserver {
  public:
   explicit RouterReports(const LoadedRun& run)
       : logger_(run.logger()),
-        maps_(run.config().model.moe_log_expert_load),
+        logs_balance_(run.config().model.moe_log_expert_load),
         step_(run.state.step),
         row_interval_((run.schedule().total_steps + kRows - 1) / kRows),
         watch_(watch_options(run)) {
@@ -39,23 +38,23 @@ class RouterReports : public RunObserver {
     for (const std::string& alarm : watch_.add(step.result.routing, step.result.loss.loss)) {
       logger_.warning("{}", alarm);
     }
-    if (step_ == 1) show_map();
+    if (step_ == 1) log_balance();
     if (step_ == 1 || step_ % row_interval_ == 0) write_row();
   }
 
   void evaluated(const EvalMetrics& metrics) override {
-    if (metrics.step > 0) show_map();
+    if (metrics.step > 0) log_balance();
   }
 
   void saving(const std::filesystem::path&, RunState& state) override { state.router_watch = watch_.state(); }
 
   void ended(const RunEnd& end) override {
-    if (end.finished) show_map();
+    if (end.finished) log_balance();
     write_row();
   }
 
  private:
-  static constexpr int64_t kRows = 32;  // a run has, beside those of maps
+  static constexpr int64_t kRows = 32;  // a run has, beside those of log_balance()
 
   /// Writes the load of all experts, at most once per step.
   void write_row() {
@@ -64,20 +63,19 @@ class RouterReports : public RunObserver {
     rows_->append(Json{{"step", step_}, {"layers", watch_.shares()}});
   }
 
-  /// Logs the heat map of expert load and writes its numbers, at most once per step, if requested.
-  void show_map() {
-    if (!maps_ || watch_.empty() || shown_ == step_) return;
-    shown_ = step_;
+  /// Logs the balance of the routers and writes its numbers, at most once per step, if requested.
+  void log_balance() {
+    if (!logs_balance_ || watch_.empty() || logged_ == step_) return;
+    logged_ = step_;
     write_row();
-    Console& console = logger_.console();
-    logger_.block(heat_map(watch_.heat_map(), {.max_width = console.width(), .color = console.color()}));
+    logger_.info("{}", watch_.balance());
   }
 
   Logger& logger_;
-  bool maps_;
+  bool logs_balance_;
   int64_t step_;
   int64_t row_interval_;  // steps from one row to the next
-  int64_t shown_ = -1, written_ = -1;
+  int64_t logged_ = -1, written_ = -1;
   RouterWatch watch_;
   std::optional<MetricsFile> rows_;  // set on the rank that writes
 };

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/printable.h"
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
 
@@ -19,6 +20,12 @@ std::span<const float> row(const RoutingLoad& load, int64_t layer) {
 }
 
 double sum_of(std::span<const float> counts) { return std::accumulate(counts.begin(), counts.end(), 0.0); }
+
+/// The tokens of a layer, never 0.
+double token_total(std::span<const float> counts) { return std::max(sum_of(counts), 1e-30); }
+
+/// An expert's share of its layer's tokens, in millionths.
+double rounded_share(float count, double total) { return std::round(1e6 * static_cast<double>(count) / total) / 1e6; }
 
 /// into = a * into + load.
 void accumulate(RoutingLoad& into, const RoutingLoad& load, float a) {
@@ -70,7 +77,7 @@ std::vector<LayerLoad> layer_loads(const RoutingLoad& load) {
   std::vector<LayerLoad> loads;
   for (int64_t layer = 0; layer < load.layers; ++layer) {
     const std::span<const float> counts = row(load, layer);
-    const double total = std::max(sum_of(counts), 1e-30);
+    const double total = token_total(counts);
     LayerLoad result{.entropy = static_cast<double>(load.entropy[static_cast<size_t>(layer)])};
     double entropy = 0;
     for (const float count : counts) {
@@ -163,9 +170,9 @@ Json RouterWatch::shares() const {
   Json layers = Json::array();
   for (int64_t layer = 0; layer < recent_.layers; ++layer) {
     const std::span<const float> counts = row(recent_, layer);
-    const double total = std::max(sum_of(counts), 1e-30);
+    const double total = token_total(counts);
     Json shares = Json::array();
-    for (const float count : counts) shares.push_back(std::round(1e6 * static_cast<double>(count) / total) / 1e6);
+    for (const float count : counts) shares.push_back(rounded_share(count, total));
     layers.push_back(std::move(shares));
   }
   return layers;
@@ -222,7 +229,7 @@ void RouterWatch::add_to_block(const RoutingLoad& load, double loss) {
   for (std::vector<float>* sums : {&block_.counts, &block_.shares, &block_.squares}) sums->resize(load.counts.size());
   block_.entropy.resize(load.entropy.size());
   for (size_t layer = 0; layer < load.entropy.size(); ++layer) {
-    const double total = std::max(sum_of(layer_of(load.counts, layer, experts)), 1e-30);
+    const double total = token_total(layer_of(load.counts, layer, experts));
     for (size_t i = layer * experts; i < (layer + 1) * experts; ++i) {
       const auto share = static_cast<float>(load.counts[i] / total);
       block_.counts[i] += load.counts[i];
@@ -286,32 +293,36 @@ std::vector<std::string> RouterWatch::add(const RoutingLoad& load, double loss) 
   return alarms;
 }
 
-HeatMap RouterWatch::heat_map() const {
-  constexpr int64_t kMostRows = 24;
-  const int64_t group = (recent_.layers + kMostRows - 1) / kMostRows;
-  double top = 1;
-  for (const LayerLoad& load : layer_loads(recent_)) top = std::max(top, load.max_over_mean);
-  HeatMap map{.title = "expert utilization: tokens of an expert over the mean of its layer, in the last steps",
-              .row_labels = {},
-              .columns = static_cast<int>(recent_.experts),
-              .values = {},
-              .column_title = "expert",
-              .low_label = "0",
-              .high_label = fmt::format("{:.1f} times the mean", top)};
-  for (int64_t begin = 0; begin < recent_.layers; begin += group) {
-    const int64_t end = std::min(begin + group, recent_.layers);
-    map.row_labels.push_back(group == 1 ? fmt::format("layer {}", begin) : fmt::format("layers {}-{}", begin, end - 1));
-    for (int64_t e = 0; e < recent_.experts; ++e) {
-      double largest = 0;
-      for (int64_t layer = begin; layer < end; ++layer) {
-        const std::span<const float> counts = row(recent_, layer);
-        const double mean = std::max(sum_of(counts), 1e-30) / static_cast<double>(recent_.experts);
-        largest = std::max(largest, static_cast<double>(counts[static_cast<size_t>(e)]) / mean);
-      }
-      map.values.push_back(largest / top);
+std::string RouterWatch::balance() const {
+  struct Extreme {
+    double load = 0;  // times the mean of its layer
+    int64_t layer = 0, expert = 0;
+  };
+  Extreme most, least{.load = static_cast<double>(recent_.experts)};
+  std::vector<int64_t> dead_layers;
+  int64_t dead = 0;
+  for (int64_t layer = 0; layer < recent_.layers; ++layer) {
+    const std::span<const float> counts = row(recent_, layer);
+    const double total = token_total(counts);
+    int64_t dead_here = 0;
+    for (int64_t expert = 0; expert < recent_.experts; ++expert) {
+      const double share = rounded_share(counts[static_cast<size_t>(expert)], total);
+      const double load = share * static_cast<double>(recent_.experts);
+      if (load > most.load) most = {load, layer, expert};
+      if (load < least.load) least = {load, layer, expert};
+      dead_here += share == 0;
     }
+    if (dead_here > 0) dead_layers.push_back(layer);
+    dead += dead_here;
   }
-  return map;
+  const std::string dead_text = dead == 0 ? "no dead experts"
+                                          : fmt::format("{} dead expert{} in layer{} {}", dead, plural(dead),
+                                                        plural(std::ssize(dead_layers)), list_of(dead_layers));
+  return fmt::format(
+      "routers: a layer's busiest expert has {:.1f} times the mean load on average, {:.1f} at most (expert {} of layer "
+      "{}), the least loaded {:.2f} (expert {} of layer {}); {}",
+      mean_max_over_mean(layer_loads(recent_)), most.load, most.expert, most.layer, least.load, least.expert,
+      least.layer, dead_text);
 }
 
 Json RouterWatch::state() const {

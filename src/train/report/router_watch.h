@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/text/json_fwd.h"
-#include "report/chart.h"
 #include "train/step/routing_load.h"
 
 namespace hone {
@@ -57,11 +56,11 @@ class RouterWatch {
   /// Each is raised once per run; in one block a layer is reported only by the first of them. The run is never stopped.
   std::vector<std::string> add(const RoutingLoad& load, double loss);
 
-  /// Heat map of the last steps: layers × experts, as tokens over the mean of the layer. If there are too many layers
-  /// to show, several share a row with their largest values. Needs at least one step.
-  HeatMap heat_map() const;
-  /// The same numbers whole: for each layer each expert's share of its tokens.
+  /// The load of the last steps: for each layer each expert's share of its tokens, in millionths.
   Json shares() const;
+  /// The same as a line: the busiest and the least loaded expert with their layers, and the dead ones, whose share is
+  /// 0. Needs at least one step.
+  std::string balance() const;
 
   /// Whether there has been no step.
   bool empty() const { return recent_.layers == 0; }

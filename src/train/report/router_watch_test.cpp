@@ -222,23 +222,18 @@ TEST(RouterWatch, AResumedRunGoesOnAsIfItHadNotStopped) {
   }
 }
 
-TEST(RouterWatch, TheHeatMapHasARowForEveryLayerOrGroupOfLayers) {
+TEST(RouterWatch, TheBalanceNamesTheEndsAndTheDeadExperts) {
   RouterWatch watch({.experts_per_token = 2});
-  watch.add(load_of({4, 1, 1, 1, 1, 0, 0, 0}), 2);
-  const HeatMap map = watch.heat_map();
-  EXPECT_THAT(map.row_labels, ElementsAre("layer 0", "layer 1"));
-  ASSERT_EQ(map.values.size(), 2u * kExperts);
-  EXPECT_DOUBLE_EQ(map.values[0], 1);
-  EXPECT_DOUBLE_EQ(map.values[5], 0);
-  EXPECT_NEAR(map.values[kExperts], 0.25, 1e-3);
-  EXPECT_EQ(map.high_label, "4.0 times the mean");
-  RoutingLoad deep{48, 2, std::vector<float>(96, 1.0f), std::vector<float>(48, 0.1f)};
-  deep.counts[3] = 3;  // layer 1
-  RouterWatch many({.experts_per_token = 1});
-  many.add(deep, 2);
-  EXPECT_EQ(many.heat_map().row_labels.size(), 24u);
-  EXPECT_EQ(many.heat_map().row_labels.front(), "layers 0-1");
-  EXPECT_DOUBLE_EQ(many.heat_map().values[1], 1);
+  watch.add(load_of({2, 2, 8, 1, 1, 1, 1, 0}), 2);
+  EXPECT_EQ(watch.balance(),
+            "routers: a layer's busiest expert has 2.5 times the mean load on average, 4.0 at most (expert 2 of layer "
+            "0), the least loaded 0.00 (expert 7 of layer 0); 1 dead expert in layer 0");
+  RouterWatch none({.experts_per_token = 2});
+  none.add(load_of({2, 1, 1, 1, 1, 1, 1, 0.5}), 2);
+  EXPECT_THAT(none.balance(), HasSubstr("the least loaded 0.47 (expert 7 of layer 0); no dead experts"));
+  const std::vector<double> shares = watch.shares()[0].get<std::vector<double>>();
+  EXPECT_NEAR(shares[2], 0.5, 1e-6);
+  EXPECT_EQ(shares[7], 0);
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ std::unique_ptr<RunObserver> sample_answers(const LoadedRun& run);
 std::unique_ptr<RunObserver> run_reports(const LoadedRun& run);
 /// status_port: the page of the run, served while it runs; null if not requested, or on ranks that do not write.
 std::unique_ptr<RunObserver> live_page(const LoadedRun& run);
-/// Alarms of a RouterWatch, whose state is saved with the run, and the heat map of expert load.
+/// Alarms of a RouterWatch, whose state is saved with the run, and the load of experts: expert_load.jsonl, and lines of
+/// the log.
 std::unique_ptr<RunObserver> router_reports(const LoadedRun& run);
 
 }  // namespace hone
