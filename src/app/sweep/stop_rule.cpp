@@ -6,7 +6,6 @@
 #include "core/base/error.h"
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
-#include "report/page/record_lines.h"
 
 namespace hone {
 
@@ -26,25 +25,24 @@ std::optional<double> least_until(const std::vector<Evaluation>& run, int64_t st
 
 }  // namespace
 
-std::vector<Evaluation> evaluations_in(const std::filesystem::path& folder) {
-  std::vector<Evaluation> evaluations;
-  const std::filesystem::path path = folder / "metrics.jsonl";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return evaluations;
+RunEvaluations::RunEvaluations(const std::filesystem::path& folder) : lines_(folder / "metrics.jsonl", kLongestLine) {}
+
+const std::vector<Evaluation>& RunEvaluations::read_on() {
   try {
-    each_line(path, kLongestLine, [&](std::string_view line, bool) {
-      if (line.find("\"eval_loss\"") == std::string_view::npos) return;
-      const Json row = parse_json(line);
-      if (!row.is_object()) return;
-      const auto step = whole_number<int64_t>(row.value("step", Json()));
-      const Json loss = row.value("eval_loss", Json());
-      // One that is not finite is null: the worst there is.
-      const double value = loss.is_number() ? loss.get<double>() : INFINITY;
-      if (step && *step > 0) evaluations.push_back({*step, value});
-    });
-  } catch (const UserError&) {  // it is being replaced: what was read counts
+    lines_.read_on([this] { evaluations_.clear(); },
+                   [this](std::string_view line) {
+                     if (line.find("\"eval_loss\"") == std::string_view::npos) return;
+                     const Json row = parse_json(line);
+                     if (!row.is_object()) return;
+                     const auto step = whole_number<int64_t>(row.value("step", Json()));
+                     const Json loss = row.value("eval_loss", Json());
+                     // One that is not finite is null: the worst there is.
+                     const double value = loss.is_number() ? loss.get<double>() : INFINITY;
+                     if (step && *step > 0) evaluations_.push_back({*step, value});
+                   });
+  } catch (const UserError&) {  // then there are none
   }
-  return evaluations;
+  return evaluations_;
 }
 
 std::optional<double> StopRule::worse_than(const std::vector<Evaluation>& run) const {

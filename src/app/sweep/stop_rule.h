@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "report/page/record_lines.h"
+
 namespace hone {
 
 /// An evaluation after step 0.
@@ -15,8 +17,18 @@ struct Evaluation {
   double loss = 0;
 };
 
-/// The evaluations in the metrics.jsonl of a run's folder, as far as they can be read.
-std::vector<Evaluation> evaluations_in(const std::filesystem::path& folder);
+/// The evaluations in the metrics.jsonl of a run's folder.
+class RunEvaluations {
+ public:
+  explicit RunEvaluations(const std::filesystem::path& folder);
+
+  /// Those that there are now, as far as they can be read.
+  const std::vector<Evaluation>& read_on();
+
+ private:
+  FollowedLines lines_;
+  std::vector<Evaluation> evaluations_;
+};
 
 /// Ends a run whose least evaluation loss so far is above the median of what the runs before it had reached at the same
 /// step (Golovin et al. 2017, the median stopping rule, with the least loss in the place of the running average).

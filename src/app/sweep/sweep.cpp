@@ -34,6 +34,7 @@
 #include "core/text/shell_words.h"
 #include "report/humanise.h"
 #include "report/page/page.h"
+#include "report/page/record_text.h"
 #include "report/page/run_record.h"
 #include "report/terminal.h"
 
@@ -147,7 +148,8 @@ EndOfRun run_to_end(const PlannedSweepRun& planned, const fs::path& log, const S
   const pid_t pid = start_process(command, {}, {output.descriptor(), output.descriptor()});
   EndOfRun end;
   Clock::time_point looked = begin;
-  size_t evaluations = 0;
+  RunEvaluations evaluations(planned.folder);
+  size_t judged = 0;
   while (::waitpid(pid, &end.status, WNOHANG) != pid) {
     const int signal = signals.take();
     if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
@@ -156,9 +158,9 @@ EndOfRun run_to_end(const PlannedSweepRun& planned, const fs::path& log, const S
     }
     if (rule && !end.median && Clock::now() - looked > kEvaluationsPause) {
       looked = Clock::now();
-      const std::vector<Evaluation> run = evaluations_in(planned.folder);
-      if (run.size() != evaluations) end.median = rule->worse_than(run);
-      evaluations = run.size();
+      const std::vector<Evaluation>& run = evaluations.read_on();
+      if (run.size() != judged) end.median = rule->worse_than(run);
+      judged = run.size();
       if (end.median) ::kill(pid, SIGTERM);
     }
     std::this_thread::sleep_for(kPauseOfSweep);
@@ -233,7 +235,7 @@ class Sweep {
     }
     summarise(planned, row);
     if (row.status == SweepStatus::kFinished || row.status == SweepStatus::kEndedEarly)
-      stop_.add(evaluations_in(planned.folder));
+      stop_.add(RunEvaluations(planned.folder).read_on());
     write_record();
     return row.status != SweepStatus::kInterrupted;
   }

@@ -109,15 +109,20 @@ class SweepFolder : public testing::Test {
 };
 
 TEST_F(SweepFolder, EvaluationsAreReadWhileTheyAreWritten) {
-  EXPECT_TRUE(evaluations_in(folder_).empty());
+  RunEvaluations evaluations(folder_);
+  EXPECT_TRUE(evaluations.read_on().empty());
   std::ofstream(folder_ / "metrics.jsonl")
       << "{\"step\":0,\"eval_loss\":9}\n{\"step\":1,\"loss\":3}\n"
          "{\"step\":2,\"eval_loss\":2.5}\n{\"step\":4,\"eval_loss\":null}\n{\"step\":6,\"eval_lo";
-  const std::vector<Evaluation> found = evaluations_in(folder_);
+  const std::vector<Evaluation>& found = evaluations.read_on();
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].step, 2);
   EXPECT_EQ(found[0].loss, 2.5);
   EXPECT_EQ(found[1].loss, INFINITY);
+  std::ofstream(folder_ / "metrics.jsonl", std::ios::app) << "ss\":1.5}\n";
+  evaluations.read_on();
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[2].step, 6);
 }
 
 TEST_F(SweepFolder, ARecordIsReadBack) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/text/json.h"
+#include "report/page/record_rows.h"
 
 namespace hone {
 
@@ -35,7 +36,8 @@ uint8_t load_byte(double share, size_t experts) {
   return static_cast<uint8_t>(std::clamp(std::round(32 * share * static_cast<double>(experts)), 1.0, 255.0));
 }
 
-void LoadRecord::add(int64_t step, const Json& row) {
+void LoadRecord::add(const Json& row) {
+  const int64_t step = row_step(row);
   const auto found = row.find("layers");
   if (found == row.end() || !found->is_array() || found->empty() || !(*found)[0].is_array()) return;
   const Json& layers = *found;

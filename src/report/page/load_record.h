@@ -17,9 +17,9 @@ uint8_t load_byte(double share, size_t experts);
 /// Collects the rows of expert_load.jsonl.
 class LoadRecord {
  public:
-  /// Adds a row {"layers": [[share of each expert]]} of a step. Rows of other sizes than the first, or that are not
-  /// such rows, are ignored.
-  void add(int64_t step, const Json& row);
+  /// Adds a row {"step", "layers": [[share of each expert]]}. Rows of other sizes than the first, or that are not such
+  /// rows, are ignored.
+  void add(const Json& row);
 
   /// null without rows, else {steps, layers, experts, bytes: base64 of load_byte() [steps, layers, experts], dead:
   /// [[layer, expert]] and hot: [[layer, expert, load over the mean]] of the last row, dead_count, hot_count}. Steps

@@ -99,20 +99,21 @@ std::string page_of_server() { return page_html(page_data(kLive)); }
 
 namespace {
 
-Json data_of_run(const std::filesystem::path& folder, const RecordLimits& limits) {
+Json data_of_run(RunRecordReader& run, const RecordLimits& limits) {
   Json data = page_data("run");
-  data["runs"] = Json::array({read_run_record(folder, limits)});
+  data["runs"] = Json::array({run.read(limits)});
   return data;
 }
 
 }  // namespace
 
 std::string run_page(const std::filesystem::path& folder) {
-  return fitting_page({}, [&](const RecordLimits& limits) { return page_html(data_of_run(folder, limits)); });
+  RunRecordReader run(folder);
+  return fitting_page({}, [&](const RecordLimits& limits) { return page_html(data_of_run(run, limits)); });
 }
 
-std::string run_page_data(const std::filesystem::path& folder) {
-  return fitting_page({}, [&](const RecordLimits& limits) { return embedded(data_of_run(folder, limits)); });
+std::string run_page_data(RunRecordReader& run) {
+  return fitting_page({}, [&](const RecordLimits& limits) { return embedded(data_of_run(run, limits)); });
 }
 
 std::string waiting_page_data(const std::string& why) {

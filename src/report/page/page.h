@@ -10,6 +10,8 @@
 
 namespace hone {
 
+class RunRecordReader;
+
 /// The most bytes of a page of runs that have no more than about fifty series each; the data are reduced until it fits.
 inline constexpr size_t kMostPageBytes = 2'000'000;
 
@@ -30,7 +32,7 @@ std::string run_page(const std::filesystem::path& folder);
 std::string page_of_server();
 
 /// The data of run_page() on one line, for page_of_server(). Throws UserError as read_run_record().
-std::string run_page_data(const std::filesystem::path& folder);
+std::string run_page_data(RunRecordReader& run);
 
 /// The same for a folder that holds no run yet.
 std::string waiting_page_data(const std::string& why);

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <string>
-#include <string_view>
+#include <memory>
 
 #include "core/text/json_fwd.h"
+#include "report/page/answer_record.h"
 
 namespace hone {
 
@@ -18,11 +18,11 @@ inline constexpr const char* kRecordFiles[] = {
 
 /// How much of a run a record holds.
 struct RecordLimits {
-  size_t buckets = 600;         ///< points in a series (report/page/series.h)
-  size_t samples = 12;          ///< prompts with answers
-  size_t text = 4000;           ///< bytes of a text
-  size_t load_bytes = 400'000;  ///< loads of experts, one for each row, layer and expert
-  bool details = true;          ///< false: without answers, experts and data, as for comparisons
+  size_t buckets = 600;                         ///< points in a series (report/page/series.h)
+  size_t samples = AnswerRecord::kMostPrompts;  ///< prompts with answers
+  size_t text = AnswerRecord::kMostText;        ///< bytes of a text
+  size_t load_bytes = 400'000;                  ///< loads of experts, one for each row, layer and expert
+  bool details = true;                          ///< false: without answers, experts and data, as for comparisons
 };
 
 /// Reads a folder:
@@ -38,11 +38,20 @@ struct RecordLimits {
 /// if the folder cannot be read, or has no file of a run.
 Json read_run_record(const std::filesystem::path& folder, const RecordLimits& limits = {});
 
-/// Text of a configuration or a log with "…" in the place of passwords in URLs, and of the values of keys whose names
-/// end in password, secret, api_key or access_token.
-std::string without_secrets(std::string_view text);
+/// Reads the records of a folder in which a run goes on: at first whole, then of the files of lines what is new alone.
+class RunRecordReader {
+ public:
+  explicit RunRecordReader(std::filesystem::path folder);
+  ~RunRecordReader();
+  RunRecordReader(const RunRecordReader&) = delete;
+  RunRecordReader& operator=(const RunRecordReader&) = delete;
 
-/// `text`, or its first `most` bytes (at the beginning of a character) and "…".
-std::string clipped(std::string_view text, size_t most);
+  /// As read_run_record() of the folder as it is now.
+  Json read(const RecordLimits& limits = {});
+
+ private:
+  struct Files;
+  std::unique_ptr<Files> files_;
+};
 
 }  // namespace hone

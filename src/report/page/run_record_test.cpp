@@ -8,6 +8,7 @@
 #include "core/text/json.h"
 #include "report/folder_testing.h"
 #include "report/page/load_record.h"
+#include "report/page/record_text.h"
 
 namespace hone {
 namespace {
@@ -17,6 +18,9 @@ using testing::HasSubstr;
 class RunRecord : public testing::Test {
  protected:
   void write(const std::string& name, const std::string& text) const { write_text(folder_ / name, text); }
+  void append(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary | std::ios::app) << text;
+  }
   Json record(const RecordLimits& limits = {}) const { return read_run_record(folder_.path(), limits); }
   std::string notes() const { return record()["notes"].dump(); }
 
@@ -113,6 +117,42 @@ TEST_F(RunRecord, FirstAndLastAnswersToAPrompt) {
   EXPECT_FALSE(record({.details = false}).contains("answers"));
 }
 
+TEST_F(RunRecord, AReaderAddsWhatIsNewAndShowsWhatAWholeReadShows) {
+  RunRecordReader reader(folder_.path());
+  EXPECT_THROW(reader.read(), UserError);
+  const auto same = [&](const char* what) {
+    SCOPED_TRACE(what);
+    Json found = reader.read();
+    EXPECT_EQ(found, record());
+    return found;
+  };
+  write("metrics.jsonl", "{\"step\":1,\"loss\":4.0}\n{\"step\":2,\"loss\":3.0}\n");
+  write("generations.jsonl", "{\"step\":1,\"prompt\":\"p\",\"generated_text\":\"a\"}\n");
+  write("expert_load.jsonl", "{\"step\":1,\"layers\":[[0.5,0.5]]}\n");
+  write("run.log", "2026-11-28 09:05:00.123  WARNING  disk\n");
+  same("at first");
+  append("metrics.jsonl", "{\"step\":3,\"loss\":2.0,\"eta\":9}\n{\"step\":4,\"loss\"");
+  append("generations.jsonl", "{\"step\":3,\"prompt\":\"p\",\"generated_text\":\"b\"}\nnothing\n");
+  append("expert_load.jsonl", "{\"step\":3,\"layers\":[[0.75,0.25]]}");
+  append("run.log", "  is full");
+  Json found = same("lines appended, and half a line");
+  EXPECT_EQ(found["step"], 3);
+  EXPECT_EQ(found["load"]["steps"], (Json{1, 3}));
+  EXPECT_EQ(found["warnings"][0]["text"], "disk\nis full");
+  append("metrics.jsonl", ":1.5}\n");
+  append("expert_load.jsonl", "\n{\"step\":5,\"layers\":[[1.0,0.0]]}\n");
+  append("run.log", " of files\n");
+  found = same("the line is whole");
+  EXPECT_EQ(found["summary"]["loss"], 1.5);
+  EXPECT_EQ(found["lines"], 4) << "each line once";
+  EXPECT_EQ(found["notes"].size(), 1u) << found["notes"];
+  write("metrics.jsonl", "{\"step\":1,\"loss\":4.0}\n");
+  EXPECT_EQ(same("a shorter file")["step"], 1);
+  write("run.log", "");
+  std::filesystem::remove(folder_ / "generations.jsonl");
+  EXPECT_EQ(same("no answers")["answers"].size(), 0u);
+}
+
 TEST(RunRecordText, SecretsAndLongTextsAreCut) {
   EXPECT_EQ(without_secrets("mlflow_tracking_uri: \"https://me:word@host:5000/x\"\nlora_r: 8\n"),
             "mlflow_tracking_uri: \"https://…@host:5000/x\"\nlora_r: 8\n");
@@ -125,9 +165,9 @@ TEST(RunRecordText, SecretsAndLongTextsAreCut) {
 
 TEST(LoadRecord, NamesDeadAndHotExpertsOfTheLastRow) {
   LoadRecord load;
-  load.add(1, Json{{"layers", {{0.25, 0.25, 0.25, 0.25}, {1.0, 0.0, 0.0, 0.0}}}});
-  load.add(2, Json{{"layers", {{0.25, 0.25, 0.5, 0.0}}}});  // other sizes
-  load.add(3, Json{{"layers", {{0.7, 0.1, 0.2, 0.0}, {0.25, 0.25, 0.25, 0.25}}}});
+  load.add(Json{{"step", 1}, {"layers", {{0.25, 0.25, 0.25, 0.25}, {1.0, 0.0, 0.0, 0.0}}}});
+  load.add(Json{{"step", 2}, {"layers", {{0.25, 0.25, 0.5, 0.0}}}});  // other sizes
+  load.add(Json{{"step", 3}, {"layers", {{0.7, 0.1, 0.2, 0.0}, {0.25, 0.25, 0.25, 0.25}}}});
   const Json json = load.json(1000);
   EXPECT_EQ(json["steps"], (Json{1, 3}));
   EXPECT_EQ(json["bytes"], "ICAgIIAAAABaDRoAICAgIA==");
@@ -139,7 +179,7 @@ TEST(LoadRecord, NamesDeadAndHotExpertsOfTheLastRow) {
 
 TEST(LoadRecord, ALongRunKeepsItsEnds) {
   LoadRecord load;
-  for (int64_t step = 1; step <= 5000; ++step) load.add(step, Json{{"layers", {{0.5, 0.5}}}});
+  for (int64_t step = 1; step <= 5000; ++step) load.add(Json{{"step", step}, {"layers", {{0.5, 0.5}}}});
   const Json steps = load.json(40)["steps"];
   ASSERT_EQ(steps.size(), 20u);
   EXPECT_EQ(steps.front(), 1);

@@ -42,6 +42,7 @@ std::string signature_of(const fs::path& folder) {
 struct StatusServer::Impl {
   Impl(fs::path of, std::string address, int wanted)
       : folder(std::move(of)),
+        run(folder),
         host(std::move(address)),
         server(host, wanted, {}, [this](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
           answer(request, *reply);
@@ -100,17 +101,18 @@ struct StatusServer::Impl {
     }
   }
 
-  std::string read() const {
+  std::string read() {
     try {
-      return run_page_data(folder);
+      return run_page_data(run);
     } catch (const UserError& error) {  // the run has not begun to write
       return waiting_page_data(error.what());
     }
   }
 
   const fs::path folder;
+  RunRecordReader run;  // the thread's
   const std::string host;
-  std::mutex mutex;  // guards what follows, but for seen
+  std::mutex mutex;  // guards what follows, but for run and seen
   std::condition_variable wake;
   bool stopping = false;
   std::optional<Clock::time_point> asked;

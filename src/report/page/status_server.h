@@ -8,9 +8,9 @@
 namespace hone {
 
 /// Serves GET / (the page) and GET /events (server-sent events: the data of the page, whenever they have changed);
-/// read-only. It reads the folder on a thread of its own, only while somebody looks, at most every two seconds and for
-/// a twentieth of the time; a slow reader costs no more than a connection (HttpLimits). Requests with a foreign Host
-/// are refused.
+/// read-only. It reads what is new in the folder on a thread of its own, only while somebody looks, at most every two
+/// seconds and for a twentieth of the time; a slow reader costs no more than a connection (HttpLimits). Requests with a
+/// foreign Host are refused.
 class StatusServer {
  public:
   /// `port` 0: any free one. Throws std::system_error if it is not available.
