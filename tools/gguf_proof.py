@@ -34,6 +34,8 @@ NEW_TOKENS = 24
 LOGITS_BOUND = 2e-5
 # Linear attention: sums over all tokens before, in chunks of another length.
 WIDER_BOUNDS = {"qwen3_next": 5e-5, "qwen3_5_moe": 5e-5}
+# llama.cpp's GELU is a table of float16 on the CPU.
+WIDER_BOUNDS |= {"gemma4": 5e-3, "gemma4_dense": 5e-3}
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
          "max_position_embeddings": 512, "vocab_size": 320, "rms_norm_eps": 1e-6, "initializer_range": 0.3,
          "bos_token_id": 256, "eos_token_id": 257, "tie_word_embeddings": False}
@@ -52,6 +54,13 @@ DELTA_NET = {"num_hidden_layers": 4, "head_dim": 32, "shared_expert_intermediate
              "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
              "layer_types": ["linear_attention"] * 3 + ["full_attention"],
              "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}}
+GEMMA = {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh", "head_dim": 32, "sliding_window": 16, "enable_moe_block": False,
+         "layer_types": ["sliding_attention", "full_attention"], "per_layer_config": {"1": {"head_dim": 64}}, "num_kv_shared_layers": 0,
+         "hidden_size_per_layer_input": 0, "attention_k_eq_v": False, "final_logit_softcapping": None,
+         "use_bidirectional_attention": None, "tie_word_embeddings": True, "num_experts": None, "top_k_experts": None,
+         "moe_intermediate_size": None, "rope_parameters":
+         {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
 MODELS = {
     "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
     "llama_bias": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True, "mlp_bias": True,
@@ -118,11 +127,16 @@ MODELS = {
     "granite_hybrid_dense": {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", **GRANITE, **MAMBA,
                              "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "rope",
                              "mamba_n_groups": 2},
+    "gemma4": {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", **GEMMA, "enable_moe_block": True, "num_experts": 8,
+               "top_k_experts": 2, "moe_intermediate_size": 32},
+    "gemma4_dense": {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", **GEMMA, "final_logit_softcapping": 4.0,
+                     "attention_k_eq_v": True, "per_layer_config": {"1": {"head_dim": 64, "num_key_value_heads": 1}}},
     "qwen3_next": {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", **EXPERTS, **DELTA_NET, "norm_topk_prob": True},
     "qwen3_5_moe": {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", **EXPERTS, **DELTA_NET,
                     "intermediate_size": None},
 }
-# Of latent attention, llama.cpp adapts none of these: such adapters are refused.
+# Of latent attention, llama.cpp adapts none of these, and in Gemma 4 not the experts' down_proj (PEFT adapts both of their weights): such adapters are
+# refused.
 NOT_ADAPTED = ("q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 
 
@@ -182,7 +196,7 @@ def scatter_norms(folder):
     path = folder / "model.safetensors"
     state = load_file(path)
     for name, tensor in state.items():
-        if "norm" in name or name.endswith(("bias", "sinks")):
+        if "norm" in name or name.endswith(("bias", "sinks", "layer_scalar", "router.scale", "per_expert_scale")):
             state[name] = tensor + 0.2 * torch.randn_like(tensor)
     save_file(state, path, metadata={"format": "pt"})
     for stale in folder.glob("hone_manifest*"):
@@ -233,6 +247,18 @@ def delta_net_pieces(name, tensor, config):
     yield name.replace(".dt_bias", ".dt_proj.bias"), tensor
 
 
+def gemma_pieces(name, tensor):
+    layer = name.split(".layers.")[1].split(".")[0]
+    if name.endswith(".router.scale"):
+        yield f"blk.{layer}.ffn_gate_inp.scale", tensor
+    elif name.endswith(".per_expert_scale"):
+        yield f"blk.{layer}.ffn_down_exps.scale", tensor
+    elif name.endswith(("experts.gate_up_proj", "experts.down_proj", "layer_scalar")):
+        yield f"{name}.weight", tensor
+    else:
+        yield name, tensor
+
+
 def pieces(name, tensor, architecture, config):
     """Tensors of a file by names that the package's table knows, made of one of a folder."""
     import numpy as np
@@ -245,6 +271,8 @@ def pieces(name, tensor, architecture, config):
         halves = tensor.reshape(heads, keys + values, -1)
         yield name.replace("kv_b_proj", "k_b_proj"), halves[:, :keys].swapaxes(1, 2)
         yield name.replace("kv_b_proj", "v_b_proj"), halves[:, keys:]
+    elif ".layers." in name and architecture == "gemma4":
+        yield from gemma_pieces(name, tensor)
     elif "experts.gate_up_proj" in name:  # gpt-oss: the last dimension has gate and up in turn
         bias = name.endswith("_bias")
         for i, part in enumerate(("gate_proj", "up_proj")):
@@ -292,7 +320,7 @@ def expected_tensors(folder, architecture):
                 at = parts.index("experts")
                 experts.setdefault(".".join(parts[:at + 1] + parts[at + 2:]), {})[int(parts[at + 1])] = tensor
                 continue
-            found[names.get_name(name, try_suffixes=(".weight", ".bias"))] = tensor.squeeze()
+            found[name if name.startswith("blk.") else names.get_name(name, try_suffixes=(".weight", ".bias"))] = tensor.squeeze()
     for name, tensors in experts.items():
         found[names.get_name(name, try_suffixes=(".weight",))] = np.stack([tensors[i] for i in range(len(tensors))])
     return found
@@ -465,15 +493,16 @@ def make_adapter(options, name, folder):
     state, targets, parameters, rank = {}, set(), set(), 4
     for key, tensor in load_file(folder / "model.safetensors").items():
         module = key.removesuffix(".weight")
-        router = module.endswith((".mlp.gate", ".gate.wg", ".router", ".router.gate", ".router.layer", ".block_sparse_moe.gate", "shared_expert_gate"))
+        router = module.endswith((".mlp.gate", ".gate.wg", ".router", ".router.gate", ".router.proj", ".router.layer", ".block_sparse_moe.gate", "shared_expert_gate"))
         kind = module.rsplit(".", 1)[-1]
-        if ".layers." not in key or router or (latent and kind in NOT_ADAPTED) or key.endswith("bias") or kind == "conv1d":
+        refused = kind in NOT_ADAPTED if latent else "gemma4" in name and ".experts." in key
+        if ".layers." not in key or router or refused or key.endswith("bias") or kind == "conv1d":
             continue
         if tensor.dim() == 2:
-            targets.add(kind)
+            targets.add(".".join(module.split(".")[-2:]) if "gemma4" in name else kind)
             path, rows, columns, ranks = module, tensor.shape[0], tensor.shape[1], rank
         elif tensor.dim() == 3:  # all experts in one tensor, as PEFT adapts parameters
-            first, transposed = kind in ("gate_up_proj", "input_linear"), kind in ("gate_up_proj", "down_proj")
+            first, transposed = kind in ("gate_up_proj", "input_linear"), config["model_type"] == "gpt_oss"
             rows, columns = tensor.shape[:0:-1] if transposed else tensor.shape[1:]
             path, ranks = module.rsplit(".", 1)[0].removesuffix(".experts") + ".experts", rank * tensor.shape[0]
             parameters.add(f"experts.{'gate_up_proj' if first else 'down_proj'}")
@@ -504,7 +533,7 @@ def check_lora(proof, options, name, folder):
     with Llama(whole) as llama:
         reference = llama.logits(ids)
     found, effect = difference(adapted, reference), difference(base, reference)
-    proof.row(name, "lora", found <= LOGITS_BOUND < effect, f"{found:.1e} of the merged model's; the adapter does {effect:.2f}")
+    proof.row(name, "lora", found <= WIDER_BOUNDS.get(name, LOGITS_BOUND) < effect, f"{found:.1e} of the merged model's; the adapter does {effect:.2f}")
 
 
 def check_tokens(proof, options, name):

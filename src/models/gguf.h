@@ -44,7 +44,7 @@ struct GgufName {
   std::string_view parameter;  ///< canonical, below the model's prefix: "layers.%.self_attn.q_proj.weight"
   std::string_view tensor;     ///< "blk.%.attn_q.weight"
   GgufPart part = GgufPart::kAll;
-  bool adapts = true;  ///< llama.cpp applies a LoRA to it
+  bool adapts = true;  ///< llama.cpp applies a LoRA of it
 };
 
 /// A key of an architecture beside those that every architecture has.
@@ -75,14 +75,15 @@ struct GgufArchitecture {
   std::optional<int64_t> gating = {};  ///< rows of one name differ in expert_gating_func, whose default is 1
   std::optional<bool> shared = {};     ///< or in whether expert_shared_feed_forward_length is there
   bool latent = false;                 ///< attention is latent; a file has it as heads that share one latent
-  bool mamba = false;                  ///< layers without heads of keys and values are Mamba-2
-  bool turns_neighbours = false;       ///< RoPE of halves becomes RoPE of neighbours
-  bool takes_factors = false;          ///< RoPE's frequencies may have factors: rope_freqs.weight
-  bool may_tie = true;                 ///< the head may be the embedding
-  bool wide_heads = true;              ///< heads together may have another width than the hidden state
-  bool shared_heads = true;            ///< there may be fewer heads of keys and values
-  bool windows = false;                ///< llama.cpp applies the sliding window
-  bool yarn_between = false;  ///< the models' YaRN does not round its borders to whole dimensions; llama.cpp's does
+  bool two_heads = false;  ///< layers with a window have heads and RoPE of their own; values may be the keys (Gemma 4)
+  bool mamba = false;      ///< layers without heads of keys and values are Mamba-2
+  bool turns_neighbours = false;  ///< RoPE of halves becomes RoPE of neighbours
+  bool takes_factors = false;     ///< RoPE's frequencies may have factors: rope_freqs.weight
+  bool may_tie = true;            ///< the head may be the embedding
+  bool wide_heads = true;         ///< heads together may have another width than the hidden state
+  bool shared_heads = true;       ///< there may be fewer heads of keys and values
+  bool windows = false;           ///< llama.cpp applies the sliding window
+  bool yarn_between = false;      ///< the models' YaRN does not round its borders to whole dimensions; llama.cpp's does
   GgufBiases biases = GgufBiases::kNone;
   std::string_view rotary_field = "";            ///< says how much of a head RoPE rotates; "": all
   std::string_view qk_norm_field = "";           ///< says whether queries and keys have a norm; "": nothing does
@@ -114,6 +115,7 @@ inline constexpr const char* kRopeFactors = "rope_freqs.weight";
 struct GgufFacts {
   int64_t vocab_rows = 0;
   bool has_head = false, has_query_bias = false, has_output_bias = false, has_mlp_bias = false, has_query_norm = false;
+  int64_t keys_without_values = 0;  ///< layers
   std::vector<float> rope_factors;
 
   void see(std::string_view tensor);  ///< a name

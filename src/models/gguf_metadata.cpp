@@ -30,10 +30,16 @@ constexpr const char *kBlocks = "block_count", *kContext = "context_length", *kE
                      *kExperts = "expert_count", *kExpertsUsed = "expert_used_count",
                      *kExpertWidth = "expert_feed_forward_length", *kKvRank = "attention.kv_lora_rank",
                      *kQueryRank = "attention.q_lora_rank", *kPredicting = "nextn_predict_layers",
+                     *kWindowPattern = "attention.sliding_window_pattern",
+                     *kWindowKeyLength = "attention.key_length_swa", *kWindowValueLength = "attention.value_length_swa",
+                     *kWindowRopeBase = "rope.freq_base_swa", *kWindowRopeDimensions = "rope.dimension_count_swa",
                      *kLatentKeyLength = "attention.key_length_mla", *kLatentValueLength = "attention.value_length_mla";
 
 /// What the file's kYarnLatentScale has of mscale_all_dim.
 constexpr double kPartOfScale = 0.1;
+
+/// The factor of pairs that RoPE does not turn.
+constexpr float kUnturned = 1e30f;
 
 constexpr const char *kLinear = "linear", *kYarn = "yarn", *kNoScaling = "none";
 
@@ -55,6 +61,13 @@ bool is_llama3(const DecoderConfig& model) { return model.rope.scaling.type == R
 }  // namespace
 
 std::vector<float> gguf_rope_factors(const DecoderConfig& model) {
+  const auto pairs = static_cast<size_t>(model.rope.rotary_dim / 2);
+  if (model.rope.scaling.type == RopeType::kProportional) {
+    std::vector<float> factors(pairs, kUnturned);
+    const auto turned = static_cast<size_t>(std::llround(model.rope.scaling.proportion * static_cast<double>(pairs)));
+    std::fill_n(factors.begin(), std::min(turned, pairs), 1.0f);
+    return factors;
+  }
   if (!is_llama3(model)) return {};
   RopeParameters plain = model.rope;
   plain.scaling = {};
@@ -76,6 +89,8 @@ void GgufFacts::see(std::string_view tensor) {
   has_output_bias = has_output_bias || tensor.ends_with(".attn_output.bias");
   has_mlp_bias = has_mlp_bias || tensor.ends_with(".ffn_down.bias");
   has_query_norm = has_query_norm || tensor.ends_with(".attn_q_norm.weight");
+  keys_without_values += tensor.ends_with(".attn_k.weight") ? 1 : 0;
+  keys_without_values -= tensor.ends_with(".attn_v.weight") ? 1 : 0;
 }
 
 GgufFacts gguf_facts(const GgufFile& file) {
@@ -95,6 +110,13 @@ GgufFacts gguf_facts(const GgufFile& file) {
 }
 
 namespace {
+
+bool same_window_rope(const DecoderConfig& a, const DecoderConfig& b) {
+  if (!a.window_rope || !b.window_rope) return a.window_rope.has_value() == b.window_rope.has_value();
+  const RopeParameters &x = *a.window_rope, &y = *b.window_rope;
+  return static_cast<float>(x.rope_theta) == static_cast<float>(y.rope_theta) && x.rotary_dim == y.rotary_dim &&
+         x.scaling == y.scaling;
+}
 
 /// The name of a setting in which the model and what a file says of it differ; "": they are the same in all that
 /// inference computes.
@@ -119,6 +141,7 @@ std::string difference(DecoderConfig a, DecoderConfig b) {
       {"rope_scaling.attention_factor",
        x.attention_factor == y.attention_factor && x.mscale == y.mscale && x.mscale_all_dim == y.mscale_all_dim},
       {"rope_scaling.truncate", x.truncate == y.truncate},
+      {"rope_parameters", same_number(x.proportion, y.proportion) && same_window_rope(a, b)},
       {"position_embedding_type", a.rotates == b.rotates},
       {"linear_value_head_dim", a.delta_net == b.delta_net},
       {"mamba_conv_bias, mamba_proj_bias, time_step_limit", a.mamba == b.mamba},
@@ -136,6 +159,7 @@ std::string difference(DecoderConfig a, DecoderConfig b) {
   }
   b.rms_norm_eps = a.rms_norm_eps;
   b.rope = a.rope;
+  b.window_rope = a.window_rope;
   b.attention_scale = a.attention_scale;
   // What only training and files know.
   b.pad_token_id = a.pad_token_id;
@@ -205,7 +229,7 @@ void set_rope(const std::function<void(const char*, GgufValue)>& set, const Gguf
   set(kRopeDimensions, model.rope.rotary_dim);
   const RopeScaling& scaling = model.rope.scaling;
   const bool factors = is_llama3(model) && architecture.takes_factors;
-  if (scaling.type == RopeType::kDefault) return;
+  if (scaling.type == RopeType::kDefault || architecture.two_heads) return;  // those have a tensor of factors
   if (scaling.type == RopeType::kLinear) {
     set(kRopeType, std::string(kLinear));
     set(kRopeFactor, scaling.factor.value_or(1));
@@ -224,9 +248,31 @@ void set_rope(const std::function<void(const char*, GgufValue)>& set, const Gguf
   }
 }
 
+/// Keys of heads that differ between layers with a window and those without.
+void set_two_heads(const std::function<void(const char*, GgufValue)>& set, const DecoderConfig& model) {
+  int64_t wide = model.head_dim;
+  std::vector<int64_t> kv_heads;
+  std::vector<bool> windows;
+  for (const LayerConfig& layer : model.layers) {
+    kv_heads.push_back(model.kv_heads_of(layer));
+    windows.push_back(layer.sliding_window > 0);
+    if (!windows.back()) wide = model.head_dim_of(layer);
+  }
+  set(kKvHeads, kv_heads);
+  set(kWindowPattern, windows);
+  set(kKeyLength, wide);
+  set(kValueLength, wide);
+  set(kWindowKeyLength, model.head_dim);
+  set(kWindowValueLength, model.head_dim);
+  if (!model.window_rope) return;  // no layer has a window
+  set(kWindowRopeBase, model.window_rope->rope_theta);
+  set(kWindowRopeDimensions, model.window_rope->rotary_dim);
+}
+
 /// feed_forward_length; 0: nothing says it.
 int64_t dense_width(const GgufArchitecture& architecture, const HfConfig& config, const DecoderConfig& model) {
   if (architecture.width_is_dense) return model.moe.moe_intermediate_size;
+  if (architecture.two_heads && architecture.experts) return model.moe.shared_expert_intermediate_size;
   for (const LayerConfig& layer : model.layers) {
     if (layer.intermediate_size > 0) return layer.intermediate_size;
   }
@@ -290,6 +336,8 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
     set(kLatentValueLength, model.v_head_dim);
     set(kKvRank, latent.kv_lora_rank);
     set(kQueryRank, latent.q_lora_rank);
+  } else if (architecture.two_heads) {
+    set_two_heads(set, model);
   } else {
     if (!architecture.mamba) set(kKvHeads, model.num_key_value_heads);
     set(kKeyLength, model.head_dim);
@@ -333,6 +381,7 @@ class ArchitectureKeys {
 
   std::optional<int64_t> integer(const char* key) { return metadata_.integer(full(key)); }
   /// Nothing if there is none.
+  const std::vector<bool>* booleans(const char* key) { return metadata_.list<bool>(full(key)); }
   const std::vector<int64_t>* integers(const char* key) { return metadata_.list<int64_t>(full(key)); }
   /// A value of any type; nothing if there is none.
   std::optional<Json> any(std::string_view key) {
@@ -449,6 +498,55 @@ int64_t read_mixers(ArchitectureKeys& keys, Json& config) {
   return most;
 }
 
+/// Heads, windows and RoPE of layers with a window and of those without.
+void read_two_heads(ArchitectureKeys& keys, const GgufFacts& facts, Json& config) {
+  const auto layers = static_cast<size_t>(keys.layers());
+  const std::vector<bool>* windows = keys.booleans(kWindowPattern);
+  if (windows == nullptr || windows->size() < layers) keys.refuse(kWindowPattern, "does not list every layer");
+  std::vector<int64_t> kv_heads(layers);
+  const Json counts = keys.any(kKvHeads).value_or(Json());
+  if (counts.is_array() && counts.size() >= layers) {
+    for (size_t i = 0; i < layers; ++i) kv_heads[i] = counts[i].get<int64_t>();
+  } else {
+    kv_heads.assign(layers, keys.size(kKvHeads));
+  }
+  const int64_t wide = keys.size(kKeyLength), narrow = keys.size(kWindowKeyLength);
+  for (const auto& [key, expected] : {std::pair{kValueLength, wide},
+                                      {kRopeDimensions, wide},
+                                      {kWindowValueLength, narrow},
+                                      {kWindowRopeDimensions, narrow}}) {
+    if (keys.integer(key).value_or(expected) != expected) keys.refuse(key, fmt::format("is not {}", expected));
+  }
+  Json types = Json::array(), own = Json::object();
+  int64_t narrow_heads = kv_heads.front();
+  for (size_t i = 0; i < layers; ++i) {
+    if ((*windows)[i]) narrow_heads = kv_heads[i];
+  }
+  for (size_t i = 0; i < layers; ++i) {
+    types.push_back((*windows)[i] ? "sliding_attention" : "full_attention");
+    if ((*windows)[i] && kv_heads[i] != narrow_heads) keys.refuse(kKvHeads, "has different numbers");
+    if (!(*windows)[i]) own[std::to_string(i)] = {{"head_dim", wide}, {"num_key_value_heads", kv_heads[i]}};
+  }
+  config["layer_types"] = types;
+  config["head_dim"] = narrow;
+  config["num_key_value_heads"] = narrow_heads;
+  config["per_layer_config"] = own;
+  config["attention_k_eq_v"] = facts.keys_without_values > 0;
+  const auto turned = std::count(facts.rope_factors.begin(), facts.rope_factors.end(), 1.0f);
+  std::vector<float> known(facts.rope_factors.size(), kUnturned);
+  std::fill_n(known.begin(), turned, 1.0f);
+  if (known.empty() || known != facts.rope_factors || static_cast<int64_t>(2 * known.size()) != wide) {
+    keys.refuse(kRopeType, fmt::format("beside the tensor {} is not Gemma's", kRopeFactors));
+  }
+  config["rope_parameters"] = {
+      {"full_attention",
+       {{"rope_type", "proportional"},
+        {"partial_rotary_factor", static_cast<double>(turned) / static_cast<double>(known.size())},
+        {"rope_theta", keys.number(kRopeBase).value_or(10000.0)}}},
+      {"sliding_attention",
+       {{"rope_type", "default"}, {"rope_theta", keys.number(kWindowRopeBase).value_or(10000.0)}}}};
+}
+
 /// The sizes of heads.
 void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Json& config) {
   const int64_t hidden = keys.size(kEmbedding), heads = keys.size(kHeads);
@@ -531,12 +629,19 @@ Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& me
                  {"rms_norm_eps", *epsilon},
                  {"vocab_size", facts.vocab_rows},
                  {"tie_word_embeddings", !facts.has_head}};
-  read_heads(keys, architecture, config);
-  const double base = keys.number(kRopeBase).value_or(10000.0);
-  config["rope_theta"] = base;
-  const int64_t rotary = keys.integer(kRopeDimensions).value_or(config.value("head_dim", int64_t{0}));
-  if (const Json scaling = rope_scaling_of(keys, architecture, facts, base, rotary); !scaling.is_null()) {
-    config["rope_scaling"] = scaling;
+  if (architecture.two_heads) {
+    config.erase("hidden_act");
+    config["hidden_size"] = keys.size(kEmbedding);
+    config["num_attention_heads"] = keys.size(kHeads);
+    read_two_heads(keys, facts, config);
+  } else {
+    read_heads(keys, architecture, config);
+    const double base = keys.number(kRopeBase).value_or(10000.0);
+    config["rope_theta"] = base;
+    const int64_t rotary = keys.integer(kRopeDimensions).value_or(config.value("head_dim", int64_t{0}));
+    if (const Json scaling = rope_scaling_of(keys, architecture, facts, base, rotary); !scaling.is_null()) {
+      config["rope_scaling"] = scaling;
+    }
   }
   const std::optional<int64_t> feed_forward = keys.integer(kFeedForward);
   if (feed_forward) config["intermediate_size"] = *feed_forward;

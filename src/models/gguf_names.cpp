@@ -181,6 +181,21 @@ Settings mamba() {
            }}};
 }
 
+Settings gemma4() {
+  const auto none = [](const DecoderConfig&) { return int64_t{0}; };
+  return {{.key = "attention.sliding_window",
+           .field = "sliding_window",
+           .value =
+               [](const DecoderConfig& model) {
+                 int64_t window = 0;
+                 for (const LayerConfig& layer : model.layers) window = std::max(window, layer.sliding_window);
+                 return window;
+               }},
+          {.key = "attention.shared_kv_layers", .field = "", .value = none},
+          {.key = "embedding_length_per_layer_input", .field = "", .value = none},
+          number("final_logit_softcapping", "final_logit_softcapping", &DecoderConfig::logits_soft_cap, "30.0")};
+}
+
 constexpr GgufName kPostAttentionNorm = {"layers.%.post_attention_layernorm.weight",
                                          "blk.%.post_attention_norm.weight"};
 
@@ -219,6 +234,22 @@ Names mamba_names() {
           {"layers.%.mamba.D", "blk.%.ssm_d", kColumn},
           {"layers.%.mamba.norm.weight", "blk.%.ssm_norm.weight", kGroups},
           {"layers.%.mamba.out_proj.weight", "blk.%.ssm_out.weight"}};
+}
+
+/// llama.cpp adds an adapter's product to what experts' factors have multiplied already.
+Names gemma4_names() {
+  return {kPostAttentionNorm,
+          {"layers.%.pre_feedforward_layernorm.weight", "blk.%.ffn_norm.weight"},
+          {"layers.%.post_feedforward_layernorm.weight", "blk.%.post_ffw_norm.weight"},
+          {"layers.%.post_feedforward_layernorm_1.weight", "blk.%.post_ffw_norm_1.weight"},
+          {"layers.%.pre_feedforward_layernorm_2.weight", "blk.%.pre_ffw_norm_2.weight"},
+          {"layers.%.post_feedforward_layernorm_2.weight", "blk.%.post_ffw_norm_2.weight"},
+          {"layers.%.router.proj.weight", "blk.%.ffn_gate_inp.weight"},
+          {"layers.%.router.scale", "blk.%.ffn_gate_inp.scale"},
+          {"layers.%.router.per_expert_scale", "blk.%.ffn_down_exps.scale"},
+          {"layers.%.experts.gate_up_proj", "blk.%.ffn_gate_up_exps.weight"},
+          {"layers.%.experts.down_proj", "blk.%.ffn_down_exps.weight", GgufPart::kAll, false},
+          {"layers.%.layer_scalar", "blk.%.layer_output_scale.weight"}};
 }
 
 /// Of a fused MLP in layers without experts.
@@ -434,6 +465,28 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
                    Settings{{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = dense_width},
                             {.key = "expert_shared_feed_forward_length", .field = "", .value = dense_width}},
        .names = mamba_names() + dense_names()},
+      {.name = "gemma4",
+       .hf_class = "Gemma4ForCausalLM",
+       .model_type = "gemma4_text",
+       .also = {"Gemma4ForConditionalGeneration"},
+       .experts = true,
+       .two_heads = true,
+       .windows = true,
+       .used_field = "top_k_experts",
+       .fields = R"({"hidden_activation": "gelu_pytorch_tanh", "enable_moe_block": true, "num_kv_shared_layers": 0,
+                     "hidden_size_per_layer_input": 0, "use_bidirectional_attention": null})",
+       .settings = gemma4(),
+       .names = gemma4_names()},
+      {.name = "gemma4",
+       .hf_class = "Gemma4ForCausalLM",
+       .model_type = "gemma4_text",
+       .also = {"Gemma4ForConditionalGeneration"},
+       .two_heads = true,
+       .windows = true,
+       .fields = R"({"hidden_activation": "gelu_pytorch_tanh", "enable_moe_block": false, "num_kv_shared_layers": 0,
+                     "hidden_size_per_layer_input": 0, "use_bidirectional_attention": null})",
+       .settings = gemma4(),
+       .names = gemma4_names()},
       {.name = "qwen3next",
        .hf_class = "Qwen3NextForCausalLM",
        .model_type = "qwen3_next",

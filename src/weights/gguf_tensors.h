@@ -78,7 +78,7 @@ struct GgufTensor {
   int64_t transposed = 0;  ///< each run of as many rows is a matrix, which the file has transposed; 0: it does not
   GgufValues values = GgufValues::kSame;
   bool exact = false;  ///< float32 in every file: norms, biases, routers
-  bool adapts = true;  ///< llama.cpp applies a LoRA to it
+  bool adapts = true;  ///< llama.cpp applies a LoRA of it
   int64_t columns() const;
 };
 

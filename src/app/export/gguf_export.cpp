@@ -138,8 +138,8 @@ GgufLora lora_of(const GgufTensor& tensor, const AttachedAdapter& adapter) {
                     tensor.parameter->name(), kMergeFirst);
   }
   if (!tensor.adapts) {
-    throw UserError(fmt::format("llama.cpp applies no adapter to '{}'", tensor.name), tensor.parameter->name(),
-                    kMergeFirst);
+    throw UserError(fmt::format("llama.cpp does not apply an adapter of '{}' as the model does", tensor.name),
+                    tensor.parameter->name(), kMergeFirst);
   }
   return {&tensor, &adapter};
 }

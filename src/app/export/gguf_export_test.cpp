@@ -112,9 +112,11 @@ std::vector<float> folder_logits(const fs::path& folder, const fs::path& adapter
 }
 
 TEST_F(Gguf, ModelsComeBackAsTheyWere) {
-  for (const char* name : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v2",
-                           "deepseek_v3", "deepseek_v3_yarn", "glm4_moe", "glm4_moe_lite", "solar_open", "ernie4_5_moe",
-                           "hunyuan_v1_moe", "minimax_m2", "granitemoe", "granitemoeshared", "hy_v3"}) {
+  for (const char* name : {"llama",       "mistral",       "mixtral",          "qwen2",        "qwen3",
+                           "qwen3_moe",   "gpt_oss",       "deepseek_v2",      "deepseek_v3",  "deepseek_v3_yarn",
+                           "glm4_moe",    "glm4_moe_lite", "solar_open",       "ernie4_5_moe", "hunyuan_v1_moe",
+                           "minimax_m2",  "granitemoe",    "granitemoeshared", "hy_v3",        "gemma4_text",
+                           "gemma4_dense"}) {
     SCOPED_TRACE(name);
     // Mixtral's and Mistral's window shortens the context, up to which nothing changes.
     export_to(file(), golden(name), "f32");
@@ -138,7 +140,7 @@ TEST_F(Gguf, LinearLayersComeBack) {
 }
 
 TEST_F(Gguf, TextModelsOfCheckpointsWithImagesComeBackAlone) {
-  for (const char* name : {"kimi_k25", "qwen3_5_moe_vl"}) {
+  for (const char* name : {"kimi_k25", "qwen3_5_moe_vl", "gemma4"}) {
     SCOPED_TRACE(name);
     export_to(file(), golden(name), "f32");
     const std::vector<float> before = folder_logits(golden(name)), after = folder_logits(import(file()));
@@ -176,7 +178,9 @@ TEST_F(Gguf, EveryParameterOfTheTableIsCoveredOnce) {
                            "granitemoehybrid_dense",
                            "qwen3_next",
                            "qwen3_5_moe",
-                           "hy_v3"}) {
+                           "hy_v3",
+                           "gemma4_text",
+                           "gemma4_dense"}) {
     LoadedModel model(golden(name), DType::kF32);
     const DecoderConfig& decoder = model.decoder().config();
     std::map<const Parameter*, std::vector<int>> covered;
@@ -357,7 +361,7 @@ TEST_F(Gguf, WhatFilesCannotSayIsRefused) {
                                      })),
               HasSubstr("mscale_all_dim"));
   EXPECT_THAT(export_refusal(golden("deepseek_v2_yarn")), HasSubstr("n_group"));
-  EXPECT_THAT(export_refusal(golden("gemma4_text")), HasSubstr("is not written as GGUF"));
+  EXPECT_THAT(export_refusal(golden("nemotron_h")), HasSubstr("is not written as GGUF"));
   EXPECT_THAT(export_refusal(changed("qwen3_moe", [](Json& json) { json["norm_topk_prob"] = false; })),
               HasSubstr("norm_topk_prob"));
   EXPECT_THAT(export_refusal(changed(
@@ -386,7 +390,7 @@ TEST_F(Gguf, WhatFilesCannotSayIsRefused) {
   EXPECT_THAT(refusal([&] {
                 run_gguf_export({latent.string(), file("no.gguf").string(), golden("deepseek_v3").string(), "", true});
               }),
-              HasSubstr("applies no adapter to 'blk.0.attn_"));
+              HasSubstr("does not apply an adapter of 'blk.0.attn_"));
   ExportOptions options;
   options.input = golden("llama").string();
   options.output = file("no.gguf").string();

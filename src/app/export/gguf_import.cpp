@@ -114,7 +114,7 @@ int run_gguf_import(const GgufImportOptions& options) {
   const std::vector<GgufTensor> tensors =
       gguf_tensors(architecture, read_decoder_config(model.config()), model.store());
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
-  require_tensors(file, tensors, architecture.takes_factors, layers);
+  require_tensors(file, tensors, architecture.takes_factors || architecture.two_heads, layers);
   const std::vector<TensorFile> files = files_of_gguf(file, tensors, model.store(), dtype, options.max_shard_size);
   ThreadPool pool(0);
   write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
