@@ -23,7 +23,7 @@ int64_t leading_dense(const DecoderConfig& model) {
   return sparse - model.layers.begin();
 }
 
-int64_t dense_width(const DecoderConfig& model) { return model.layers.front().intermediate_size; }
+int64_t first_width(const DecoderConfig& model) { return model.layers.front().intermediate_size; }
 int64_t shared_width(const DecoderConfig& model) { return model.moe.shared_expert_intermediate_size; }
 int64_t expert_width(const DecoderConfig& model) { return model.moe.moe_intermediate_size; }
 
@@ -462,8 +462,8 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .biases = GgufBiases::kAll,
        .fields = R"({"num_local_experts": 0, "num_experts_per_tok": 0})",
        .settings = granite() + mamba() +
-                   Settings{{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = dense_width},
-                            {.key = "expert_shared_feed_forward_length", .field = "", .value = dense_width}},
+                   Settings{{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = first_width},
+                            {.key = "expert_shared_feed_forward_length", .field = "", .value = first_width}},
        .names = mamba_names() + dense_names()},
       {.name = "gemma4",
        .hf_class = "Gemma4ForCausalLM",
