@@ -140,5 +140,61 @@ TEST_F(Sweeps, ARunThatIsWorseThanTheMedianEnds) {
   EXPECT_THAT(again.err, HasSubstr("bad: ended early before"));
 }
 
+TEST_F(Sweeps, TheBetterPartGoesOnFromARung) {
+  // Two of the runs would take longer than any test.
+  const std::string file = sweep(
+      "halving: {at: [4], keep: 0.3}\nruns:\n  - {name: bad, learning_rate: 1e-9, max_steps: 100000}\n"
+      "  - {name: worse, learning_rate: 1e-8, max_steps: 100000}\n  - {name: good, max_steps: 400}\n",
+      "learning_rate: 1e-2, save_strategy: \"no\"");
+  const Outcome outcome = run_hone(words(file));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(statuses(), (Statuses{"ended early", "ended early", "finished"}));
+  EXPECT_THAT(outcome.err, HasSubstr("bad: runs to step 4"));
+  EXPECT_THAT(outcome.err, HasSubstr("where 1 of 3 go on"));
+  EXPECT_THAT(outcome.out, HasSubstr("ended early"));
+  EXPECT_THAT(outcome.out, HasSubstr("best: good"));
+  EXPECT_LT(read_json_lines(folder_ / "out/bad/metrics.jsonl").back()["step"].get<int64_t>(), 100000);
+  const std::vector<Json> good = read_json_lines(folder_ / "out/good/metrics.jsonl");
+  EXPECT_EQ(good.front()["step"], 1);
+  EXPECT_EQ(good.back()["step"], 400);
+  const std::string before = read_file(folder_ / "out/bad/metrics.jsonl");
+  const Outcome again = run_hone(words(file));
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("bad: ended early before"));
+  EXPECT_THAT(again.err, HasSubstr("good: finished before"));
+  EXPECT_THAT(again.err, Not(HasSubstr(": runs")));
+  EXPECT_EQ(statuses(), (Statuses{"ended early", "ended early", "finished"}));
+  EXPECT_EQ(read_file(folder_ / "out/bad/metrics.jsonl"), before);
+}
+
+TEST_F(Sweeps, AHalvedSweepThatIsStoppedGoesOn) {
+  const std::string file = sweep(
+      "halving: {at: [4], keep: 0.5}\nruns:\n  - {name: bad, learning_rate: 1e-9, max_steps: 100000}\n"
+      "  - {name: good, max_steps: 100000}\n",
+      "learning_rate: 1e-2");
+  Process process(words(file));
+  const fs::path metrics = folder_ / "out/good/metrics.jsonl";
+  const auto step = [&] {
+    return fs::exists(metrics) ? read_json_lines(metrics).back()["step"].get<int64_t>() : int64_t{0};
+  };
+  const auto wait_until = [&](const auto& there) {
+    for (int i = 0; i < 1200 && !there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  // Beyond the rung, whether or not its pause is over.
+  wait_until([&] { return fs::exists(output() + "/sweep.json") && statuses()[0] == "ended early"; });
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait().code, 75);
+  EXPECT_EQ(statuses()[0], "ended early");
+  const int64_t reached = step();
+  Process again(words(file));
+  wait_until([&] { return step() >= reached + 3; });
+  again.send(SIGINT);
+  const Outcome outcome = again.wait();
+  EXPECT_EQ(outcome.code, 75);
+  EXPECT_THAT(outcome.err, HasSubstr("bad: ended early before"));
+  EXPECT_EQ(statuses(), (Statuses{"ended early", "interrupted"}));
+  EXPECT_GE(step(), reached + 3);
+}
+
 }  // namespace
 }  // namespace hone

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/text/json.h"
@@ -43,6 +44,22 @@ const std::vector<Evaluation>& RunEvaluations::read_on() {
   } catch (const UserError&) {  // then there are none
   }
   return evaluations_;
+}
+
+std::optional<double> loss_at(const std::vector<Evaluation>& run, int64_t step) {
+  const auto late = [&](const Evaluation& evaluation) { return evaluation.step >= step; };
+  const auto at = std::find_if(run.begin(), run.end(), late);
+  return at == run.end() ? std::nullopt : least_until(run, at->step);
+}
+
+std::vector<bool> better_part(const std::vector<double>& losses, double keep) {
+  std::vector<size_t> order(losses.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return losses[a] < losses[b]; });
+  const auto count = static_cast<size_t>(std::ceil(keep * static_cast<double>(losses.size()) - 1e-9));
+  std::vector<bool> goes_on(losses.size());
+  for (size_t i = 0; i < std::min(count, order.size()); ++i) goes_on[order[i]] = true;
+  return goes_on;
 }
 
 std::optional<double> StopRule::worse_than(const std::vector<Evaluation>& run) const {

@@ -1,4 +1,4 @@
-// The rule by which a sweep ends a run early: the median rule.
+// The rules by which a sweep ends runs early: the median rule, and successive halving.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,13 @@ class RunEvaluations {
   FollowedLines lines_;
   std::vector<Evaluation> evaluations_;
 };
+
+/// The least loss up to the first evaluation at `step` or later; nothing if there is none so late.
+std::optional<double> loss_at(const std::vector<Evaluation>& run, int64_t step);
+
+/// Successive halving (Jamieson and Talwalkar 2016): of these losses at a rung, which runs go on. That is the share
+/// `keep` of them, rounded up, with the least losses; of equal ones the first.
+std::vector<bool> better_part(const std::vector<double>& losses, double keep);
 
 /// Ends a run whose least evaluation loss so far is above the median of what the runs before it had reached at the same
 /// step (Golovin et al. 2017, the median stopping rule, with the least loss in the place of the running average).

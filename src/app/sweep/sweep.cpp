@@ -10,7 +10,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -45,7 +48,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPauseOfSweep = std::chrono::milliseconds(50);
-constexpr auto kEvaluationsPause = std::chrono::seconds(1);
+constexpr auto kEvaluationsPause = std::chrono::milliseconds(200);
 constexpr const char* kRecord = "sweep.json";
 constexpr const char* kPage = "compare.html";
 
@@ -132,14 +135,18 @@ std::string why_failed(const fs::path& log, int status) {
 
 struct EndOfRun {
   int status = 0;
-  int signal = 0;                ///< to this process, passed on to the run; 0: none
-  std::optional<double> median;  ///< by which the rule has ended it
+  int signal = 0;                  ///< to this process, passed on to the run; 0: none
+  std::optional<std::string> why;  ///< a rule has ended it
   double seconds = 0;
 };
 
+/// A rule: why a run with these evaluations ends, or nothing if it goes on.
+using EndsEarly = std::function<std::optional<std::string>(const std::vector<Evaluation>&)>;
+
 /// Runs a command to its end, or until a signal or the rule ends it: it then saves and ends by itself, unless a second
 /// signal is sent.
-EndOfRun run_to_end(const PlannedSweepRun& planned, const fs::path& log, const StopRule* rule, CaughtSignals& signals) {
+EndOfRun run_to_end(const PlannedSweepRun& planned, const fs::path& log, const EndsEarly& rule,
+                    CaughtSignals& signals) {
   std::vector<std::string> command = {own_program()};
   command.insert(command.end(), planned.command.begin(), planned.command.end());
   const Descriptor output(open_to_append(log));
@@ -149,19 +156,20 @@ EndOfRun run_to_end(const PlannedSweepRun& planned, const fs::path& log, const S
   EndOfRun end;
   Clock::time_point looked = begin;
   RunEvaluations evaluations(planned.folder);
-  size_t judged = 0;
+  // What was there before is not judged: until it adds to its metrics, the run would not save at a signal.
+  size_t judged = evaluations.read_on().size();
   while (::waitpid(pid, &end.status, WNOHANG) != pid) {
     const int signal = signals.take();
     if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
       ::kill(pid, end.signal == 0 ? signal : SIGKILL);
       end.signal = signal;
     }
-    if (rule && !end.median && Clock::now() - looked > kEvaluationsPause) {
+    if (rule && !end.why && Clock::now() - looked > kEvaluationsPause) {
       looked = Clock::now();
       const std::vector<Evaluation>& run = evaluations.read_on();
-      if (run.size() != judged) end.median = rule->worse_than(run);
+      if (run.size() != judged) end.why = rule(run);
       judged = run.size();
-      if (end.median) ::kill(pid, SIGTERM);
+      if (end.why) ::kill(pid, SIGTERM);
     }
     std::this_thread::sleep_for(kPauseOfSweep);
   }
@@ -199,45 +207,111 @@ class Sweep {
     fs::create_directories(output_ / "logs");
     const FolderLock lock(output_);
     CaughtSignals signals;
-    bool stopped = false;
-    for (size_t i = 0; i < runs_.size() && !stopped; ++i) stopped = !run_one(i, signals);
-    return finish(stopped);
+    std::vector<size_t> left(runs_.size());
+    std::iota(left.begin(), left.end(), size_t{0});
+    bool goes_on = true;
+    for (const int64_t rung : file_.rungs) {
+      goes_on = goes_on && run_each(left, rung, signals);
+      if (goes_on) left = better_of(left, rung);
+    }
+    goes_on = goes_on && run_each(left, std::nullopt, signals);
+    return finish(!goes_on);
   }
 
  private:
-  /// Returns false if a signal has stopped the sweep.
-  bool run_one(size_t index, CaughtSignals& signals) {
+  void say(size_t index, const std::string& text) const {
+    print_error(
+        fmt::format("[{}/{}] {}: {}\n", index + 1, runs_.size(), one_line(runs_[index].run->name), one_line(text)));
+  }
+
+  /// Runs these one after another, each to an evaluation at step `rung`, or to its end. Returns false if a signal has
+  /// stopped the sweep.
+  bool run_each(const std::vector<size_t>& runs, std::optional<int64_t> rung, CaughtSignals& signals) {
+    return std::all_of(runs.begin(), runs.end(), [&](size_t index) { return run_one(index, rung, signals); });
+  }
+
+  /// Those of the runs that go on after a rung. The others end early. What failed, or had no evaluation so late, is
+  /// out. The evaluations in their folders decide, so that a sweep that was killed decides again in the same way.
+  std::vector<size_t> better_of(const std::vector<size_t>& runs, int64_t rung) {
+    std::vector<size_t> there, better;
+    std::vector<double> losses;
+    for (const size_t index : runs) {
+      const std::optional<double> loss = loss_at(RunEvaluations(runs_[index].folder).read_on(), rung);
+      if (!loss || record_.row(runs_[index].run->name).status == SweepStatus::kFailed) continue;
+      there.push_back(index);
+      losses.push_back(*loss);
+    }
+    const std::vector<bool> goes_on = better_part(losses, file_.keep);
+    const auto kept = std::count(goes_on.begin(), goes_on.end(), true);
+    for (size_t i = 0; i < there.size(); ++i) {
+      SweepRow& row = record_.row(runs_[there[i]].run->name);
+      if (goes_on[i]) {
+        better.push_back(there[i]);
+      } else if (row.status != SweepStatus::kFinished) {
+        const bool is_new = row.status != SweepStatus::kEndedEarly;
+        row.status = SweepStatus::kEndedEarly;
+        row.why =
+            fmt::format("evaluation loss {:.4f} at step {}, where {} of {} go on", losses[i], rung, kept, there.size());
+        if (is_new) say(there[i], text_of(row));
+      }
+    }
+    write_record();
+    return better;
+  }
+
+  /// Runs to an evaluation at step `rung`, or to the end. Returns false if a signal has stopped the sweep.
+  bool run_one(size_t index, std::optional<int64_t> rung, CaughtSignals& signals) {
     const PlannedSweepRun& planned = runs_[index];
     const std::string& name = planned.run->name;
     SweepRow& row = record_.row(name);
-    const auto say = [&](const std::string& text) {
-      print_error(fmt::format("[{}/{}] {}: {}\n", index + 1, runs_.size(), one_line(name), one_line(text)));
-    };
     if (!planned.refused.empty()) {
       row.status = SweepStatus::kFailed;  // what is known of an earlier start stays
       row.why = planned.refused;
-      say("refused: " + planned.refused);
+      say(index, "refused: " + planned.refused);
       return write_record();
     }
+    const bool was_begun = row.config.is_object();
     const bool was_ended = row.status == SweepStatus::kEndedEarly && stops_worse();
-    if (was_ended || (row.config.is_object() && is_complete(planned.folder))) {
-      if (!was_ended) row.status = SweepStatus::kFinished;
-      say(name_of(row.status) + " before");
+    const bool is_there = rung && was_begun && loss_at(RunEvaluations(planned.folder).read_on(), *rung);
+    if (was_begun && !was_ended && is_complete(planned.folder)) {
+      if (told_.insert(index).second) say(index, "finished before");
+      row.status = SweepStatus::kFinished;
+    } else if (was_ended || is_there) {
+      if (row.status != SweepStatus::kEndedEarly) row.status = SweepStatus::kPaused;
+      if (told_.insert(index).second) say(index, name_of(row.status) + " before");
     } else {
       row.status = SweepStatus::kRunning;
       row.why.clear();
       row.config = planned.config;
       write_record();
-      say("runs");
+      told_.insert(index);
+      say(index, rung ? fmt::format("runs to step {}", *rung) : "runs");
       const fs::path log = output_ / "logs" / (name + ".log");
-      settle(planned, log, run_to_end(planned, log, stops_worse() ? &stop_ : nullptr, signals), row);
-      say(text_of(row));
+      settle(planned, log, run_to_end(planned, log, rule_until(rung), signals), row);
+      if (rung && row.status == SweepStatus::kEndedEarly) row.status = SweepStatus::kPaused;
+      say(index, text_of(row));
     }
     summarise(planned, row);
     if (row.status == SweepStatus::kFinished || row.status == SweepStatus::kEndedEarly)
       stop_.add(RunEvaluations(planned.folder).read_on());
     write_record();
     return row.status != SweepStatus::kInterrupted;
+  }
+
+  /// What ends a run before its end; empty: nothing.
+  EndsEarly rule_until(std::optional<int64_t> rung) const {
+    if (rung) {
+      return [step = *rung](const std::vector<Evaluation>& run) -> std::optional<std::string> {
+        if (!loss_at(run, step)) return std::nullopt;
+        return fmt::format("evaluated at step {}", run.back().step);
+      };
+    }
+    if (!stops_worse()) return {};
+    return [this](const std::vector<Evaluation>& run) -> std::optional<std::string> {
+      const std::optional<double> median = stop_.worse_than(run);
+      if (!median) return std::nullopt;
+      return fmt::format("evaluation loss above {:.4f}, the median of the runs before", *median);
+    };
   }
 
   bool stops_worse() const { return options_.stop_worse || file_.stop_worse; }
@@ -249,9 +323,9 @@ class Sweep {
       row.status = SweepStatus::kFinished;
     } else if (end.signal != 0) {
       row.status = SweepStatus::kInterrupted;
-    } else if (end.median && saved) {
+    } else if (end.why && saved) {
       row.status = SweepStatus::kEndedEarly;
-      row.why = fmt::format("evaluation loss above {:.4f}, the median of the runs before", *end.median);
+      row.why = *end.why;
     } else if (saved) {
       row.status = SweepStatus::kInterrupted;  // somebody else has sent it a signal
     } else {
@@ -334,6 +408,7 @@ class Sweep {
   SweepRecord record_;
   OutputRule rule_;
   StopRule stop_;
+  std::set<size_t> told_;  // runs of which this process has said something
   std::string best_;
 };
 
@@ -345,6 +420,8 @@ int run_sweep(const SweepOptions& options) {
                     "run hone sweep without it, and state ranks in the file");
   }
   SweepFile file = read_sweep_file(options.file, options.overrides);
+  if (options.stop_worse && !file.rungs.empty())
+    throw UserError("halving and --stop-worse both end runs early", options.file, "keep one");
   const fs::path output = options.output.empty() ? fs::path(options.file).stem() : fs::path(options.output);
   Sweep sweep(options, std::move(file), output);
   if (!options.dry_run) return sweep.run();

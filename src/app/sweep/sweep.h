@@ -17,9 +17,10 @@ struct SweepOptions {
 
 /// Trains each run in OUTPUT/NAME with resume=auto: what is finished is recognised and stays, what was interrupted goes
 /// on, what failed is tried again. Writes sweep.json after each and compare.html at the end; prints a table and the
-/// best. A run that fails does not keep the others from running. Returns the exit code: 0; 1 if a run failed; 75 if a
-/// signal stopped the sweep, after the run in progress has saved. Throws UserError for a bad file, if every run is
-/// refused for its settings, if a folder has a run with other settings, and if another sweep writes into OUTPUT.
+/// best. With halving, every run goes to the first rung, then those that go on to the next. A run that fails does not
+/// keep the others from running. Returns the exit code: 0; 1 if a run failed; 75 if a signal stopped the sweep, after
+/// the run in progress has saved. Throws UserError for a bad file, if every run is refused for its settings, if a
+/// folder has a run with other settings, and if another sweep writes into OUTPUT.
 int run_sweep(const SweepOptions& options);
 
 }  // namespace hone

@@ -19,7 +19,9 @@ namespace {
 using Kind = ConfigNode::Kind;
 
 constexpr size_t kMostRuns = 1000, kLongestValue = 40, kLongestName = 150;
-const std::vector<std::string> kSections = {"base", "keys", "grid", "runs", "ranks", "stop_worse", "stop_worse_after"};
+const std::vector<std::string> kSections = {"base",   "keys", "grid", "runs", "ranks", "stop_worse", "stop_worse_after",
+                                            "halving"};
+const std::vector<std::string> kHalvingKeys = {"at", "keep"};
 /// Keys that a sweep states itself, for each run.
 const std::set<std::string> kOwnKeys = {"output_dir", "run_name", "resume_from_checkpoint", "overwrite_output_dir"};
 
@@ -96,6 +98,7 @@ class SweepReader {
         throw UserError(fmt::format("stop_worse is '{}'", shown(*node)), node->where, "use true or false");
       }
     }
+    if (const ConfigNode* node = root_.find("halving")) read_halving(*node);
     if (const ConfigNode* node = root_.find("grid")) add_grid(*node);
     if (const ConfigNode* node = root_.find("runs")) add_runs(*node);
     if (file_.runs.empty()) {
@@ -143,6 +146,30 @@ class SweepReader {
     expect_kind(node, Kind::kMapping, "keys", "write key: value");
     for (const auto& [name, value] : node.members)
       file_.keys.emplace_back(key_named(name, value.where), word_of(value));
+  }
+
+  void read_halving(const ConfigNode& node) {
+    const char* const fix = "write halving: {at: [100, 200], keep: 0.5}";
+    expect_kind(node, Kind::kMapping, "halving", fix);
+    for (const auto& [name, value] : node.members) {
+      if (name == "at") {
+        expect_kind(value, Kind::kSequence, "at", fix);
+        for (const ConfigNode& item : value.items) {
+          const int64_t rung = number_of(item, "a step of halving", 1);
+          if (!file_.rungs.empty() && rung <= file_.rungs.back())
+            throw UserError("the steps of halving do not ascend", item.where, fix);
+          file_.rungs.push_back(rung);
+        }
+      } else if (name == "keep") {
+        if (value.kind != Kind::kScalar || !parse_number(value.text, file_.keep) || file_.keep <= 0 || file_.keep >= 1)
+          throw UserError(fmt::format("keep is '{}'", shown(value)), value.where, "use a number between 0 and 1");
+      } else {
+        throw UserError(fmt::format("halving has no key '{}'.{}", name, did_you_mean(name, kHalvingKeys)), value.where,
+                        fix);
+      }
+    }
+    if (file_.rungs.empty()) throw UserError("halving has no steps", node.where, fix);
+    if (file_.stop_worse) throw UserError("halving and stop_worse both end runs early", node.where, "keep one");
   }
 
   Value value_of(const std::string& key, const ConfigNode& node) const {

@@ -25,6 +25,8 @@ struct SweepFile {
   int64_t ranks = 1;               ///< processes of a run
   bool stop_worse = false;         ///< whether runs end early (StopRule)
   int64_t stop_worse_after = 0;    ///< not before this step
+  std::vector<int64_t> rungs;      ///< successive halving: the steps at which a part goes on; none: without
+  double keep = 0.5;               ///< that part
 
   /// The overrides of a run: those of all, `overrides` of the command line, its own.
   std::vector<std::string> words(const SweepRun& run, const std::vector<std::string>& overrides) const;

@@ -13,7 +13,7 @@ namespace hone {
 
 namespace {
 
-constexpr const char* kNames[] = {"waiting", "running", "finished", "ended early", "interrupted", "failed"};
+constexpr const char* kNames[] = {"waiting", "running", "finished", "paused", "ended early", "interrupted", "failed"};
 
 std::string text_of(const Json& row, const char* key) {
   const Json value = row.value(key, Json());

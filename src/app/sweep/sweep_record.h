@@ -15,12 +15,13 @@ enum class SweepStatus {
   kWaiting,
   kRunning,
   kFinished,
-  kEndedEarly,  ///< by StopRule
+  kPaused,      ///< at a rung, until the others have got there
+  kEndedEarly,  ///< by a rule (stop_rule.h)
   kInterrupted,
   kFailed,
 };
 
-/// "waiting", "running", "finished", "ended early", "interrupted", "failed"
+/// "waiting", "running", "finished", "paused", "ended early", "interrupted", "failed"
 std::string name_of(SweepStatus status);
 
 struct SweepRow {

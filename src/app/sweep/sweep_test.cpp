@@ -75,6 +75,15 @@ TEST(SweepFile, MistakesAreNamed) {
   EXPECT_THAT(error_of("ranks: 0\nruns: [{}]"), HasSubstr("at least 1"));
   EXPECT_THAT(error_of("grid: {seed: [1, 2]}", {"seed=3"}), HasSubstr("varies in this sweep"));
   EXPECT_THAT(error_of("grid: {generation.top_k: [1, 2]}", {"generation.top_k=3"}), HasSubstr("varies in this sweep"));
+  const SweepFile halved = sweep_of("runs: [{}]\nhalving: {at: [10, 20], keep: 0.25}");
+  EXPECT_THAT(halved.rungs, ElementsAre(10, 20));
+  EXPECT_EQ(halved.keep, 0.25);
+  EXPECT_THAT(error_of("runs: [{}]\nhalving: {keep: 0.5}"), HasSubstr("halving has no steps"));
+  EXPECT_THAT(error_of("runs: [{}]\nhalving: {at: [20, 20]}"), HasSubstr("do not ascend"));
+  EXPECT_THAT(error_of("runs: [{}]\nhalving: {at: [20], keep: 1}"), HasSubstr("between 0 and 1"));
+  EXPECT_THAT(error_of("runs: [{}]\nhalving: {at: [20], kep: 1}"), HasSubstr("Did you mean 'keep'"));
+  EXPECT_THAT(error_of("runs: [{}]\nhalving: [20]"), HasSubstr("not a mapping"));
+  EXPECT_THAT(error_of("runs: [{}]\nstop_worse: true\nhalving: {at: [20]}"), HasSubstr("keep one"));
   std::string many;
   for (int i = 0; i < 40; ++i) many += (i == 0 ? "" : ", ") + std::to_string(i);
   EXPECT_THAT(error_of("grid: {seed: [" + many + "], lora_r: [" + many + "]}"), HasSubstr("at most 1000 runs"));
@@ -98,6 +107,24 @@ TEST(StopRule, ARunAboveTheMedianOfThreeOthersEnds) {
   for (int i = 0; i < 3; ++i) later.add({{20, 1.0}, {30, 1.0}});
   EXPECT_FALSE(later.worse_than(bad));
   EXPECT_TRUE(later.worse_than({{20, 4.0}, {30, 4.0}}));
+}
+
+TEST(Halving, TheLeastLossUpToTheRungCounts) {
+  const std::vector<Evaluation> run = {{10, 3.0}, {20, 3.5}, {30, 1.0}};
+  EXPECT_EQ(loss_at(run, 10), 3.0);
+  EXPECT_EQ(loss_at(run, 15), 3.0) << "at step 20, the first so late";
+  EXPECT_EQ(loss_at(run, 30), 1.0);
+  EXPECT_FALSE(loss_at(run, 31));
+  EXPECT_FALSE(loss_at({}, 1));
+}
+
+TEST(Halving, TheBetterPartGoesOn) {
+  EXPECT_THAT(better_part({3, 1, 2, INFINITY}, 0.5), ElementsAre(false, true, true, false));
+  EXPECT_THAT(better_part({2, 2, 2}, 0.5), ElementsAre(true, true, false)) << "rounded up, the first of equals";
+  EXPECT_THAT(better_part({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 0.3).size(), 10u);
+  EXPECT_EQ(better_part({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 0.3)[3], false) << "three, in spite of rounding";
+  EXPECT_THAT(better_part({INFINITY}, 0.1), ElementsAre(true));
+  EXPECT_TRUE(better_part({}, 0.5).empty());
 }
 
 class SweepFolder : public testing::Test {
