@@ -14,7 +14,7 @@ namespace hone {
 /// Collects the rows of generations.jsonl.
 class AnswerRecord {
  public:
-  /// Of prompts that are new when there are kMostPrompts, nothing is kept.
+  /// Prompts that are new when there are kMostPrompts are left out.
   void add(const Json& row);
 
   /// [{prompt, expected, first: {step, text, finished}, last, if there are several}] of the first `prompts`, each text

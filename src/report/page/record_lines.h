@@ -43,7 +43,7 @@ class FollowedLines {
   std::filesystem::path path_;
   size_t longest_;
   bool there_ = false;
-  std::optional<Identity> identity_;  // of the file that was read
+  std::optional<Identity> identity_;  // the file that was read
   uint64_t position_ = 0;             // bytes that were read
   std::string before_;                // the last of them
   std::string rest_;                  // the line that has no end yet

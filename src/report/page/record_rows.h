@@ -58,8 +58,8 @@ class RecordOfRows {
 
  private:
   FollowedRows rows_;
-  State whole_;                     // of the whole lines
-  std::optional<State> with_last_;  // and of a last one without its end
+  State whole_;                     // what the whole lines add up to
+  std::optional<State> with_last_;  // and a last one without its end
 };
 
 }  // namespace hone
