@@ -193,17 +193,42 @@ std::vector<TensorError> relative_errors(const HostTensors& ours, const Referenc
   return errors;
 }
 
-std::vector<TensorError> cosine_losses(const HostTensors& ours, const ReferenceTensors& reference,
-                                       const std::string& file) {
+namespace {
+
+/// 1 − the cosine of two vectors, from their norms and their distance: |a − b|² = |a|² + |b|² − 2 |a| |b| cos. A sketch
+/// has no more of a tensor.
+double cosine_loss(double a, double b, double apart) {
+  return std::max(0.0, ratio(apart * apart - (a - b) * (a - b), 2.0 * a * b));
+}
+
+}  // namespace
+
+std::vector<Check> compare_cosines(const std::string& name, const HostTensors& ours, const ReferenceTensors& reference,
+                                   const std::string& file, double bound) {
   expect_same_tensors(ours, reference, file);
   std::vector<TensorError> losses;
+  double our_squares = 0, reference_squares = 0, squares_apart = 0;
   for (const auto& [key, expected] : reference) {
-    // |a − b|² = |a|² + |b|² − 2 |a| |b| cos, and a sketch has no more of a tensor than its norm and distances.
     const double a = norm(ours.at(key)), b = norm(expected), apart = distance(ours.at(key), expected);
-    losses.push_back({key, std::max(0.0, ratio(apart * apart - (a - b) * (a - b), 2.0 * a * b))});
+    losses.push_back({key, cosine_loss(a, b, apart)});
+    our_squares += a * a;
+    reference_squares += b * b;
+    squares_apart += apart * apart;
   }
   sort_worst(losses);
-  return losses;
+  constexpr const char* kMeasure = "1 - cosine";
+  const double together = cosine_loss(std::sqrt(our_squares), std::sqrt(reference_squares), std::sqrt(squares_apart));
+  Check whole{.name = name, .error = together, .bound = bound, .measure = kMeasure, .worst = {}};
+  Check middle{
+      .name = name + ", the median tensor", .bound = bound, .measure = kMeasure, .required = false, .worst = {}};
+  Check worst{.name = name + ", the worst tensor", .bound = bound, .measure = kMeasure, .required = false, .worst = {}};
+  if (!losses.empty()) {
+    middle.error = losses[losses.size() / 2].error;
+    worst.error = losses.front().error;
+    losses.resize(std::min(losses.size(), kWorst));
+    worst.worst = std::move(losses);
+  }
+  return {whole, middle, worst};
 }
 
 }  // namespace hone

@@ -81,8 +81,10 @@ std::vector<Check> compare_updates(const std::string& name, const HostTensors& o
 /// ‖ours − reference‖ / ‖reference‖ for each tensor.
 std::vector<TensorError> relative_errors(const HostTensors& ours, const ReferenceTensors& reference,
                                          const std::string& file);
-/// 1 − the cosine between ours and the reference, for each tensor.
-std::vector<TensorError> cosine_losses(const HostTensors& ours, const ReferenceTensors& reference,
-                                       const std::string& file);
+/// Gradients as directions: 1 − the cosine between ours and the reference. Three rows:
+///   NAME                     of all tensors as one vector
+///   NAME, the median tensor, the worst tensor       each for itself, for information
+std::vector<Check> compare_cosines(const std::string& name, const HostTensors& ours, const ReferenceTensors& reference,
+                                   const std::string& file, double bound);
 
 }  // namespace hone

@@ -27,7 +27,7 @@ constexpr double kLogits = 2e-5;
 constexpr double kLoss = 1e-5;
 constexpr double kGradient = 1e-4;
 constexpr double kTokenLoss = 1e-4;
-/// fp8: a gradient's permitted 1 - cosine beside float32's.
+/// fp8: the permitted 1 - cosine of the gradient beside float32's.
 constexpr double kFp8Cosine = 0.01;
 /// bfloat16: the permitted ratio of the median tensor's error to that of the reference in bfloat16.
 constexpr double kBFloat16Factor = 1.5;
@@ -443,13 +443,8 @@ std::vector<Check> Verification::bfloat16_rows() {
   add(loss);
   const std::filesystem::path file = path("grads.safetensors");
   if (fp8 != Fp8Recipe::kOff) {
-    Check cosine{.name = fmt::format("gradients in fp8 {}", fp8),
-                 .bound = kFp8Cosine,
-                 .measure = "1 - cosine",
-                 .worst = cosine_losses(replay.gradients(), read_reference_tensors(file), file.string())};
-    cosine.error = cosine.worst.empty() ? 0.0 : cosine.worst.front().error;
-    cosine.worst.resize(std::min<size_t>(cosine.worst.size(), 10));
-    add(cosine);
+    add(compare_cosines(fmt::format("gradients in fp8 {}", fp8), replay.gradients(), read_reference_tensors(file),
+                        file.string(), kFp8Cosine));
     return std::move(checks_);
   }
   std::vector<double> ours, reference;

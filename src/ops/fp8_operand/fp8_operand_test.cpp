@@ -193,6 +193,34 @@ TEST_F(Fp8OperandTest, RowsHaveTheCodesAndScalesOfTheirRecipe) {
   }
 }
 
+TEST_F(Fp8OperandTest, RowsOfGroupsAreMultipliedByTheFactorsOfTheirParts) {
+  // Groups of 2, 0 and 3 rows, and a row of none; two parts of 32 columns; factors three floats apart.
+  constexpr int64_t kRows = 6, kColumns = 64, kPitch = 3;
+  const std::vector<int64_t> offsets = {0, 2, 2, 5};
+  std::vector<float> scales(3 * 2 * kPitch, -1.0f);
+  for (size_t i = 0; i < 6; ++i) scales[i * kPitch] = 0.5f + static_cast<float>(i);
+  const std::vector<float> values = random(kRows * kColumns, 8);
+  const TestTensor<float> x(values, {kRows, kColumns}), device_scales(scales, {static_cast<int64_t>(scales.size())});
+  const TestTensor<int64_t> device_offsets(offsets, {4});
+  ArenaScope scope(scratch_);
+  const Fp8Operand to = take_fp8_rows(scope, Fp8Recipe::kRowwise, kRows, kColumns, Fp8Code::kE4m3);
+  const Fp8GroupFactors factors{
+      .offsets = device_offsets, .scales = device_scales.tensor().as<float>(), .pitch = kPitch, .parts = 2};
+  fp8_rows(context_, {.recipe = Fp8Recipe::kRowwise, .x = x, .group_factors = factors, .to = to});
+  constexpr int kGroups[kRows] = {0, 0, 2, 2, 2, -1};
+  std::vector<float> want = values;
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    const int group = kGroups[i / kColumns];
+    const int64_t part = i % kColumns / (kColumns / 2);
+    if (group >= 0) want[static_cast<size_t>(i)] *= scales[static_cast<size_t>((group * 2 + part) * kPitch)];
+  }
+  const std::vector<Fp8Scale> groups = scales_of(want, kRows, kColumns, 1, kColumns, Fp8Code::kE4m3);
+  const std::vector<uint8_t> codes = host<uint8_t>(to.codes);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    ASSERT_EQ(codes[i], e4m3_code(want[i] * groups[i / kColumns].inverse)) << i;
+  }
+}
+
 TEST_F(Fp8OperandTest, WeightsHaveThemInBothOrders) {
   for (const Fp8Recipe recipe : kRecipes) {
     for (const auto& [n, k] : {std::array<int64_t, 2>{16, 16}, {144, 272}, {256, 512}}) {
