@@ -18,6 +18,7 @@
 #include "core/text/json.h"
 #include "core/text/untrusted_json.h"
 #include "text/pre_tokenizer.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/utf8.h"
@@ -57,14 +58,18 @@ struct PreTokenizerRow {
 
 const std::vector<PreTokenizerRow>& pre_tokenizer_rows() {
   static const std::vector<PreTokenizerRow> rows = {
-      {.name = "qwen2", .patterns = {kQwen2Pattern}, .nfc = true, .others = {"deepseek-r1-qwen", "megrez"}},
+      {.name = "qwen2",
+       .patterns = {kQwen2Pattern},
+       .nfc = true,
+       .others = {"deepseek-r1-qwen", "megrez", "hunyuan", "solar-open"}},
       {.name = "qwen35", .patterns = {kQwen35Pattern}, .nfc = true},
       {.name = "llama-bpe",
        .patterns = {kLlama3Pattern},
        .ignores_merges = true,
        .others = {"llama3", "llama-v3", "glm4"}},
       {.name = "dbrx", .patterns = {kLlama3Pattern}, .others = {"smaug-bpe", "chatglm-bpe"}},
-      {.name = "gpt-4o", .patterns = {kGpt4oPattern}, .others = {"llama4"}},
+      {.name = "gpt-4o", .patterns = {kGpt4oPattern}, .others = {"llama4", "minimax-m2"}},
+      {.name = "kimi-k2", .patterns = {kMoonshotPattern}, .ignores_merges = true},
       {.name = "deepseek-v3", .patterns = {kDigitsPattern, kChinesePattern, kDeepseekPattern}},
       {.name = "smollm",
        .patterns = {kGpt2Pattern},
@@ -307,12 +312,8 @@ void require_plain_bpe(const Json& model, const std::filesystem::path& folder) {
 GgufVocabulary gguf_vocabulary(const std::filesystem::path& folder, int64_t rows, std::vector<std::string>& notes) {
   const std::filesystem::path path = folder / "tokenizer.json";
   const std::optional<std::string> text = read_whole_file_if_there(path);
-  if (!text) {
-    throw UserError("the tokenizer is not a tokenizer.json", folder.string(),
-                    "save it with transformers (AutoTokenizer.from_pretrained, save_pretrained)");
-  }
   const Tokenizer tokenizer = Tokenizer::load(folder);  // validates the file
-  const Json json = parse_json(*text);
+  const Json json = parse_json(text ? *text : tokenizer_json_of_tiktoken(folder));
   const Json& model = json.at("model");
   require_plain_bpe(model, folder);
   if (tokenizer.vocab_size() > rows) {

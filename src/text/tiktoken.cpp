@@ -26,13 +26,6 @@ constexpr const char* kOther = "save the tokenizer as tokenizer.json with transf
 constexpr size_t kMaxVocabularyBytes = 32 << 20, kMaxTokenBytes = 256;
 constexpr size_t kReservedTokens = 256;
 
-/// How Moonshot's models split text: runs of Han characters, words without them and their English contractions,
-/// numbers of up to 3 digits, punctuation, line ends, spaces. Its intersections of classes are written as lookaheads.
-constexpr const char* kMoonshotPattern =
-    R"([\p{Han}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::array<std::string_view, 3> kMoonshotTypes = {"kimi_k2", "kimi_k25", "deepseek_v3"};
 
 using Ranks = std::unordered_map<std::string, size_t>;

@@ -7,6 +7,14 @@
 
 namespace hone {
 
+/// How Moonshot's models split text: runs of Han characters, words without them and their English contractions,
+/// numbers of up to 3 digits, punctuation, line ends, spaces. Its intersections of classes are written as lookaheads.
+inline constexpr const char* kMoonshotPattern =
+    R"([\p{Han}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 /// Whether Tokenizer::load() finds a tokenizer in the directory: tokenizer.json or tiktoken.model.
 bool has_tokenizer(const std::filesystem::path& directory);
 
