@@ -128,6 +128,11 @@ MODELS = {
     "granite_hybrid_dense": {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", **GRANITE, **MAMBA,
                              "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "rope",
                              "mamba_n_groups": 2},
+    "granite_4": {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", **GRANITE, **MAMBA,
+                  "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "rope", "intermediate_size": 64,
+                  "layer_types": ["attention"] * 3},
+    "granite_4_moe": {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", **GRANITE, **MAMBA,
+                      "position_embedding_type": "rope", "layer_types": ["attention"] * 3},
     "gemma4": {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", **GEMMA, "enable_moe_block": True, "num_experts": 8,
                "top_k_experts": 2, "moe_intermediate_size": 32},
     "gemma4_dense": {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", **GEMMA, "final_logit_softcapping": 4.0,
@@ -265,7 +270,7 @@ def pieces(name, tensor, architecture, config):
     import numpy as np
     heads = config["num_attention_heads"]
     mlp = "mlp.shared_experts" if config.get("num_local_experts") else "mlp"
-    if architecture in ("llama", "granitemoe", "granitehybrid") and ("q_proj" in name or "k_proj" in name):
+    if architecture in ("llama", "granite", "granitemoe", "granitehybrid") and ("q_proj" in name or "k_proj" in name):
         yield name, turned(tensor, heads if "q_proj" in name else config["num_key_value_heads"])
     elif name.endswith("kv_b_proj.weight"):
         keys, values = config["qk_nope_head_dim"], config["v_head_dim"]

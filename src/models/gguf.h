@@ -52,7 +52,7 @@ struct GgufSetting {
   std::string_view key;  ///< below the architecture's name
   std::string_view
       field;  ///< of config.json; "": config.json says it otherwise, and a file that has the key must agree
-  std::function<GgufValue(const DecoderConfig&)> value;
+  std::function<GgufValue(const DecoderConfig&)> value;  ///< none: it is not written
   std::string_view absent = "";  ///< the field, as JSON, of a file without the key; "": a file must have it
   bool free = false;             ///< text does not depend on it: a file may have anything
   std::string_view unit = "";    ///< a field of config.json, of which `field` counts how many the value is; "": none
@@ -77,6 +77,7 @@ struct GgufArchitecture {
   bool latent = false;                 ///< attention is latent; a file has it as heads that share one latent
   bool two_heads = false;  ///< layers with a window have heads and RoPE of their own; values may be the keys (Gemma 4)
   bool mamba = false;      ///< layers without heads of keys and values are Mamba-2
+  bool optional_rope = false;     ///< a key says whether attention has RoPE; config.json lists the mixers (Granite 4)
   bool turns_neighbours = false;  ///< RoPE of halves becomes RoPE of neighbours
   bool takes_factors = false;     ///< RoPE's frequencies may have factors: rope_freqs.weight
   bool may_tie = true;            ///< the head may be the embedding

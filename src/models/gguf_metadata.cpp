@@ -177,7 +177,6 @@ std::string unloadable(const GgufArchitecture& architecture, const DecoderConfig
   if (model.tie_word_embeddings && !architecture.may_tie) return "tie_word_embeddings";
   if (wide && !architecture.wide_heads && !architecture.latent) return "head_dim";
   const int64_t inner = model.mamba.heads.inner();
-  if (architecture.mamba && inner == 0) return "layer_types without Mamba-2";
   if (architecture.mamba && inner != 2 * model.hidden_size) return "mamba_expand";
   const RopeScaling& scaling = model.rope.scaling;
   if (architecture.latent && scaling.type == RopeType::kYarn && scaling.mscale_all_dim.value_or(0) == 0) {
@@ -349,8 +348,8 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
       kv_heads.push_back(is_recurrent(layer.mixer) ? 0 : model.num_key_value_heads);
     }
     set(kKvHeads, kv_heads);
-    set(kRopeFinetuned, model.rotates);  // here it says whether there is RoPE
   }
+  if (architecture.optional_rope) set(kRopeFinetuned, model.rotates);
   set(kEpsilon, model.rms_norm_eps);
   set(kVocabulary, model.vocab_size);
   set_rope(set, architecture, model, config.file());
@@ -359,7 +358,9 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
     set(kExpertsUsed, model.moe.num_experts_per_tok);
     if (!architecture.width_is_dense) set(kExpertWidth, model.moe.moe_intermediate_size);
   }
-  for (const GgufSetting& setting : architecture.settings) set(std::string(setting.key).c_str(), setting.value(model));
+  for (const GgufSetting& setting : architecture.settings) {
+    if (setting.value) set(std::string(setting.key).c_str(), setting.value(model));
+  }
   const Json said = config_of_gguf(architecture, metadata, gguf_facts(tensors, model));
   const DecoderConfig read = within(architecture, read_decoder_config(HfConfig(said, config.file())), context);
   std::string differs = difference(model, read);
@@ -383,6 +384,15 @@ class ArchitectureKeys {
   /// Nothing if there is none.
   const std::vector<bool>* booleans(const char* key) { return metadata_.list<bool>(full(key)); }
   const std::vector<int64_t>* integers(const char* key) { return metadata_.list<int64_t>(full(key)); }
+  /// An integer, or a list with the same one for all layers.
+  std::optional<int64_t> of_all_layers(const char* key) {
+    if (!any(key).value_or(Json()).is_array()) return integer(key);
+    const std::vector<int64_t>& values = *integers(key);
+    if (values.empty() || std::count(values.begin(), values.end(), values.front()) != std::ssize(values)) {
+      refuse(key, "differs between layers");
+    }
+    return values.front();
+  }
   /// A value of any type; nothing if there is none.
   std::optional<Json> any(std::string_view key) {
     const GgufValue* found = metadata_.find(full(key));
@@ -494,7 +504,6 @@ int64_t read_mixers(ArchitectureKeys& keys, Json& config) {
     types.push_back(count == 0 ? "mamba" : "attention");
   }
   config["layer_types"] = types;
-  config["position_embedding_type"] = keys.boolean(kRopeFinetuned).value_or(true) ? "rope" : "nope";
   return most;
 }
 
@@ -504,9 +513,10 @@ void read_two_heads(ArchitectureKeys& keys, const GgufFacts& facts, Json& config
   const std::vector<bool>* windows = keys.booleans(kWindowPattern);
   if (windows == nullptr || windows->size() < layers) keys.refuse(kWindowPattern, "does not list every layer");
   std::vector<int64_t> kv_heads(layers);
-  const Json counts = keys.any(kKvHeads).value_or(Json());
-  if (counts.is_array() && counts.size() >= layers) {
-    for (size_t i = 0; i < layers; ++i) kv_heads[i] = counts[i].get<int64_t>();
+  if (keys.any(kKvHeads).value_or(Json()).is_array()) {
+    const std::vector<int64_t>& list = *keys.integers(kKvHeads);
+    if (list.size() < layers) keys.refuse(kKvHeads, "does not list every layer");
+    std::copy_n(list.begin(), layers, kv_heads.begin());
   } else {
     kv_heads.assign(layers, keys.size(kKvHeads));
   }
@@ -552,7 +562,12 @@ void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Js
   const int64_t hidden = keys.size(kEmbedding), heads = keys.size(kHeads);
   const int64_t head_dim = keys.integer(kKeyLength).value_or(hidden / heads);
   const int64_t value_dim = keys.integer(kValueLength).value_or(head_dim);
-  const int64_t kv_heads = architecture.mamba ? read_mixers(keys, config) : keys.integer(kKvHeads).value_or(heads);
+  if (architecture.optional_rope) {
+    config["layer_types"] = Json(static_cast<size_t>(keys.layers()), Json("attention"));
+    config["position_embedding_type"] = keys.boolean(kRopeFinetuned).value_or(true) ? "rope" : "nope";
+  }
+  const int64_t kv_heads =
+      architecture.mamba ? read_mixers(keys, config) : keys.of_all_layers(kKvHeads).value_or(heads);
   const int64_t rotary = keys.integer(kRopeDimensions).value_or(head_dim);
   config["hidden_size"] = hidden;
   config["num_attention_heads"] = heads;

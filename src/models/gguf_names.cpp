@@ -196,6 +196,22 @@ Settings gemma4() {
           number("final_logit_softcapping", "final_logit_softcapping", &DecoderConfig::logits_soft_cap, "30.0")};
 }
 
+/// What llama.cpp's converter says of Mamba-2 in models without it.
+Settings unused_mamba() {
+  Settings settings;
+  for (const std::string_view key :
+       {"ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size", "ssm.conv_kernel"}) {
+    settings.push_back({.key = key, .field = "", .value = {}, .free = true});
+  }
+  return settings;
+}
+
+/// Of layers without experts, whose MLP has the shared one's name.
+Settings dense_shared_mlp() {
+  return {{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = dense_width},
+          {.key = "expert_shared_feed_forward_length", .field = "", .value = dense_width}};
+}
+
 constexpr GgufName kPostAttentionNorm = {"layers.%.post_attention_layernorm.weight",
                                          "blk.%.post_attention_norm.weight"};
 
@@ -431,7 +447,7 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
       {.name = "granitemoe",
        .hf_class = "GraniteMoeSharedForCausalLM",
        .model_type = "granitemoeshared",
-       .also = {},
+       .also = {"GraniteMoeHybridForCausalLM"},
        .experts = true,
        .shared = true,
        .turns_neighbours = true,
@@ -439,13 +455,14 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .count_field = "num_local_experts",
        .width_field = "intermediate_size",
        .width_is_dense = true,
-       .settings = granite() + Settings{shared_width_as("shared_intermediate_size")}},
+       .settings = granite() + unused_mamba() + Settings{shared_width_as("shared_intermediate_size")}},
       {.name = "granitehybrid",
        .hf_class = "GraniteMoeHybridForCausalLM",
        .model_type = "granitemoehybrid",
        .also = {},
        .experts = true,
        .mamba = true,
+       .optional_rope = true,
        .turns_neighbours = true,
        .biases = GgufBiases::kAll,
        .count_field = "num_local_experts",
@@ -458,13 +475,22 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .model_type = "granitemoehybrid",
        .also = {},
        .mamba = true,
+       .optional_rope = true,
        .turns_neighbours = true,
        .biases = GgufBiases::kAll,
        .fields = R"({"num_local_experts": 0, "num_experts_per_tok": 0})",
-       .settings = granite() + mamba() +
-                   Settings{{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = first_width},
-                            {.key = "expert_shared_feed_forward_length", .field = "", .value = first_width}},
+       .settings = granite() + mamba() + dense_shared_mlp(),
        .names = mamba_names() + dense_names()},
+      {.name = "granite",
+       .hf_class = "GraniteMoeHybridForCausalLM",
+       .model_type = "granitemoehybrid",
+       .also = {},
+       .optional_rope = true,
+       .turns_neighbours = true,
+       .biases = GgufBiases::kAll,
+       .fields = R"({"num_local_experts": 0, "num_experts_per_tok": 0})",
+       .settings = granite() + dense_shared_mlp() + unused_mamba(),
+       .names = dense_names()},
       {.name = "gemma4",
        .hf_class = "Gemma4ForCausalLM",
        .model_type = "gemma4_text",
@@ -705,9 +731,11 @@ GgufTensor tensor_of(const GgufName& row, const GgufArchitecture& architecture, 
 
 const GgufArchitecture& gguf_architecture_of(const HfConfig& config, const DecoderConfig& model) {
   const std::string name = config.architecture();
+  const bool mamba = std::any_of(model.layers.begin(), model.layers.end(),
+                                 [](const LayerConfig& layer) { return layer.mixer == MixerKind::kMamba2; });
   for (const GgufArchitecture& row : gguf_architectures()) {
     const bool named = row.hf_class == name || std::find(row.also.begin(), row.also.end(), name) != row.also.end();
-    if (named && row.experts == (model.moe.num_experts > 0)) return row;
+    if (named && row.experts == (model.moe.num_experts > 0) && row.mamba == mamba) return row;
   }
   throw UserError(fmt::format("{} is not written as GGUF", name), config.file(),
                   fmt::format("export safetensors, for convert_hf_to_gguf.py of llama.cpp; GGUF is written of {}",
