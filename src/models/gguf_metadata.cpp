@@ -412,6 +412,8 @@ class ArchitectureKeys {
   /// Without the last ones that predict further tokens.
   int64_t layers() {
     const int64_t blocks = size(kBlocks), predicting = integer(kPredicting).value_or(0);
+    constexpr int64_t kMostBlocks = 1 << 16;  // config.json lists some of their settings
+    if (blocks > kMostBlocks) refuse(kBlocks, fmt::format("is {}", blocks));
     if (predicting < 0 || predicting >= blocks) refuse(kPredicting, fmt::format("is {} of {}", predicting, blocks));
     return blocks - predicting;
   }
@@ -586,6 +588,7 @@ void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Js
     config["v_head_dim"] = keys.size(kLatentValueLength);
     return;
   }
+  if (head_dim < 1) keys.refuse(kKeyLength, fmt::format("is {}", head_dim));
   config["num_key_value_heads"] = kv_heads;
   config["head_dim"] = head_dim;
   if (value_dim != head_dim) keys.refuse(kValueLength, "is not the keys' length");

@@ -481,6 +481,9 @@ TEST_F(Gguf, FilesOfOtherModelsAreRefused) {
   EXPECT_THAT(with("qwen3.feed_forward_length", int64_t{100}), HasSubstr("another shape"));
   EXPECT_THAT(with("qwen3.embedding_length", std::string("many")), HasSubstr("not an integer"));
   EXPECT_THAT(with("qwen3.rope.scaling.type", std::string("longrope")), HasSubstr("'longrope' is not supported"));
+  EXPECT_THAT(with("qwen3.block_count", int64_t{1} << 30), HasSubstr("block_count' is"));
+  EXPECT_THAT(with("qwen3.attention.key_length", int64_t{0}), HasSubstr("key_length' is 0"));
+  EXPECT_THAT(with("qwen3.nextn_predict_layers", int64_t{99}), HasSubstr("nextn_predict_layers' is 99"));
   EXPECT_THAT(with("split.count", int64_t{3}), HasSubstr("one part of several"));
   EXPECT_FALSE(fs::exists(folder_ / "no"));
   EXPECT_EQ(message([](GgufMetadata&) {}, all), "");
