@@ -141,8 +141,8 @@ MODELS = {
     "qwen3_5_moe": {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", **EXPERTS, **DELTA_NET,
                     "intermediate_size": None},
 }
-# Of latent attention, llama.cpp adapts none of these, and in Gemma 4 not the experts' down_proj (PEFT adapts both of their weights): such adapters are
-# refused.
+# llama.cpp adapts none of these weights of latent attention, and in Gemma 4 not the experts' down_proj (PEFT adapts both of their weights): such
+# adapters are refused.
 NOT_ADAPTED = ("q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 
 

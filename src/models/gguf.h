@@ -24,17 +24,17 @@ enum class GgufPart {
   kGate,   ///< the first half of each matrix's rows
   kUp,     ///< the second half
   kHeads,  ///< all rows of queries or keys; halves of each head in turn where the architecture's RoPE turns neighbours
-  kLatentKeys,    ///< of the keys and values that latents give, each head's keys as a transposed matrix
-  kLatentValues,  ///< each head's values as a matrix
-  // Of linear attention. Groups of value heads share a key head; "tiled" are value heads of one place in their groups
+  kLatentKeys,    ///< each head's keys that latents give, as a transposed matrix
+  kLatentValues,  ///< each head's values, as a matrix
+  // Linear attention: groups of value heads share a key head; "tiled" are value heads of one place in their groups
   // next to one another.
-  kFusedQkv,      ///< of key heads with all that is theirs: queries, then keys, then values
+  kFusedQkv,      ///< key heads with all that is theirs give queries, then keys, then values
   kFusedGates,    ///< the gates of values
   kTiledQkv,      ///< queries and keys as they are, values tiled
   kTiledValues,   ///< values, or what is as wide, tiled
   kTiledHeads,    ///< a row for each value head, tiled
   kTiledColumns,  ///< columns of values, tiled
-  // Of Mamba-2.
+  // Mamba-2.
   kColumn,  ///< a vector as a matrix of one column
   kGroups,  ///< a norm over groups, a row for each
 };
@@ -49,9 +49,8 @@ struct GgufName {
 
 /// A key of an architecture beside those that every architecture has.
 struct GgufSetting {
-  std::string_view key;  ///< below the architecture's name
-  std::string_view
-      field;  ///< of config.json; "": config.json says it otherwise, and a file that has the key must agree
+  std::string_view key;    ///< below the architecture's name
+  std::string_view field;  ///< in config.json; "": it is said otherwise there, and a file that has the key must agree
   std::function<GgufValue(const DecoderConfig&)> value;  ///< none: it is not written
   std::string_view absent = "";  ///< the field, as JSON, of a file without the key; "": a file must have it
   bool free = false;             ///< text does not depend on it: a file may have anything
@@ -92,7 +91,7 @@ struct GgufArchitecture {
   std::string_view used_field = "num_experts_per_tok";
   std::string_view width_field = "moe_intermediate_size";
   bool width_is_dense = false;     ///< feed_forward_length is the experts' width
-  std::string_view fields = "{}";  ///< of config.json, as JSON, that all models of the row have
+  std::string_view fields = "{}";  ///< in config.json, as JSON, that all models of the row have
   std::vector<GgufSetting> settings = {};
   std::vector<GgufName> names = {};  ///< before those that all architectures have
 };

@@ -206,7 +206,7 @@ Settings unused_mamba() {
   return settings;
 }
 
-/// Of layers without experts, whose MLP has the shared one's name.
+/// Layers without experts, whose MLP has the shared one's name.
 Settings dense_shared_mlp() {
   return {{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = dense_width},
           {.key = "expert_shared_feed_forward_length", .field = "", .value = dense_width}};
@@ -222,7 +222,7 @@ Names operator+(Names a, const Names& b) {
   return a;
 }
 
-/// Of Qwen3-Next, whose projections are fused, and Qwen3.5, whose value heads are tiled.
+/// Linear attention of Qwen3-Next, whose projections are fused, and Qwen3.5, whose value heads are tiled.
 Names delta_net_names() {
   using enum GgufPart;
   return {kPostAttentionNorm,
@@ -268,7 +268,7 @@ Names gemma4_names() {
           {"layers.%.layer_scalar", "blk.%.layer_output_scale.weight"}};
 }
 
-/// Of a fused MLP in layers without experts.
+/// A fused MLP in layers without experts.
 Names dense_names() {
   using enum GgufPart;
   return {{"layers.%.shared_mlp.input_linear.weight", "blk.%.ffn_gate.weight", kGate},
@@ -528,14 +528,15 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .also = {"Qwen3_5MoeForConditionalGeneration"},
        .experts = true,
        .rotary_field = "partial_rotary_factor",
-       .settings = delta_net() + Settings{shared_width_as("shared_expert_intermediate_size"),
-                                          {.key = "rope.dimension_sections",
-                                           .field = "",
-                                           .value =
-                                               [](const DecoderConfig&) {
-                                                 return std::vector<int64_t>{11, 11, 10, 0};  // of images' positions
-                                               },
-                                           .free = true}},
+       .settings =
+           delta_net() + Settings{shared_width_as("shared_expert_intermediate_size"),
+                                  {.key = "rope.dimension_sections",
+                                   .field = "",
+                                   .value =
+                                       [](const DecoderConfig&) {
+                                         return std::vector<int64_t>{11, 11, 10, 0};  // parts of images' positions
+                                       },
+                                   .free = true}},
        .names = delta_net_names()},
   };
   return table;

@@ -74,7 +74,7 @@ struct GgufTensor {
   std::vector<int64_t> shape;  ///< as in GgufEntry
   const Parameter* parameter = nullptr;
   RowOrder rows;
-  std::optional<RowGrid> column_order = {};  ///< of columns, as of rows; none: the parameter's
+  std::optional<RowGrid> column_order = {};  ///< order of columns, as of rows; none: the parameter's
   int64_t transposed = 0;  ///< each run of as many rows is a matrix, which the file has transposed; 0: it does not
   GgufValues values = GgufValues::kSame;
   bool exact = false;  ///< float32 in every file: norms, biases, routers
