@@ -208,8 +208,8 @@ Settings unused_mamba() {
 
 /// Layers without experts, whose MLP has the shared one's name.
 Settings dense_shared_mlp() {
-  return {{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = dense_width},
-          {.key = "expert_shared_feed_forward_length", .field = "", .value = dense_width}};
+  return {{.key = "feed_forward_length", .field = "shared_intermediate_size", .value = first_width},
+          {.key = "expert_shared_feed_forward_length", .field = "", .value = first_width}};
 }
 
 constexpr GgufName kPostAttentionNorm = {"layers.%.post_attention_layernorm.weight",
