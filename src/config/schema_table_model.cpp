@@ -326,8 +326,8 @@ void add_precision(GroupBuilder group) {
       .key("fp8",
            "Products of attention's, MLPs' and mixers' matrices in 8-bit floats (docs/precision.md): one scale for an "
            "operand, one for a row, or one for 1 x 128 and 128 x 128. Forward and gradients of inputs; those of "
-           "weights, "
-           "experts, adapters, routers and the head stay in dtype. GPUs of compute capability 9.0.")
+           "weights, adapters, routers and the head stay in dtype. Frozen experts, too, that expert_weight_dtype holds "
+           "in fp8_matrix. GPUs of compute capability 9.0.")
       .field(kModel, &Model::fp8)
       .spelled({{"false", "off"},
                 {"no", "off"},
