@@ -187,8 +187,7 @@ TEST(Config, EveryNameOfARecipeOfFp8MeansOneKey) {
   const auto recipe = [](const std::string& yaml) {
     return std::string(name_of(resolve_config(parse_config_text(yaml, "run.yaml"), {}).run.model.fp8));
   };
-  for (const char* yaml : {"fp8: true", "use_fp8: true", "fp8: hybrid", "fp8_recipe: delayed", "fp8: tensorwise",
-                           "float8: {recipe_name: tensorwise}"}) {
+  for (const char* yaml : {"fp8: true", "use_fp8: true", "fp8: hybrid", "fp8_recipe: delayed", "fp8: tensorwise"}) {
     EXPECT_EQ(recipe(yaml), "tensorwise") << yaml;
   }
   for (const char* yaml : {"fp8: rowwise", "fp8_recipe: rowwise_with_gw_hp"})

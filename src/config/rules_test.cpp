@@ -29,6 +29,7 @@ std::map<std::string, Breaking> breaking_runs() {
   return {
       {"master_dtype, dtype",
        [](RunConfig& run) { run.model.dtype = DType::kF32, run.model.master_dtype = DType::kBF16; }},
+      {"fp8, dtype", [](RunConfig& run) { run.model.dtype = DType::kF32, run.model.fp8 = Fp8Recipe::kRowwise; }},
       {"expert_weight_dtype, dtype",
        [](RunConfig& run) { run.model.dtype = DType::kF32, run.model.expert_weight_dtype = experts("bfloat16"); }},
       {"expert_weight_dtype, finetuning_type",

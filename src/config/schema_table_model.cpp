@@ -341,7 +341,7 @@ void add_precision(GroupBuilder group) {
                 {"float8currentscaling", "tensorwise"},
                 {"rowwise_with_gw_hp", "rowwise"},
                 {"float8blockscaling", "blockwise"}})
-      .alias({"use_fp8", "fp8_recipe", "float8.recipe_name"});
+      .alias({"use_fp8", "fp8_recipe"});
   group
       .key("fp8_keep",
            "Patterns of matrices that fp8 leaves in dtype. None: the first matrix of the first layer stays "
