@@ -59,7 +59,7 @@ TEST_F(PackedBase, AStoppedRunGoesOnToTheSameBits) {
   }
 }
 
-/// Of tiny_config(): sizes of 16 and 32, fewer than a block of 128.
+/// tiny_config() has sizes of 16 and 32, fewer than a block of 128.
 TEST_F(PackedBase, ProductsInFp8LearnAsInBfloat16Does) {
   const auto losses = [&](const std::string& output) {
     const Json state = Json::parse(read_file(folder_ / output / "trainer_state.json"));

@@ -143,6 +143,38 @@ TEST_F(PlantedCase, SharingNeedsSeveralRanks) {
   EXPECT_THROW(verify_case(sharded), UserError);
 }
 
+TEST(CompareCosines, TellDirectionsWhateverTheLengths) {
+  const auto tensor = [](float x, float y) { return HostTensor{{2}, {x, y}}; };
+  const HostTensors ours = {{"a", tensor(2, 0)}, {"b", tensor(0, 0)}, {"c", tensor(0, 1)}};
+  const ReferenceTensors reference = {{"a", tensor(3, 3)}, {"b", tensor(0, 0)}, {"c", tensor(0, -2)}};
+  const std::vector<Check> checks = compare_cosines("gradients", ours, reference, "file", 0.5);
+  ASSERT_EQ(checks.size(), 3u);
+  // Together (2, 0, 0, 1) and (3, 3, 0, -2): 4 / (√5 √22).
+  EXPECT_NEAR(checks[0].error, 1 - 4 / std::sqrt(110.0), 1e-9);
+  EXPECT_TRUE(checks[0].required && !checks[0].ok());
+  EXPECT_NEAR(checks[1].error, 1 - std::sqrt(0.5), 1e-9);
+  EXPECT_NEAR(checks[2].error, 2.0, 1e-9);
+  EXPECT_EQ(checks[2].worst.front().name, "c");
+}
+
+TEST(VerifyFp8, ComparesGradientsThatAreNearAndNotThoseOfBfloat16) {
+  for (const char* recipe : {"tensorwise", "rowwise", "blockwise"}) {
+    VerifyOptions options;
+    options.case_directory = kPlantedFrom;
+    options.threads = 2;
+    options.keys = {"dtype=bfloat16", std::string("fp8=") + recipe};
+    const VerifyReport report = verify_case(options);
+    ASSERT_EQ(report.checks.size(), 4u);
+    EXPECT_EQ(report.checks[1].name, std::string("gradients in fp8 ") + recipe);
+    EXPECT_GT(report.checks[1].error, 1e-4) << recipe;
+    EXPECT_LT(report.checks[1].error, 0.1) << recipe;
+  }
+  VerifyOptions exact;
+  exact.case_directory = kPlantedFrom;
+  exact.keys = {"fp8=rowwise"};
+  EXPECT_THROW(verify_case(exact), UserError);
+}
+
 /// Planted errors that a trainer could make.
 class PlantedOptimizer : public ::testing::TestWithParam<std::pair<const char*, void (*)(ReferenceOptimizer&)>> {};
 

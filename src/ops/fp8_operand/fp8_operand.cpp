@@ -15,7 +15,7 @@ Shape rows_scales(Fp8Recipe recipe, int64_t rows, int64_t k) {
   return recipe == Fp8Recipe::kRowwise ? Shape{rows} : Shape{blocks(k), rows};
 }
 
-/// Of the matrix [n, k] that is written.
+/// The scales beside a matrix [n, k] that is written.
 Shape weight_scales(Fp8Recipe recipe, int64_t n, int64_t k) {
   if (recipe == Fp8Recipe::kTensorwise) return {1};
   return recipe == Fp8Recipe::kRowwise ? Shape{n} : Shape{blocks(n), padded_blocks(k)};

@@ -73,7 +73,7 @@ struct Rows {
   uint8_t* codes = nullptr;
   float* scales = nullptr;
   Fp8Code code = Fp8Code::kE4m3;
-  const int64_t* offsets = nullptr;  ///< of groups, or null
+  const int64_t* offsets = nullptr;  ///< where groups begin, or null
   int groups = 0, parts = 1;
   const float* group_scales = nullptr;
   int64_t group_pitch = 1;
@@ -264,7 +264,7 @@ enum class TileScale {
 };
 
 struct WeightTiles {
-  int64_t rows = 0, columns = 0;  ///< of the weight
+  int64_t rows = 0, columns = 0;  ///< the weight's
   int64_t matrix = 0;             ///< between the matrices of a stack, one for each z of the grid
   int64_t parts = 1;              ///< so many of them lie side by side in a transposed one
   uint8_t* codes = nullptr;

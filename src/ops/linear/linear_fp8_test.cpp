@@ -21,7 +21,7 @@ using testing::Values;
 
 constexpr Fp8Recipe kFp8Recipes[] = {Fp8Recipe::kTensorwise, Fp8Recipe::kRowwise, Fp8Recipe::kBlockwise};
 constexpr float kFp8Scaling = 0.5f;
-/// Of the norm: y is rounded to bfloat16, and tensor cores keep some 14 bits of a sum.
+/// Relative to the norm: y is rounded to bfloat16, and tensor cores keep some 14 bits of a sum.
 constexpr double kFp8Bound = 6e-3;
 
 struct Fp8Sizes {

@@ -23,7 +23,7 @@ struct Fp8Stack {
   int64_t rows = 0, columns = 0;
   int64_t matrices = 1;
   int64_t matrix_bytes = 0;       ///< from a matrix to the next; a multiple of 16
-  const float* scales = nullptr;  ///< of the matrices, in device memory; null: 1
+  const float* scales = nullptr;  ///< the matrices', in device memory; null: 1
   int64_t scale_pitch = 0;        ///< floats from one to the next
 
   bool defined() const { return rows > 0; }

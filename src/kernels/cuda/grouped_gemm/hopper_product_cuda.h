@@ -27,9 +27,9 @@ struct ProductFactors {
   int half_lines = kHalfN;  ///< rows of K-major weights that a half has in shared memory
   /// Matrices of w for each group: 1, or two side by side along n, gate and up, of which a tile's halves are.
   int matrices = 1;
-  /// Of 8-bit floats, which the maps describe as pairs: k, k_steps and the boxes count 2 codes as one element.
-  const float* a_scales = nullptr;  ///< of the rows of A
-  const float* w_scales = nullptr;  ///< of the matrices, w_scale_pitch apart; null: 1
+  /// With 8-bit floats, which the maps describe as pairs, k, k_steps and the boxes count 2 codes as one element.
+  const float* a_scales = nullptr;  ///< those of A's rows
+  const float* w_scales = nullptr;  ///< the matrices', w_scale_pitch apart; null: 1
   int w_scale_pitch = 0;
 
   __device__ int first_column(const PairTile& tile) const { return tile.n_tile * tile_columns; }
