@@ -97,8 +97,8 @@ TEST_F(PackedBase, ProductsInFp8LearnAsInBfloat16Does) {
   expect_refused(train(model_, "none", with({"fp8=rowwise", "fp8_keep=['re:.*']"})),
                  "no matrix of a layer is multiplied");
   expect_refused(train(model_, "none", with({"fp8=rowwise", "fp8_keep=['re:nowhere']"})), "fp8_keep");
-  const std::string said = train(model_, "noted", with({"fp8_keep=['re:mlp']"})).err;
-  EXPECT_NE(said.find("fp8_keep has no effect: fp8 is off"), std::string::npos) << said;
+  const Outcome noted = train(model_, "noted", with({"fp8_keep=['re:mlp']"}));
+  EXPECT_NE((noted.out + noted.err).find("fp8_keep has no effect: fp8 is off"), std::string::npos) << noted.err;
 }
 
 TEST_F(PackedBase, MergedIntoTheRoundedBaseAnAdapterHasTheLossOfItsRun) {
