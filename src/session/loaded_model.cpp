@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/cuda/cuda_queue.h"
 #include "core/text/json.h"
 #include "kernels/cuda/tiers.h"
 #include "params/adapter_kind.h"
@@ -67,12 +66,8 @@ void check_expert_format(const WeightFormat& experts, Device device, const std::
 void check_fp8(Fp8Recipe recipe, const Stream& stream) {
   if (recipe == Fp8Recipe::kOff || stream.device().kind == DeviceKind::kCpu) return;
   if (cuda::kernel_tiers(stream).fp8 == KernelTier::kSm90) return;
-  const int capability = stream.cuda().compute_capability();
-  throw UserError(
-      fmt::format("products of 8-bit floats need a GPU of compute capability 9.0 (H100, H200); this one has "
-                  "{}.{}",
-                  capability / 10, capability % 10),
-      "fp8", "leave it out; base_weight_dtype: fp8 holds frozen weights in 8 bits on any GPU");
+  throw UserError("products of 8-bit floats need a GPU of compute capability 9.0 (H100, H200), and this is none", "fp8",
+                  "leave it out; base_weight_dtype: fp8 holds frozen weights in 8 bits on any GPU");
 }
 
 LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts,
