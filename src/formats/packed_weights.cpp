@@ -8,6 +8,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "formats/magnitude.h"
 
 namespace hone {
 
@@ -19,12 +20,7 @@ int64_t aligned(int64_t bytes) { return ceil_div(bytes, 16) * 16; }
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// The largest magnitude of n numbers; NaN if one is NaN.
-float largest_magnitude(const float* values, int64_t n) {
-  // Without their sign, floats are ordered as the whole numbers of their bits are, infinity and NaN above all.
-  int32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<int32_t>(values[i]) & INT32_MAX);
-  return std::bit_cast<float>(largest);
-}
+float largest_magnitude(const float* values, int64_t n) { return std::bit_cast<float>(magnitude_bits(values, n)); }
 
 // nf4
 
@@ -182,23 +178,23 @@ void pack_fp8(const PackedLayout& layout, const float* values, std::byte* chunk)
   }
 }
 
+/// Numbers that share a scale, which is returned.
+float pack_fp8_group(const float* values, int64_t n, std::byte* codes) {
+  const Fp8Scale scale = fp8_scale(magnitude_bits(values, n), Fp8Code::kE4m3);
+  for (int64_t i = 0; i < n; ++i) codes[i] = static_cast<std::byte>(e4m3_code(values[i] * scale.inverse));
+  return scale.scale;
+}
+
 void pack_fp8_rows(const PackedLayout& layout, const float* values, std::byte* chunk) {
   auto* scales = reinterpret_cast<float*>(chunk + layout.scales);
-  for (int64_t row = 0; row < layout.rows; ++row, values += layout.columns, chunk += layout.columns) {
-    const float largest = largest_magnitude(values, layout.columns);
-    const Fp8Scale scale = fp8_scale(std::bit_cast<uint32_t>(largest), Fp8Code::kE4m3);
-    scales[row] = scale.scale;
-    for (int64_t k = 0; k < layout.columns; ++k)
-      chunk[k] = static_cast<std::byte>(e4m3_code(values[k] * scale.inverse));
+  for (int64_t row = 0; row < layout.rows; ++row) {
+    const int64_t first = row * layout.columns;
+    scales[row] = pack_fp8_group(values + first, layout.columns, chunk + first);
   }
 }
 
 void pack_fp8_matrix(const PackedLayout& layout, const float* values, std::byte* chunk) {
-  const float largest = largest_magnitude(values, layout.elements());
-  const Fp8Scale scale = fp8_scale(std::bit_cast<uint32_t>(largest), Fp8Code::kE4m3);
-  *reinterpret_cast<float*>(chunk + layout.scales) = scale.scale;
-  for (int64_t i = 0; i < layout.elements(); ++i)
-    chunk[i] = static_cast<std::byte>(e4m3_code(values[i] * scale.inverse));
+  *reinterpret_cast<float*>(chunk + layout.scales) = pack_fp8_group(values, layout.elements(), chunk);
 }
 
 // mxfp4
@@ -366,11 +362,16 @@ void PackedFormat::read(const EncodedWeight& from, int64_t row, int64_t count, f
 
 namespace {
 
-class Nf4Format final : public PackedFormat {
+/// For matrices of any size.
+class AnySizeFormat : public PackedFormat {
+ public:
+  bool fits(const Shape& shape) const final { return shape.rank() >= 2; }
+  std::string_view sizes() const final { return "any"; }
+};
+
+class Nf4Format final : public AnySizeFormat {
  public:
   std::string_view name() const override { return "nf4"; }
-  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
-  std::string_view sizes() const override { return "any"; }
   PackedLayout layout(int64_t rows, int64_t columns) const override {
     PackedLayout layout{.code = PackedCode::kNf4, .rows = rows, .columns = columns, .block = kNf4Block};
     const int64_t blocks = ceil_div(rows * columns, kNf4Block);
@@ -385,11 +386,9 @@ class Nf4Format final : public PackedFormat {
   }
 };
 
-class Nf4FloatScalesFormat final : public PackedFormat {
+class Nf4FloatScalesFormat final : public AnySizeFormat {
  public:
   std::string_view name() const override { return "nf4_float_scales"; }
-  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
-  std::string_view sizes() const override { return "any"; }
   PackedLayout layout(int64_t rows, int64_t columns) const override {
     PackedLayout layout{.code = PackedCode::kNf4FloatScales, .rows = rows, .columns = columns, .block = kNf4Block};
     layout.scales = aligned(ceil_div(rows * columns, 2));
@@ -401,11 +400,9 @@ class Nf4FloatScalesFormat final : public PackedFormat {
   }
 };
 
-class PackedInt8Format final : public PackedFormat {
+class PackedInt8Format final : public AnySizeFormat {
  public:
   std::string_view name() const override { return "int8"; }
-  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
-  std::string_view sizes() const override { return "any"; }
   PackedLayout layout(int64_t rows, int64_t columns) const override {
     PackedLayout layout{.code = PackedCode::kInt8, .rows = rows, .columns = columns, .block = columns};
     layout.scale_columns = 1;
@@ -418,11 +415,9 @@ class PackedInt8Format final : public PackedFormat {
   }
 };
 
-class Fp8RowsFormat final : public PackedFormat {
+class Fp8RowsFormat final : public AnySizeFormat {
  public:
   std::string_view name() const override { return "fp8_rows"; }
-  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
-  std::string_view sizes() const override { return "any"; }
   PackedLayout layout(int64_t rows, int64_t columns) const override {
     PackedLayout layout = packed_int8_format().layout(rows, columns);
     layout.code = PackedCode::kFp8Rows;
@@ -436,11 +431,9 @@ class Fp8RowsFormat final : public PackedFormat {
   }
 };
 
-class Fp8MatrixFormat final : public PackedFormat {
+class Fp8MatrixFormat final : public AnySizeFormat {
  public:
   std::string_view name() const override { return "fp8_matrix"; }
-  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
-  std::string_view sizes() const override { return "any"; }
   PackedLayout layout(int64_t rows, int64_t columns) const override {
     PackedLayout layout{.code = PackedCode::kFp8Matrix, .rows = rows, .columns = columns, .block = columns};
     layout.scale_columns = 1;
@@ -478,11 +471,9 @@ class Int4Format final : public PackedFormat {
   int64_t block_;
 };
 
-class Fp8Format final : public PackedFormat {
+class Fp8Format final : public AnySizeFormat {
  public:
   std::string_view name() const override { return "fp8"; }
-  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
-  std::string_view sizes() const override { return "any"; }
   PackedLayout layout(int64_t rows, int64_t columns) const override {
     PackedLayout layout{.code = PackedCode::kFp8, .rows = rows, .columns = columns, .block = kFp8Block};
     layout.scale_columns = ceil_div(columns, kFp8Block);

@@ -3,18 +3,13 @@
 #include <vector>
 
 #include "core/cpu/thread_pool.h"
+#include "formats/magnitude.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/fp8_operand/fp8_operand.h"
 
 namespace hone::cpu {
 
 namespace {
-
-uint32_t magnitude(const float* values, int64_t n) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
-  return largest;
-}
 
 void store_codes(Fp8Code code, float inverse, const float* values, int64_t n, int64_t step, uint8_t* codes) {
   for (int64_t i = 0; i < n; ++i) {
@@ -62,7 +57,7 @@ void for_rows(ThreadPool& pool, const Tensor& x, const Tensor& factors, const Bo
 std::vector<uint32_t> row_magnitudes(ThreadPool& pool, const Tensor& x, const Tensor& factors) {
   std::vector<uint32_t> largest(static_cast<size_t>(x.shape[0]));
   for_rows(pool, x, factors, [&](int64_t row, const float* values) {
-    largest[static_cast<size_t>(row)] = magnitude(values, x.shape[1]);
+    largest[static_cast<size_t>(row)] = magnitude_bits(values, x.shape[1]);
   });
   return largest;
 }
@@ -90,7 +85,7 @@ void fp8_rows(const Context& context, const Fp8RowsArgs& args) {
         const int64_t n = std::min(width, k - begin);
         Fp8Scale scale = one;
         if (args.recipe != Fp8Recipe::kTensorwise) {
-          scale = fp8_scale(magnitude(values + begin, n), args.to.code);
+          scale = fp8_scale(magnitude_bits(values + begin, n), args.to.code);
           scales[begin / width * rows + row] = scale.scale;
         }
         store_codes(args.to.code, scale.inverse, values + begin, n, 1, codes + row * k + begin);
@@ -150,7 +145,7 @@ void fp8_weight(const Context& context, const Fp8WeightArgs& args) {
       for (int64_t block = 0; block < across; ++block) {
         uint32_t& of_block = largest[static_cast<size_t>(row / rows * across + block)];
         const int64_t begin = block * columns;
-        of_block = std::max(of_block, magnitude(values.data() + begin, std::min(columns, k - begin)));
+        of_block = std::max(of_block, magnitude_bits(values.data() + begin, std::min(columns, k - begin)));
       }
     }
     std::fill_n(scales, of_groups.numel(), 0.0f);

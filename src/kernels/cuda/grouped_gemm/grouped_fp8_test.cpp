@@ -9,7 +9,7 @@
 namespace hone::testing {
 namespace {
 
-/// Matrices of e4m3 codes, each with a scale behind it, as chunks of 16 bytes more.
+/// A stack of matrices of e4m3 codes in device memory. 16 bytes follow each matrix, of which the first 4 are its scale.
 class Fp8Matrices {
  public:
   Fp8Matrices(int64_t matrices, int64_t rows, int64_t columns, uint64_t key)
