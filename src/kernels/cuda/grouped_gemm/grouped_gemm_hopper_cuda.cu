@@ -7,7 +7,7 @@
 // (bench/results/h200-moe-layer.json). The products alone, 2026-11-23: 638, 653, and 671 for the gradient of the input
 // (bench/results/sm80-kernels-2026-11-23.txt). In 8-bit floats, 2026-11-30, a step of 8 layers of Mixtral with LoRA on
 // attention takes 152 ms in place of 218 (bench/results/h200-fp8-2026-11-30.txt). Tried: scaling the accumulators where
-// they are, before the epilogue; ptxas then serialises wgmma, and the same step recomputed took 230 ms.
+// they are, before the epilogue; ptxas then serialises wgmma (C7515).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_product_cuda.h"
