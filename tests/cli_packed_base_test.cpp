@@ -101,6 +101,29 @@ TEST_F(PackedBase, ProductsInFp8LearnAsInBfloat16Does) {
   EXPECT_NE((noted.out + noted.err).find("fp8_keep has no effect: fp8 is off"), std::string::npos) << noted.err;
 }
 
+TEST_F(PackedBase, ATrainedWeightsGradientIsInFp8OrNot) {
+  std::vector<std::string> models;
+  for (const std::string fp8 : {"off", "rowwise_with_gw_hp", "rowwise"}) {
+    const fs::path output = folder_ / fp8;
+    done(run_hone(train_arguments(model_, data_, output,
+                                  {"max_steps=4", "learning_rate=1e-3", "grad_dtype=float32", "fp8=" + fp8})));
+    models.push_back(read_file(output / "model.safetensors"));
+  }
+  EXPECT_FALSE(models[0] == models[1]);
+  EXPECT_FALSE(models[1] == models[2]);
+}
+
+TEST_F(PackedBase, EvaluatesInTheFp8OfARun) {
+  const auto loss = [&](const std::string& fp8) {
+    const std::string printed = done(run_hone({"eval", "model=" + model_, "datasets=" + data_, "max_length=64",
+                                               "--json", "device=" + test_run().device, "fp8=" + fp8}));
+    return Json::parse(printed)["eval_loss"].get<double>();
+  };
+  const double plain = loss("off"), rounded = loss("rowwise");
+  EXPECT_NE(rounded, plain);
+  EXPECT_NEAR(rounded, plain, 0.01 * plain);
+}
+
 TEST_F(PackedBase, MergedIntoTheRoundedBaseAnAdapterHasTheLossOfItsRun) {
   done(train(model_, "run", {"max_steps=8", "learning_rate=1e-2", "base_weight_dtype=nf4", "dtype=float32"}));
   const double trained = eval_loss(model_, "nf4", "run");

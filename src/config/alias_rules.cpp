@@ -76,6 +76,13 @@ Rewrite mapped(std::map<std::string, std::string> table) {
   };
 }
 
+Rewrite stated_by(std::map<std::string, std::string> table) {
+  return [table = std::move(table)](const ConfigNode& node) {
+    const auto found = node.kind == Kind::kScalar ? table.find(in_lower_case(node.text)) : table.end();
+    return says(node, found == table.end() ? "" : found->second);
+  };
+}
+
 Rewrite skips_lora_of_experts() {
   return [](const ConfigNode& node) {
     const bool skips = node.kind == Kind::kScalar && in_lower_case(node.text).ends_with("_skiplora");

@@ -24,6 +24,9 @@ Rewrite negated();
 /// Replaces the values in `table` (any case); "" states nothing. Other values do not change.
 Rewrite mapped(std::map<std::string, std::string> table);
 
+/// Values in `table` (any case) state what is beside them, others nothing.
+Rewrite stated_by(std::map<std::string, std::string> table);
+
 /// The same for lora_exclude_modules of a kt_backend: "AMXINT8_SkipLoRA" states all-experts, others nothing.
 Rewrite skips_lora_of_experts();
 

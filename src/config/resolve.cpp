@@ -174,11 +174,14 @@ class Collector {
         walk(value, name, from_command_line);
       } else if (found.key) {
         state(found, name, value, from_command_line);
-        if (found.alias == nullptr) continue;
-        for (const AlsoStates& also : found.alias->also) {
-          const Alias meaning{found.alias->name, also.rewrite};
-          state({&key_spec(also.key), &meaning}, name, value, from_command_line);
-        }
+        const auto state_also = [&](const std::vector<AlsoStates>& states) {
+          for (const AlsoStates& also : states) {
+            const Alias meaning{name, also.rewrite};
+            state({&key_spec(also.key), &meaning}, name, value, from_command_line);
+          }
+        };
+        state_also(found.key->also);
+        if (found.alias != nullptr) state_also(found.alias->also);
       }
     }
   }

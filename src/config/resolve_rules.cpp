@@ -189,9 +189,12 @@ void note_base_weights(ResolvedConfig& config) {
 /// Notes on products in 8-bit floats.
 void note_fp8(ResolvedConfig& config) {
   const RunConfig::Model& model = config.run.model;
-  if (model.fp8 == Fp8Recipe::kOff && !model.fp8_keep.empty()) {
-    config.notes.push_back(fmt::format("fp8_keep has no effect: fp8 is off ({})", where(config, "fp8_keep")));
-  }
+  const auto note_unless_on = [&](bool changed, const char* key) {
+    if (model.fp8 != Fp8Recipe::kOff || !changed) return;
+    config.notes.push_back(fmt::format("{} has no effect: fp8 is off ({})", key, where(config, key)));
+  };
+  note_unless_on(!model.fp8_keep.empty(), "fp8_keep");
+  note_unless_on(!model.fp8_weight_gradients, "fp8_weight_gradients");
   if (model.fp8 != Fp8Recipe::kOff && config.run.machine.device.starts_with("cpu")) {
     config.notes.push_back("fp8 on a CPU: the same rounding as on a GPU, multiplied in float32; slower, not faster");
   }

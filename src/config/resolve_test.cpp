@@ -196,6 +196,14 @@ TEST(Config, EveryNameOfARecipeOfFp8MeansOneKey) {
     EXPECT_EQ(recipe(yaml), "blockwise") << yaml;
   }
   for (const char* yaml : {"", "fp8: false", "fp8: off", "use_fp8: false"}) EXPECT_EQ(recipe(yaml), "off") << yaml;
+  const auto of_weights = [](const std::string& yaml) {
+    return resolve_config(parse_config_text(yaml, "run.yaml"), {}).run.model.fp8_weight_gradients;
+  };
+  EXPECT_TRUE(of_weights("fp8: rowwise"));
+  for (const char* yaml :
+       {"fp8: rowwise_with_gw_hp", "fp8_recipe: rowwise_with_gw_hp", "fp8: rowwise\nfp8_weight_gradients: false"}) {
+    EXPECT_FALSE(of_weights(yaml)) << yaml;
+  }
   EXPECT_THAT(refusal("fp8: rowwise\ndtype: float32\n"), HasSubstr("8-bit floats are rounded from bfloat16"));
   EXPECT_THAT(refusal("fp8: mxfp8\n"), HasSubstr("blockwise"));
 }

@@ -59,6 +59,7 @@ struct RunConfig {
     bool nested_scales = true;                      ///< nf4 has scales of 8 bits; false: float32 (nf4_float_scales)
     std::vector<std::string> base_weight_keep;      ///< patterns of frozen weights that stay in dtype
     Fp8Recipe fp8 = Fp8Recipe::kOff;                ///< in which matrices of layers multiply
+    bool fp8_weight_gradients = true;               ///< dW of those, too
     std::vector<std::string> fp8_keep;              ///< patterns of those that do not; none: the first one
     DType grad_dtype = DType::kF32;                 ///< float32 | bfloat16
     DType master_dtype = DType::kF32;               ///< float32 | bfloat16: the weights themselves are stepped

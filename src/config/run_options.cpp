@@ -177,7 +177,7 @@ TrainableOptions trainable_options(const RunConfig& config, Device device, int r
   options.freeze = config.model.freeze_parameters;
   if (trains) options.unfreeze = config.model.trainable_parameters;
   hold_base_as(options, config.model.base_weight_dtype, config.model.base_weight_keep);
-  if (use == RunUse::kTraining) options.fp8 = config.model.fp8;
+  options.fp8 = {config.model.fp8, config.model.fp8_weight_gradients};
   options.fp8_keep = config.model.fp8_keep;
   options.ranks = rank_share(config, device, rank);
   return options;

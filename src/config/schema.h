@@ -108,6 +108,7 @@ struct KeySpec {
   bool nullable = false;     ///< null is a value of its own
   bool adds_up = false;      ///< kStringList: the items of several statements in a file are combined
   std::vector<Alias> aliases;
+  std::vector<AlsoStates> also;  ///< what the value states about other keys, under any name
   Range range;
   std::vector<std::string> choices;                   ///< kChoice, and the items of a kStringList if not empty
   std::string numbered_choice;                        ///< a choice that may be followed by a number: "cuda:1"

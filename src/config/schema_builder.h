@@ -155,6 +155,11 @@ class KeyBuilder {
     spec_.aliases.push_back({name, std::move(rewrite), std::move(also)});
     return *this;
   }
+  /// The value also states other keys, under any name.
+  KeyBuilder& also(std::vector<AlsoStates> states) {
+    spec_.also = std::move(states);
+    return *this;
+  }
   KeyBuilder& adds_up() {
     spec_.adds_up = true;
     return *this;

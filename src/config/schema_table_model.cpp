@@ -325,9 +325,9 @@ void add_precision(GroupBuilder group) {
   group
       .key("fp8",
            "Products of attention's, MLPs' and mixers' matrices in 8-bit floats (docs/precision.md): one scale for an "
-           "operand, one for a row, or one for 1 x 128 and 128 x 128. Forward and gradients of inputs; those of "
-           "weights, adapters, routers and the head stay in dtype. Frozen experts, too, that expert_weight_dtype holds "
-           "in fp8_matrix. GPUs of compute capability 9.0.")
+           "operand, one for a row, or one for 1 x 128 and 128 x 128. Adapters, routers and the head stay in dtype. "
+           "Frozen "
+           "experts, too, that expert_weight_dtype holds in fp8_matrix. GPUs of compute capability 9.0.")
       .field(kModel, &Model::fp8)
       .spelled({{"false", "off"},
                 {"no", "off"},
@@ -341,7 +341,12 @@ void add_precision(GroupBuilder group) {
                 {"float8currentscaling", "tensorwise"},
                 {"rowwise_with_gw_hp", "rowwise"},
                 {"float8blockscaling", "blockwise"}})
-      .alias({"use_fp8", "fp8_recipe"});
+      .alias({"use_fp8", "fp8_recipe"})
+      .also({{"fp8_weight_gradients", stated_by({{"rowwise_with_gw_hp", "false"}})}});
+  group
+      .key("fp8_weight_gradients",
+           "With fp8, products that are gradients of weights take 8-bit floats, too; false: they stay in dtype.")
+      .field(kModel, &Model::fp8_weight_gradients);
   group
       .key("fp8_keep",
            "Patterns of matrices that fp8 leaves in dtype. None: the first matrix of the first layer stays "

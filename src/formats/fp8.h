@@ -3,12 +3,13 @@
 // An operand x is held as codes and float32 scales with x = code · scale. The scale of a group of elements is its
 // largest magnitude over the largest number of the code, so that a group uses the code's whole range:
 //
-// | recipe     | rows of activations, or of their gradients | weights [out, in]          | source |
-// |------------|--------------------------------------------|----------------------------|-------------------------------|
-// | tensorwise | one scale                                  | one scale                  | arXiv:2209.05433 | | rowwise
-// | one a row                                  | one a row (output feature) | torchao's recipe of that name | |
-// blockwise  | one for 1 x 128                            | one for 128 x 128          | DeepSeek-V3, arXiv:2412.19437
-// |
+// - tensorwise: one scale for activations or their gradients, and one for a weight (arXiv:2209.05433).
+// - rowwise: one for a row of each; a row of a weight [out, in] is an output feature (torchao's recipe of that name).
+// - blockwise: one for 1 x 128 of activations or gradients, one for 128 x 128 of a weight (DeepSeek-V3,
+//   arXiv:2412.19437).
+//
+// The gradient of a weight sums over tokens: both operands are activations or gradients whose rows are features, and
+// whose elements are tokens.
 //
 // Codes are e4m3, except gradients of tensorwise, whose one scale needs the wider range of e5m2.
 #pragma once
@@ -21,6 +22,12 @@
 namespace hone {
 
 enum class Fp8Recipe { kOff, kTensorwise, kRowwise, kBlockwise };
+
+/// Which products with a weight take operands in 8-bit floats.
+struct Fp8Products {
+  Fp8Recipe recipe = Fp8Recipe::kOff;
+  bool weight_gradient = false;  ///< that of the weight's gradient, too
+};
 
 /// OCP OFP8: sign, 4 or 5 bits of exponent, 3 or 2 of mantissa.
 enum class Fp8Code : uint8_t { kE4m3, kE5m2 };

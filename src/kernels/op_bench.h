@@ -64,6 +64,7 @@ struct BenchSizes {
   Ssd ssd;
   Conv conv;
   Experts experts;
+  Fp8Products fp8 = {};  ///< of dense matrices
 
   double element_bytes() const { return static_cast<double>(size_of(dtype)); }
   /// Bytes of [T, width] in the dtype of activations.
@@ -103,8 +104,8 @@ class BenchData {
   }
   /// T random integers in [0, bound).
   Tensor random_ids(int64_t bound);
-  /// A random weight, with a float32 gradient if it is trained.
-  Weight& weight(Shape shape, DType dtype, bool trained);
+  /// A random weight, with a float32 gradient if it is trained, whose products may be in 8-bit floats.
+  Weight& weight(Shape shape, DType dtype, bool trained, const Fp8Products& fp8 = {});
   /// A frozen weight in the order that speeds up products (formats/tiled_weights.h).
   Weight& frozen_weight(Shape shape, DType dtype);
   /// Frozen experts in 8 bits (formats/int8_weights.h), all with the same values. CPU only.

@@ -16,16 +16,19 @@ namespace {
 
 class BenchWeight : public Weight {
  public:
-  BenchWeight(WeightView view, Tensor gradient) : view_(view), gradient_(gradient) {}
+  explicit BenchWeight(WeightView view, Tensor gradient = {}, const Fp8Products& fp8 = {})
+      : view_(view), gradient_(gradient), fp8_(fp8) {}
   const Shape& shape() const override { return view_.payload.shape; }
   WeightView view() const override { return view_; }
   std::optional<PackedWeight> packed_view() const override { return view_.packed; }
   bool wants_grad() const override { return gradient_.defined(); }
   GradDest grad() override { return {gradient_, 0.0f}; }
+  Fp8Products fp8() const override { return fp8_; }
 
  private:
   WeightView view_;
   Tensor gradient_;
+  Fp8Products fp8_;
 };
 
 }  // namespace
@@ -57,17 +60,16 @@ Tensor BenchData::random_ids(int64_t bound) {
   return upload({sizes.tokens}, std::move(ids));
 }
 
-Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
-  const Tensor value = random(shape, dtype, 0.02f);
-  return *weights_.emplace_back(
-      std::make_unique<BenchWeight>(WeightView{value}, trained ? take(shape, DType::kF32) : Tensor{}));
+Weight& BenchData::weight(Shape shape, DType dtype, bool trained, const Fp8Products& fp8) {
+  const Tensor value = random(shape, dtype, 0.02f), gradient = trained ? take(shape, DType::kF32) : Tensor{};
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(WeightView{value}, gradient, fp8));
 }
 
 Weight& BenchData::frozen_weight(Shape shape, DType dtype) {
   if (!gains_from_tiles(stream_.device(), dtype, shape)) return weight(shape, dtype, false);
   // The order of elements does not matter for random values.
   const WeightView view{random(shape, dtype, 0.02f), &tile_format()};
-  return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(view));
 }
 
 Weight& BenchData::int8_weight(Shape shape) {
@@ -80,7 +82,7 @@ Weight& BenchData::int8_weight(Shape shape) {
                         expert.as<float>() + i % panels * together * shape[2]);
     });
   });
-  return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(view));
 }
 
 Weight& BenchData::packed_weight(Shape shape, const PackedFormat& format, int64_t parts) {
@@ -96,7 +98,7 @@ Weight& BenchData::packed_weight(Shape shape, const PackedFormat& format, int64_
   const WeightView view{.payload = {nullptr, sizes.dtype, shape, stream_.device()},
                         .format = &format,
                         .packed = PackedWeight{layout, chunks, sizes.dtype, &format}};
-  return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(view));
 }
 
 }  // namespace hone

@@ -23,7 +23,7 @@ template <class Chosen>
 void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
   for (Parameter& p : store.all()) {
     if (!chosen(p) || p.trainable() || p.value().home().brought || !p.value().format().dense()) continue;
-    if (p.fp8() != Fp8Recipe::kOff) continue;
+    if (p.fp8().recipe != Fp8Recipe::kOff) continue;
     if (gains_from_tiles(p.value().stored().payload.device, p.value().dtype(), p.local_shape()))
       p.value().order_as_tiles(pool);
   }

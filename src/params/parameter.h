@@ -64,7 +64,7 @@ class Parameter : public NarrowGradWeight {
     return {value_.present(), value_.format_, value_.stored_.scales};
   }
   std::optional<PackedWeight> packed_view() const override;
-  Fp8Recipe fp8() const override { return value_.fp8(); }
+  Fp8Products fp8() const override { return value_.fp8(); }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override { return trainable_ ? gradient_.next() : GradDest{}; }
   GradRounding rounding() const override { return {gradient_.scalars_, uint64_t{index_} << 32 | gradient_.uses_}; }

@@ -34,8 +34,8 @@ class ParameterValue {
   /// Sets the format of a dense value, which fits its shape; before allocation. See hold_frozen_in().
   void hold_in(const WeightFormat& format);
   /// The 8-bit floats of its products.
-  Fp8Recipe fp8() const { return fp8_; }
-  void multiply_in(Fp8Recipe recipe) { fp8_ = recipe; }
+  const Fp8Products& fp8() const { return fp8_; }
+  void multiply_in(const Fp8Products& fp8) { fp8_ = fp8; }
   /// Reorders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), in place, where they are
   /// filled_here(). The format is that on every rank.
   void order_as_tiles(ThreadPool& pool);
@@ -73,7 +73,7 @@ class ParameterValue {
   const ParameterSpec& spec_;
   DType dtype_;
   const WeightFormat* format_ = &dense_format();
-  Fp8Recipe fp8_ = Fp8Recipe::kOff;
+  Fp8Products fp8_;
   const ValueHome* home_ = &kResident;
   bool filled_here_ = true;
   StoredValue stored_;

@@ -144,7 +144,7 @@ void pack_base(ParameterStore& store, const TrainableOptions& options) {
 
 /// Sets the 8-bit floats of products.
 void multiply_in_fp8(ParameterStore& store, const TrainableOptions& options) {
-  if (options.fp8 == Fp8Recipe::kOff) return;
+  if (options.fp8.recipe == Fp8Recipe::kOff) return;
   std::vector<Parameter*> chosen;
   for (Parameter& p : store.all()) {
     if (can_multiply_in_fp8(p)) chosen.push_back(&p);

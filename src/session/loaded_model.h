@@ -55,7 +55,7 @@ struct TrainableOptions {
   std::function<const PackedFormat*(const Parameter&)> base_format = {};
   bool base_as_stored = false;         ///< the format in which the checkpoint has it, for those that are packed there
   std::vector<std::string> base_keep;  ///< patterns of weights that stay in dtype
-  Fp8Recipe fp8 = Fp8Recipe::kOff;     ///< in which matrices of layers multiply
+  Fp8Products fp8 = {};                ///< in which matrices of layers multiply
   std::vector<std::string> fp8_keep;   ///< patterns of those that do not; none: the first one
   RankShare ranks;                     ///< that train it
 

@@ -61,7 +61,7 @@ class Weight {
   /// UnpackedWeight (ops/unpack_weights/unpacked_weight.h).
   virtual std::optional<PackedWeight> packed_view() const { return std::nullopt; }
   /// The 8-bit floats in which its products are computed where an op can (ops/linear).
-  virtual Fp8Recipe fp8() const { return Fp8Recipe::kOff; }
+  virtual Fp8Products fp8() const { return {}; }
   virtual bool wants_grad() const = 0;
   /// The destination for one use's gradient: beta is 0 for the first use of an optimizer step and 1 for later ones;
   /// undefined if unwanted. Call it exactly once per use, and write all elements (zeros where there is no gradient).

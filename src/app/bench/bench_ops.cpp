@@ -18,11 +18,13 @@
 #include "core/stream/process_kernels.h"
 #include "core/stream/profiler.h"
 #include "core/text/json.h"
+#include "formats/fp8_names.h"
 #include "kernels/cuda/tiers.h"
 #include "ops/cast/cast.h"
 #include "ops/linear/linear.h"
 #include "report/terminal.h"
 #include "session/device_facts.h"
+#include "session/loaded_model.h"
 
 namespace hone {
 
@@ -83,7 +85,10 @@ class OpsBenchmark {
   OpsBenchmark(const BenchOpsOptions& options, const Point& point)
       : options_(options), pool_(point.threads), stream_(choose_device(options.device, "--device"), pool_) {
     const bool gpu = stream_.device().kind == DeviceKind::kCuda;
+    const auto recipe = choice_called<Fp8Recipe>(options_.fp8);
+    check_fp8(recipe, stream_);
     result_.dtype = options_.dtype;
+    if (recipe != Fp8Recipe::kOff) result_.dtype += fmt::format(", fp8 {}", recipe);
     result_.tokens = point.tokens > 0 ? point.tokens : gpu ? 16384 : 2048;
     result_.seq = std::clamp<int64_t>(options_.seq, 1, result_.tokens);
     result_.threads = gpu ? 0 : pool_.size();
@@ -129,7 +134,10 @@ class OpsBenchmark {
   }
 
   BenchSizes sizes() const {
-    return bench_sizes(config_, result_.tokens, result_.seq, dtype_named(options_.dtype), stream_.device().kind);
+    BenchSizes sizes =
+        bench_sizes(config_, result_.tokens, result_.seq, dtype_named(options_.dtype), stream_.device().kind);
+    sizes.fp8 = {choice_called<Fp8Recipe>(options_.fp8), true};
+    return sizes;
   }
 
   /// The one that was asked for; else the usual one or, if that has no such op, the first of the known ones that has.

@@ -53,6 +53,7 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
             {"base_weight_dtype"},
             {"base_weight_keep"},
             {"fp8"},
+            {"fp8_weight_gradients"},
             {"fp8_keep"},
             {"expert_weight_dtype"},
             {"grad_dtype"},
@@ -148,6 +149,9 @@ void add_ops(CLI::App& bench, Action& action) {
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
+  verb->add_option("--fp8", options->fp8, "dense matrices multiply in 8-bit floats by this recipe, in all products")
+      ->check(CLI::IsMember(names_of(all_choices<Fp8Recipe>())))
+      ->capture_default_str();
   add_tier(verb);
   add_list("--threads", options->threads, "default: all cores");
   add_output(verb, "--json", options->json, "file for the results, - for standard output");

@@ -15,6 +15,7 @@ namespace {
 
 /// "12.3 GFLOP/s", "1.2 TB/s"
 std::string rate_text(double rate, const char* unit) {
+  if (rate >= 1e15) return fmt::format("{:.3g} P{}/s", rate / 1e15, unit);
   if (rate >= 1e12) return fmt::format("{:.3g} T{}/s", rate / 1e12, unit);
   return fmt::format("{:.3g} G{}/s", rate / 1e9, unit);
 }

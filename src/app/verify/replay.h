@@ -37,7 +37,7 @@ struct ReplayOptions {
   int64_t expert_round_tokens = 32;  ///< small, so that a case has several rounds
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
-  Fp8Recipe fp8 = Fp8Recipe::kOff;
+  Fp8Products fp8 = {};
   std::vector<std::string> fp8_keep = {};
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;

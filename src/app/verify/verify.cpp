@@ -433,7 +433,10 @@ std::vector<Check> Verification::bfloat16_rows() {
   const Fp8Recipe fp8 = run_.model.fp8;
   check_fp8(fp8, stream_);
   Replay replay(model_path(), stream_, capacity_,
-                {.dtype = DType::kBF16, .share = experts_only(), .fp8 = fp8, .fp8_keep = run_.model.fp8_keep});
+                {.dtype = DType::kBF16,
+                 .share = experts_only(),
+                 .fp8 = {fp8, run_.model.fp8_weight_gradients},
+                 .fp8_keep = run_.model.fp8_keep});
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->force_experts(choices.ids);
   engine->accumulate(step_of({batches_[0]}), 0);

@@ -30,6 +30,7 @@ void add_verify(CLI::App& app, Action& action) {
            {{"device"},
             {"dtype"},
             {"fp8"},
+            {"fp8_weight_gradients"},
             {"fp8_keep"},
             {"cpu_offload"},
             {"experts_device"},

@@ -40,6 +40,14 @@ void fp8_rows(const Context& context, const Fp8RowsArgs& args) {
   dispatch(context, args, &cpu::fp8_rows, HONE_CUDA_OP(fp8_rows));
 }
 
+void fp8_columns(const Context& context, const Fp8ColumnsArgs& args) {
+  const int64_t k = args.x.shape[1], tokens = args.to.codes.shape[1];
+  HONE_ASSERT(args.recipe != Fp8Recipe::kOff && k % kFp8Unit == 0);
+  HONE_ASSERT(args.to.codes.shape == Shape({k, tokens}) && tokens >= args.x.shape[0] && tokens % kFp8Unit == 0);
+  HONE_ASSERT(args.to.scales.shape == rows_scales(args.recipe, k, tokens));
+  dispatch(context, args, &cpu::fp8_columns, HONE_CUDA_OP(fp8_columns));
+}
+
 Fp8Operand take_fp8_weight(ArenaScope& scratch, Fp8Recipe recipe, const Shape& shape, bool transposed) {
   const int64_t n = shape[transposed ? 1 : 0], k = shape[transposed ? 0 : 1];
   return {.codes = scratch.take({n, k}, DType::kU8), .scales = scratch.take(weight_scales(recipe, n, k), DType::kF32)};

@@ -41,6 +41,17 @@ void fp8_rows(const Context& context, const Fp8RowsArgs& args);
 /// Memory for it.
 Fp8Operand take_fp8_rows(ArenaScope& scratch, Fp8Recipe recipe, int64_t rows, int64_t k, Fp8Code code);
 
+/// Activations or their gradients x [T, k], whose columns are the rows of an operand that a product sums over tokens:
+///   to.codes [k, R] with R >= T a multiple of kFp8Unit, k, too; elements from T on are zeros. to.scales, as of rows
+///   [k, R]: tensorwise [1], rowwise [k], blockwise [ceil(R / 128), k].
+struct Fp8ColumnsArgs {
+  Fp8Recipe recipe = Fp8Recipe::kRowwise;
+  Tensor x;  ///< float32 or bfloat16
+  Fp8Operand to;
+};
+/// Deterministic; the same bits on every device.
+void fp8_columns(const Context& context, const Fp8ColumnsArgs& args);
+
 /// A weight w [n, k], n and k multiples of kFp8Unit. Dense: float32 or bfloat16. Packed: in the format that the recipe
 /// reads (weight_product_of), whose codes are taken as they are.
 ///   to.codes [n, k] or, transposed, [k, n].
@@ -78,12 +89,14 @@ WeightProduct weight_product_of(Fp8Recipe recipe);
 
 namespace cpu {
 void fp8_rows(const Context& context, const Fp8RowsArgs& args);
+void fp8_columns(const Context& context, const Fp8ColumnsArgs& args);
 void fp8_weight(const Context& context, const Fp8WeightArgs& args);
 }  // namespace cpu
 
 namespace cuda {
 void fp8_transposed_stack(const Context& context, const Fp8StackArgs& args);
 void fp8_rows(const Context& context, const Fp8RowsArgs& args);
+void fp8_columns(const Context& context, const Fp8ColumnsArgs& args);
 void fp8_weight(const Context& context, const Fp8WeightArgs& args);
 }  // namespace cuda
 

@@ -41,6 +41,24 @@ void multiply_by_group(const Fp8GroupFactors& factors, int64_t row, float* value
   }
 }
 
+/// Row `row` of an operand that has `n` values before its zeros; `one` is the scale of tensorwise.
+void store_row(Fp8Recipe recipe, const Fp8Operand& to, int64_t row, const float* values, int64_t n,
+               const Fp8Scale& one) {
+  const int64_t rows = to.codes.shape[0], k = to.codes.shape[1];
+  const int64_t width = recipe == Fp8Recipe::kBlockwise ? kFp8Block : k;
+  uint8_t* codes = to.codes.as<uint8_t>() + row * k;
+  std::fill(codes + n, codes + k, uint8_t{0});
+  for (int64_t begin = 0; begin < k; begin += width) {
+    const int64_t count = std::clamp<int64_t>(n - begin, 0, width);
+    Fp8Scale scale = one;
+    if (recipe != Fp8Recipe::kTensorwise) {
+      scale = fp8_scale(magnitude_bits(values + begin, count), to.code);
+      to.scales.as<float>()[begin / width * rows + row] = scale.scale;
+    }
+    store_codes(to.code, scale.inverse, values + begin, count, 1, codes + begin);
+  }
+}
+
 /// Calls body(row, values) for each row of a matrix.
 template <class Body>
 void for_rows(ThreadPool& pool, const Tensor& x, const Tensor& factors, const Body& body) {
@@ -64,31 +82,49 @@ std::vector<uint32_t> row_magnitudes(ThreadPool& pool, const Tensor& x, const Te
 
 }  // namespace
 
+namespace {
+
+/// The scale of a whole operand of tensorwise, which is written; of the others none.
+Fp8Scale scale_of_all(ThreadPool& pool, Fp8Recipe recipe, const Tensor& x, const Tensor& factors,
+                      const Fp8Operand& to) {
+  if (recipe != Fp8Recipe::kTensorwise) return {};
+  const std::vector<uint32_t> largest = row_magnitudes(pool, x, factors);
+  const Fp8Scale one = fp8_scale(largest.empty() ? 0 : *std::max_element(largest.begin(), largest.end()), to.code);
+  to.scales.as<float>()[0] = one.scale;
+  return one;
+}
+
+}  // namespace
+
 void fp8_rows(const Context& context, const Fp8RowsArgs& args) {
   context.launch([args](ThreadPool& pool) {
-    const int64_t count = args.x.shape[0], k = args.x.shape[1], rows = args.to.codes.shape[0];
-    auto* codes = args.to.codes.as<uint8_t>();
-    auto* scales = args.to.scales.as<float>();
-    std::fill(codes + count * k, codes + rows * k, uint8_t{0});
-    Fp8Scale one;
-    if (args.recipe == Fp8Recipe::kTensorwise) {
-      const std::vector<uint32_t> largest = row_magnitudes(pool, args.x, args.factors);
-      one = fp8_scale(largest.empty() ? 0 : *std::max_element(largest.begin(), largest.end()), args.to.code);
-      scales[0] = one.scale;
-    } else {
-      std::fill_n(scales, args.to.scales.numel(), 1.0f);
-    }
+    const int64_t k = args.x.shape[1];
+    const Fp8Scale one = scale_of_all(pool, args.recipe, args.x, args.factors, args.to);
     for_rows(pool, args.x, args.factors, [&](int64_t row, float* values) {
       multiply_by_group(args.group_factors, row, values, k);
-      const int64_t width = args.recipe == Fp8Recipe::kBlockwise ? kFp8Block : k;
-      for (int64_t begin = 0; begin < k; begin += width) {
-        const int64_t n = std::min(width, k - begin);
-        Fp8Scale scale = one;
-        if (args.recipe != Fp8Recipe::kTensorwise) {
-          scale = fp8_scale(magnitude_bits(values + begin, n), args.to.code);
-          scales[begin / width * rows + row] = scale.scale;
+      store_row(args.recipe, args.to, row, values, k, one);
+    });
+    const std::vector<float> zeros(static_cast<size_t>(k));
+    for (int64_t row = args.x.shape[0]; row < args.to.codes.shape[0]; ++row) {
+      store_row(args.recipe, args.to, row, zeros.data(), k, one);
+    }
+  });
+}
+
+void fp8_columns(const Context& context, const Fp8ColumnsArgs& args) {
+  context.launch([args](ThreadPool& pool) {
+    const int64_t tokens = args.x.shape[0], k = args.x.shape[1];
+    const Fp8Scale one = scale_of_all(pool, args.recipe, args.x, {}, args.to);
+    pool.parallel_ranges(k / kFp8Unit, 1, [&](int64_t begin, int64_t end) {
+      std::vector<float> columns(static_cast<size_t>(kFp8Unit * tokens)), read(static_cast<size_t>(kFp8Unit));
+      for (int64_t first = begin * kFp8Unit; first < end * kFp8Unit; first += kFp8Unit) {
+        for (int64_t token = 0; token < tokens; ++token) {
+          const float* row = load_block(row_math(), args.x, token * k + first, read.data(), kFp8Unit);
+          for (int64_t i = 0; i < kFp8Unit; ++i) columns[static_cast<size_t>(i * tokens + token)] = row[i];
         }
-        store_codes(args.to.code, scale.inverse, values + begin, n, 1, codes + row * k + begin);
+        for (int64_t i = 0; i < kFp8Unit; ++i) {
+          store_row(args.recipe, args.to, first + i, columns.data() + i * tokens, tokens, one);
+        }
       }
     });
   });

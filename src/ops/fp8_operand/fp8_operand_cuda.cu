@@ -1,6 +1,6 @@
 // Quantises operands to 8-bit floats: bound by memory, 3 bytes an element from bfloat16 where a group fits into what a
 // CTA holds (blockwise; rowwise, whose second look at a row comes from a cache), 5 where the magnitudes are known only
-// after a pass of their own (tensorwise; a transposed weight of rowwise).
+// after a pass of their own (tensorwise; a transposed weight, and columns, of rowwise).
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/rows/vectors_cuda.h"
@@ -19,19 +19,28 @@ __device__ uint32_t pair_of_codes(float first, float second, Fp8Code code) {
   return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, kind);
 }
 
-__device__ uint2 codes_of(const float (&values)[kVector], float inverse, Fp8Code code) {
+__device__ uint2 codes_of(const float (&values)[kVector], const float (&inverses)[kVector], Fp8Code code) {
   uint32_t pairs[kVector / 2];
 #pragma unroll
   for (int i = 0; i < kVector; i += 2) {
-    pairs[i / 2] = pair_of_codes(__fmul_rn(values[i], inverse), __fmul_rn(values[i + 1], inverse), code);
+    pairs[i / 2] = pair_of_codes(__fmul_rn(values[i], inverses[i]), __fmul_rn(values[i + 1], inverses[i + 1]), code);
   }
   return {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
 }
 
+__device__ uint2 codes_of(const float (&values)[kVector], float inverse, Fp8Code code) {
+  float inverses[kVector];
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) inverses[i] = inverse;
+  return codes_of(values, inverses, code);
+}
+
+__device__ uint32_t magnitude_of(float value) { return __float_as_uint(value) & 0x7fffffffu; }
+
 __device__ uint32_t magnitude_of(const float (&values)[kVector]) {
   uint32_t largest = 0;
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) largest = max(largest, __float_as_uint(values[i]) & 0x7fffffffu);
+  for (int i = 0; i < kVector; ++i) largest = max(largest, magnitude_of(values[i]));
   return largest;
 }
 
@@ -178,13 +187,8 @@ __global__ void __launch_bounds__(kThreads) tensorwise_kernel(Rows<T> rows) {
   uint2 codes = {0, 0};
   if (at < rows.count * rows.k) {
     float values[kVector];
-    load_floats(rows.x + at, values);
-    if (rows.factors != nullptr) {
-      float factor[kVector];
-      load_floats(rows.factors + at % rows.k, factor);
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = __fmul_rn(values[i], factor[i]);
-    }
+    const int64_t column = rows.factors == nullptr ? 0 : at % rows.k;
+    load_values(rows.x + (at - column), rows.factors, column, values);
     const auto magnitude = *reinterpret_cast<const uint32_t*>(rows.scales);
     codes = codes_of(values, fp8_scale(magnitude, rows.code).inverse, rows.code);
   }
@@ -255,26 +259,53 @@ void fp8_rows(const Context& context, const Fp8RowsArgs& args) {
 
 namespace {
 
-/// How the tile of a weight is scaled.
+/// How the tile of a matrix is scaled.
 enum class TileScale {
-  kCodes,   ///< not: it is codes
-  kTile,    ///< by its own magnitude: blockwise
-  kRow,     ///< by the magnitudes of its rows, which are in the cells of their scales
-  kTensor,  ///< by that of the whole
+  kCodes,         ///< not: it is codes
+  kTile,          ///< by its own magnitude: a weight of blockwise
+  kRow,           ///< by the magnitudes of its rows, which are in the cells of their scales
+  kTensor,        ///< by that of the whole
+  kColumn,        ///< by those of its columns
+  kColumnOfTile,  ///< by those of its columns in this tile: columns of blockwise
 };
 
-struct WeightTiles {
-  int64_t rows = 0, columns = 0;  ///< the weight's
+constexpr bool is_of_columns(TileScale scale) {
+  return scale == TileScale::kColumn || scale == TileScale::kColumnOfTile;
+}
+
+struct Tiles {
+  int64_t rows = 0, columns = 0;  ///< the matrix's
+  int64_t padded = 0;             ///< elements of a row of a transposed one: rows, and zeros
   int64_t matrix = 0;             ///< between the matrices of a stack, one for each z of the grid
   int64_t parts = 1;              ///< so many of them lie side by side in a transposed one
   uint8_t* codes = nullptr;
   float* scales = nullptr;
   int64_t scale_down = 0, scale_across = 0;  ///< between the scales of tiles below and beside each other
+  Fp8Code code = Fp8Code::kE4m3;
 };
+
+/// The largest ones of a thread's columns among its rows become those among all rows of the tile. shared: 8 KiB.
+__device__ void columns_max(uint32_t (&largest)[kVector], uint32_t* shared) {
+  constexpr int kRowsAtOnce = kThreads / kLanesOfGroup;
+  const int row = static_cast<int>(threadIdx.x) / kLanesOfGroup;
+  const int column = static_cast<int>(threadIdx.x) % kLanesOfGroup * kVector;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) shared[row * kBlock + column + i] = largest[i];
+  __syncthreads();
+  if (threadIdx.x < kBlock) {
+    uint32_t of_column = 0;
+    for (int i = 0; i < kRowsAtOnce; ++i) of_column = max(of_column, shared[i * kBlock + threadIdx.x]);
+    shared[threadIdx.x] = of_column;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) largest[i] = shared[column + i];
+  __syncthreads();
+}
 
 /// A CTA for a tile of 128 x 128, whose codes are in shared memory before they are written in rows of the destination.
 template <class T, TileScale kScale, bool kTransposed>
-__global__ void __launch_bounds__(kThreads) weight_tile_kernel(const T* w, WeightTiles tiles) {
+__global__ void __launch_bounds__(kThreads) tile_kernel(const T* w, Tiles tiles) {
   constexpr int kRowsAtOnce = kThreads / kLanesOfGroup, kSteps = kBlock / kRowsAtOnce;
   // A row of the tile begins 4 bytes after the last one ends, so that its columns are in other banks.
   constexpr int kPitch = kBlock + 4;
@@ -297,29 +328,52 @@ __global__ void __launch_bounds__(kThreads) weight_tile_kernel(const T* w, Weigh
     }
   } else {
     float values[kSteps][kVector];
-    uint32_t largest = 0;
+    uint32_t largest = 0, of_column[kVector] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int64_t row = first_row + step * kRowsAtOnce + row_of_step;
 #pragma unroll
       for (int i = 0; i < kVector; ++i) values[step][i] = 0.0f;
       if (inside && row < tiles.rows) load_floats(w + row * tiles.columns + first_column + column, values[step]);
-      largest = max(largest, magnitude_of(values[step]));
+      if constexpr (kScale == TileScale::kTile) largest = max(largest, magnitude_of(values[step]));
+      if constexpr (kScale == TileScale::kColumnOfTile) {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) of_column[i] = max(of_column[i], magnitude_of(values[step][i]));
+      }
     }
     Fp8Scale scale;
-    if constexpr (kScale == TileScale::kTile) {
-      scale = fp8_scale(block_max(largest, partial), Fp8Code::kE4m3);
+    float inverses[kVector];
+    if constexpr (kScale == TileScale::kColumnOfTile) columns_max(of_column, reinterpret_cast<uint32_t*>(shared));
+    if constexpr (is_of_columns(kScale)) {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        const int64_t at = first_column + column + i;
+        if constexpr (kScale == TileScale::kColumn) {
+          of_column[i] = inside ? __float_as_uint(tiles.scales[at]) : 0;
+        }
+        scale = fp8_scale(of_column[i], tiles.code);
+        inverses[i] = scale.inverse;
+        if (kScale == TileScale::kColumnOfTile && inside && row_of_step == 0) {
+          tiles.scales[blockIdx.y * tiles.scale_down + at] = scale.scale;
+        }
+      }
+    } else if constexpr (kScale == TileScale::kTile) {
+      scale = fp8_scale(block_max(largest, partial), tiles.code);
       if (threadIdx.x == 0) tiles.scales[blockIdx.y * tiles.scale_down + blockIdx.x * tiles.scale_across] = scale.scale;
     } else if constexpr (kScale == TileScale::kTensor) {
-      scale = fp8_scale(__float_as_uint(tiles.scales[0]), Fp8Code::kE4m3);
+      scale = fp8_scale(__float_as_uint(tiles.scales[0]), tiles.code);
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int64_t row = first_row + step * kRowsAtOnce + row_of_step;
       if constexpr (kScale == TileScale::kRow) {
-        if (row < tiles.rows) scale = fp8_scale(__float_as_uint(tiles.scales[row]), Fp8Code::kE4m3);
+        if (row < tiles.rows) scale = fp8_scale(__float_as_uint(tiles.scales[row]), tiles.code);
       }
-      codes[step] = codes_of(values[step], scale.inverse, Fp8Code::kE4m3);
+      if constexpr (is_of_columns(kScale)) {
+        codes[step] = codes_of(values[step], inverses, tiles.code);
+      } else {
+        codes[step] = codes_of(values[step], scale.inverse, tiles.code);
+      }
     }
   }
   if constexpr (!kTransposed) {
@@ -340,13 +394,13 @@ __global__ void __launch_bounds__(kThreads) weight_tile_kernel(const T* w, Weigh
       }
     }
     __syncthreads();
-    const int64_t pitch = tiles.rows * tiles.parts;
+    const int64_t pitch = tiles.padded * tiles.parts;
     uint8_t* to =
-        tiles.codes + blockIdx.z / tiles.parts * tiles.columns * pitch + blockIdx.z % tiles.parts * tiles.rows;
+        tiles.codes + blockIdx.z / tiles.parts * tiles.columns * pitch + blockIdx.z % tiles.parts * tiles.padded;
     for (int at = static_cast<int>(threadIdx.x); at < kBlock * kBlock / 16; at += kThreads) {
       const int line = at / (kBlock / 16), offset = at % (kBlock / 16) * 16;
       const int64_t to_row = first_column + line, to_column = first_row + offset;
-      if (to_row >= tiles.columns || to_column >= tiles.rows) continue;
+      if (to_row >= tiles.columns || to_column >= tiles.padded) continue;
       const auto* words = reinterpret_cast<const uint32_t*>(shared + line * kPitch + offset);
       *reinterpret_cast<uint4*>(to + to_row * pitch + to_column) = {words[0], words[1], words[2], words[3]};
     }
@@ -361,13 +415,15 @@ __global__ void copy_scales_kernel(const float* from, int64_t rows, int64_t colu
 }
 
 template <class T, TileScale kScale>
-void launch_tiles(const Context& context, const T* w, const WeightTiles& tiles, bool transposed) {
+void launch_tiles(const Context& context, const T* w, const Tiles& tiles, bool transposed) {
   const dim3 grid(blocks_for(tiles.columns, kBlock), blocks_for(tiles.rows, kBlock));
-  const auto kernel = transposed ? &weight_tile_kernel<T, kScale, true> : &weight_tile_kernel<T, kScale, false>;
+  constexpr bool kOfColumns = is_of_columns(kScale);
+  HONE_ASSERT(transposed || !kOfColumns);
+  const auto kernel = transposed ? &tile_kernel<T, kScale, true> : &tile_kernel<T, kScale, kOfColumns>;
   kernel<<<grid, kThreads, 0, stream_of(context)>>>(w, tiles);
 }
 
-void take_packed(const Context& context, const Fp8WeightArgs& args, const WeightTiles& tiles) {
+void take_packed(const Context& context, const Fp8WeightArgs& args, const Tiles& tiles) {
   const PackedWeight& packed = *args.w.packed;
   const auto* codes = elements<uint8_t>(packed.chunks);
   const auto* scales = reinterpret_cast<const float*>(codes + packed.layout.scales);
@@ -385,13 +441,14 @@ void fp8_transposed_stack(const Context& context, const Fp8StackArgs& args) {
   const int64_t matrices = args.w.chunks.shape[0];
   if (context.dry() || args.to.numel() == 0) return;
   const PackedLayout& layout = args.w.layout;
-  const WeightTiles tiles{.rows = layout.rows,
-                          .columns = layout.columns,
-                          .matrix = layout.bytes,
-                          .parts = args.parts,
-                          .codes = elements<uint8_t>(args.to)};
+  const Tiles tiles{.rows = layout.rows,
+                    .columns = layout.columns,
+                    .padded = layout.rows,
+                    .matrix = layout.bytes,
+                    .parts = args.parts,
+                    .codes = elements<uint8_t>(args.to)};
   const dim3 grid(blocks_for(layout.columns, kBlock), blocks_for(layout.rows, kBlock), static_cast<unsigned>(matrices));
-  weight_tile_kernel<uint8_t, TileScale::kCodes, true>
+  tile_kernel<uint8_t, TileScale::kCodes, true>
       <<<grid, kThreads, 0, stream_of(context)>>>(elements<uint8_t>(args.w.chunks), tiles);
   check_launch("transposing a stack of 8-bit floats");
 }
@@ -410,12 +467,13 @@ void fp8_weight(const Context& context, const Fp8WeightArgs& args) {
                                                                                       ones);
   }
   const int64_t pitch = blocks ? scales.shape[1] : 1;
-  const WeightTiles tiles{.rows = w.shape[0],
-                          .columns = w.shape[1],
-                          .codes = elements<uint8_t>(args.to.codes),
-                          .scales = elements<float>(scales),
-                          .scale_down = args.transposed ? 1 : pitch,
-                          .scale_across = args.transposed ? pitch : 1};
+  const Tiles tiles{.rows = w.shape[0],
+                    .columns = w.shape[1],
+                    .padded = w.shape[0],
+                    .codes = elements<uint8_t>(args.to.codes),
+                    .scales = elements<float>(scales),
+                    .scale_down = args.transposed ? 1 : pitch,
+                    .scale_across = args.transposed ? pitch : 1};
   if (blocks) {  // those that pad a row are read as any number
     check(cudaMemsetAsync(tiles.scales, 0, scales.bytes(), stream_of(context)), "clearing scales");
   }
@@ -441,6 +499,66 @@ void fp8_weight(const Context& context, const Fp8WeightArgs& args) {
     finish_scales(context, scales, Fp8Code::kE4m3);
   });
   check_launch("quantising a weight to 8-bit floats");
+}
+
+namespace {
+
+/// The largest magnitudes of columns, in cells that begin as zeros. A CTA takes 128 columns of kRowsOfStrip rows.
+constexpr int kRowsOfStrip = 512;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    column_magnitudes_kernel(const T* x, int64_t rows, int64_t columns, uint32_t* cells) {
+  constexpr int kRowsAtOnce = kThreads / kLanesOfGroup;
+  __shared__ uint32_t shared[kRowsAtOnce * kBlock];
+  const int64_t column = int64_t{blockIdx.x} * kBlock + threadIdx.x % kLanesOfGroup * kVector;
+  const int64_t first = int64_t{blockIdx.y} * kRowsOfStrip, last = min(first + kRowsOfStrip, rows);
+  uint32_t largest[kVector] = {};
+  for (int64_t row = first + threadIdx.x / kLanesOfGroup; column < columns && row < last; row += kRowsAtOnce) {
+    float values[kVector];
+    load_floats(x + row * columns + column, values);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) largest[i] = max(largest[i], magnitude_of(values[i]));
+  }
+  columns_max(largest, shared);
+  if (threadIdx.x >= kLanesOfGroup || column >= columns) return;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) atomicMax(cells + column + i, largest[i]);
+}
+
+}  // namespace
+
+void fp8_columns(const Context& context, const Fp8ColumnsArgs& args) {
+  if (context.dry() || args.to.codes.numel() == 0) return;
+  const Tensor& x = args.x;
+  HONE_ASSERT(allows_vectors(x, x.shape[1], kVector));
+  const cudaStream_t stream = stream_of(context);
+  const Tiles tiles{.rows = x.shape[0],
+                    .columns = x.shape[1],
+                    .padded = args.to.codes.shape[1],
+                    .codes = elements<uint8_t>(args.to.codes),
+                    .scales = elements<float>(args.to.scales),
+                    .scale_down = x.shape[1],
+                    .code = args.to.code};
+  cuda::dispatch_float(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const T* values = elements<T>(x);
+    if (args.recipe == Fp8Recipe::kBlockwise) {
+      return launch_tiles<T, TileScale::kColumnOfTile>(context, values, tiles, true);
+    }
+    if (args.recipe == Fp8Recipe::kTensorwise) {
+      find_magnitude<T>(context, {.x = values, .count = tiles.rows, .k = tiles.columns, .scales = tiles.scales});
+      launch_tiles<T, TileScale::kTensor>(context, values, tiles, true);
+    } else {
+      check(cudaMemsetAsync(tiles.scales, 0, args.to.scales.bytes(), stream), "clearing magnitudes");
+      const dim3 grid(blocks_for(tiles.columns, kBlock), blocks_for(tiles.rows, kRowsOfStrip));
+      column_magnitudes_kernel<<<grid, kThreads, 0, stream>>>(values, tiles.rows, tiles.columns,
+                                                              reinterpret_cast<uint32_t*>(tiles.scales));
+      launch_tiles<T, TileScale::kColumn>(context, values, tiles, true);
+    }
+    finish_scales(context, args.to.scales, args.to.code);
+  });
+  check_launch("quantising columns to 8-bit floats");
 }
 
 }  // namespace hone::cuda

@@ -100,6 +100,27 @@ class Fp8OperandTest : public ::testing::Test {
     }
   }
 
+  /// Columns beside the rows of the transposed matrix, whose last columns are zeros.
+  template <class T>
+  void expect_columns(Fp8Recipe recipe, int64_t tokens, int64_t k, Fp8Code code) {
+    SCOPED_TRACE(::testing::Message() << name_of(recipe) << " " << tokens << " x " << k);
+    const int64_t padded = (tokens + kFp8Unit - 1) / kFp8Unit * kFp8Unit;
+    const std::vector<float> values = random(tokens * k, 9);
+    std::vector<T> stored, transposed(static_cast<size_t>(k * padded), T(0.0f));
+    for (const float value : values) stored.emplace_back(value);
+    for (int64_t i = 0; i < tokens * k; ++i) {
+      transposed[static_cast<size_t>(i % k * padded + i / k)] = stored[static_cast<size_t>(i)];
+    }
+    const TestTensor<T> x(stored, {tokens, k}), rows(transposed, {k, padded});
+    ArenaScope scope(scratch_);
+    const Fp8Operand of_columns = take_fp8_rows(scope, recipe, k, padded, code);
+    const Fp8Operand of_rows = take_fp8_rows(scope, recipe, k, padded, code);
+    fp8_columns(context_, {.recipe = recipe, .x = x, .to = of_columns});
+    fp8_rows(context_, {.recipe = recipe, .x = rows, .to = of_rows});
+    EXPECT_EQ(host<uint8_t>(of_columns.codes), host<uint8_t>(of_rows.codes));
+    EXPECT_EQ(host<float>(of_columns.scales), host<float>(of_rows.scales));
+  }
+
   /// A weight as an operand beside its definition.
   void expect_weight(Fp8Recipe recipe, int64_t n, int64_t k, bool transposed, const WeightView& view,
                      const std::vector<uint8_t>& want_codes, const std::vector<float>& want_scales) {
@@ -218,6 +239,15 @@ TEST_F(Fp8OperandTest, RowsOfGroupsAreMultipliedByTheFactorsOfTheirParts) {
   const std::vector<uint8_t> codes = host<uint8_t>(to.codes);
   for (size_t i = 0; i < codes.size(); ++i) {
     ASSERT_EQ(codes[i], e4m3_code(want[i] * groups[i / kColumns].inverse)) << i;
+  }
+}
+
+TEST_F(Fp8OperandTest, ColumnsAreTheRowsOfTheTransposedMatrix) {
+  for (const Fp8Recipe recipe : kRecipes) {
+    for (const auto& [tokens, k] : {std::array<int64_t, 2>{1, 16}, {37, 272}, {129, 144}, {1100, 256}}) {
+      expect_columns<BFloat16>(recipe, tokens, k, Fp8Code::kE4m3);
+      expect_columns<float>(recipe, tokens, k, Fp8Code::kE5m2);
+    }
   }
 }
 

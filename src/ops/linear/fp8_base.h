@@ -1,4 +1,4 @@
-// Fp8Base: the weight of a base product in 8-bit floats.
+// Fp8Base: the weight of a base product in 8-bit floats. Fp8WeightGradient: the operands of its gradient.
 #pragma once
 
 #include "ops/fp8_operand/fp8_operand.h"
@@ -31,6 +31,13 @@ class Fp8Base {
   bool for_dx_;
   Fp8Operand operand_;
   Tensor factors_;
+};
+
+/// The operands of dw = dyᵀ x: rows are features, and tokens are padded with zeros.
+struct Fp8WeightGradient {
+  Fp8Operand dy, x;  ///< [out, R] and [in, R]
+
+  Fp8WeightGradient(const Context& context, ArenaScope& scratch, Fp8Recipe recipe, const Tensor& dy, const Tensor& x);
 };
 
 }  // namespace hone

@@ -28,7 +28,7 @@ void linear(const Context& context, const LinearArgs& args) {
   dispatch(context, args, &cpu::linear, &cuda::linear);
 }
 void linear_grad(const Context& context, const LinearGradArgs& args) {
-  check_weight(context, args.w, args.dy.dtype, args.fp8);
+  check_weight(context, args.w, args.dy.dtype, args.fp8.recipe);
   HONE_ASSERT(args.w.is_dense() || !args.dw.wanted());
   HONE_ASSERT(!args.lora_a.defined() || !args.dx.wanted() || (args.dxa.wanted() && args.dxa.beta == 0.0f));
   dispatch(context, args, &cpu::linear_grad, &cuda::linear_grad);
@@ -85,9 +85,12 @@ struct LinearNode : Node {
   }
 
   void forward(Tape& tape) override {
-    const UnpackedWeight weight(tape.context(), *w, weight_product_of(w->fp8()));
-    LinearArgs args{
-        .x = tape.data(inputs[0]), .w = weight.view, .scaling = scaling, .fp8 = w->fp8(), .y = tape.data(outputs[0])};
+    const UnpackedWeight weight(tape.context(), *w, weight_product_of(w->fp8().recipe));
+    LinearArgs args{.x = tape.data(inputs[0]),
+                    .w = weight.view,
+                    .scaling = scaling,
+                    .fp8 = w->fp8().recipe,
+                    .y = tape.data(outputs[0])};
     if (bias != nullptr) args.bias = bias->view().dense();
     if (lora_b != nullptr) {
       args.xa = tape.data(inputs[1]);
@@ -99,7 +102,7 @@ struct LinearNode : Node {
   void backward(Tape& tape) override {
     const Tensor dy = tape.grad(outputs[0]);
     const NarrowGradient dw(tape.context(), *w, dy.dtype == DType::kBF16);
-    const UnpackedWeight weight(tape.context(), *w, weight_product_of(w->fp8()));
+    const UnpackedWeight weight(tape.context(), *w, weight_product_of(w->fp8().recipe));
     LinearGradArgs args{.dy = dy,
                         .w = weight.view,
                         .scaling = scaling,

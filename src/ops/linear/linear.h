@@ -20,10 +20,10 @@ namespace hone {
 /// everywhere.
 ///
 /// With a recipe `fp8`, the base product takes x and w, or dy and w, rounded to 8-bit floats (formats/fp8.h), from
-/// bfloat16; adapters, dw and all else stay as above. Sums of y may be kept in tensor cores (Fp8MatmulArgs::fast),
-/// those of dx are not. dx of rowwise takes dy · diag(scales of w's rows), then rounded. w is dense, or packed in the
-/// format that the recipe reads; in and out are multiples of kFp8Unit. A CPU multiplies the same rounded operands in
-/// float32.
+/// bfloat16, and dw, where that is asked for, dyᵀ and xᵀ; adapters and all else stay as above. Sums of y may be kept in
+/// tensor cores (Fp8MatmulArgs::fast), those of dx and dw are not. dx of rowwise takes dy · diag(scales of w's rows),
+/// then rounded. w is dense, or packed in the format that the recipe reads; in and out are multiples of kFp8Unit. A CPU
+/// multiplies the same rounded operands in float32.
 ///
 /// w may be in tiles (formats/tiled_weights.h) if x and y, or dy and dx, are bfloat16: frozen, on a CPU with
 /// AMX. The bits are those of a dense w.
@@ -55,7 +55,7 @@ struct LinearGradArgs {
   Tensor lora_a = {};        ///< for the adapter's part of dx
   LoraDropout dropout = {};  ///< read with lora_a
   float scaling = 0;
-  Fp8Recipe fp8 = Fp8Recipe::kOff;
+  Fp8Products fp8 = {};
   GradDest dx, dw, dbias, dxa, dlora_b;
 };
 

@@ -15,7 +15,9 @@ OpCase product(BenchData& data, const std::string& name, int64_t in, int64_t out
   const std::string shape = fmt::format("[{}, {}] → {}", sizes.tokens, in, out);
   const auto x = data.input(in);
   const Shape of_weight{out, in};
-  Weight& w = trained ? data.weight(of_weight, sizes.dtype, true) : data.frozen_weight(of_weight, sizes.dtype);
+  const bool dense = trained || sizes.fp8.recipe != Fp8Recipe::kOff;
+  Weight& w =
+      dense ? data.weight(of_weight, sizes.dtype, trained, sizes.fp8) : data.frozen_weight(of_weight, sizes.dtype);
   OpCase result;
   if (trained) {
     result.parts = {{name, shape, "linear", "forward", rows + size * weights, 1},

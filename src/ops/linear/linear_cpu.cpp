@@ -99,7 +99,7 @@ class InputGradient {
 }  // namespace
 
 void linear_grad(const Context& context, const LinearGradArgs& args) {
-  if (args.fp8 != Fp8Recipe::kOff) return linear_fp8_grad(context, args);
+  if (args.fp8.recipe != Fp8Recipe::kOff) return linear_fp8_grad(context, args);
   ArenaScope scratch(context.scratch());
   const InputGradient dx(scratch, args);
   context.launch([args, dx](ThreadPool& pool) {

@@ -70,22 +70,36 @@ void linear_fp8(const Context& context, const LinearArgs& args) {
 }
 
 void linear_fp8_grad(const Context& context, const LinearGradArgs& args) {
+  const Fp8Recipe recipe = args.fp8.recipe;
   LinearGradArgs others = args;
-  others.fp8 = Fp8Recipe::kOff;
+  others.fp8 = {};
   others.dx = {};
   others.lora_a = {};
+  if (args.fp8.weight_gradient) others.dw = {};
   cpu::linear_grad(context, others);
-  if (!args.dx.wanted()) return;
-  const Fp8Base base(context, args.fp8, args.w, true);
-  ArenaScope scratch(context.scratch());
-  const Product product(context, scratch, base, args.dy);
-  cpu::linear(context, {.x = product.x, .w = {product.w}, .y = product.y});
-  if (args.lora_a.defined()) {
-    cpu::lora_down_grad(
-        context,
-        {.dxa = args.dxa.dst, .lora_a = args.lora_a, .dropout = args.dropout, .dx = {product.y, 1.0f}, .dlora_a = {}});
+  if (args.dx.wanted()) {
+    const Fp8Base base(context, recipe, args.w, true);
+    ArenaScope scratch(context.scratch());
+    const Product product(context, scratch, base, args.dy);
+    cpu::linear(context, {.x = product.x, .w = {product.w}, .y = product.y});
+    if (args.lora_a.defined()) {
+      cpu::lora_down_grad(context, {.dxa = args.dxa.dst,
+                                    .lora_a = args.lora_a,
+                                    .dropout = args.dropout,
+                                    .dx = {product.y, 1.0f},
+                                    .dlora_a = {}});
+    }
+    store(context, product.y, args.dx);
   }
-  store(context, product.y, args.dx);
+  if (args.dw.wanted() && args.fp8.weight_gradient) {
+    ArenaScope scratch(context.scratch());
+    const Fp8WeightGradient operands(context, scratch, recipe, args.dy, args.x);
+    const Tensor dy = values_of(context, scratch, recipe, operands.dy, false);
+    const Tensor x = values_of(context, scratch, recipe, operands.x, false);
+    const Tensor dw = scratch.take(args.dw.dst.shape, DType::kF32);
+    cpu::linear(context, {.x = dy, .w = {x}, .y = dw});
+    store(context, dw, args.dw);
+  }
 }
 
 }  // namespace hone::cpu

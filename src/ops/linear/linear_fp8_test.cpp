@@ -73,9 +73,13 @@ class LinearFp8 : public ::testing::TestWithParam<Fp8Recipe> {
     const Fp8Base base(context_, GetParam(), w, for_dx);
     ArenaScope scope(scratch_);
     const Values a = numbers(base.round(context_, scope, x), false), b = numbers(base.operand(), true);
-    const auto k = static_cast<size_t>(x.shape[1]), n = b.size() / k;
+    return product(a, b, x.shape[0], x.shape[1]);
+  }
+  /// a [m, k] times b [n, k] transposed; a may have further rows.
+  static Values product(const Values& a, const Values& b, int64_t m, int64_t columns) {
+    const auto k = static_cast<size_t>(columns), n = b.size() / k;
     Values c;
-    for (size_t row = 0; row < static_cast<size_t>(x.shape[0]); ++row) {
+    for (size_t row = 0; row < static_cast<size_t>(m); ++row) {
       for (size_t column = 0; column < n; ++column) {
         double sum = 0;
         for (size_t i = 0; i < k; ++i) sum += a[row * k + i] * b[column * k + i];
@@ -157,6 +161,32 @@ class LinearFp8 : public ::testing::TestWithParam<Fp8Recipe> {
     expect_near(host<BFloat16>(added), want, "dx that is added");
   }
 
+  /// The gradient of a trained weight, in float32 and bfloat16, once and added.
+  void expect_weight_gradient(int64_t tokens, int64_t in, int64_t out) {
+    SCOPED_TRACE(::testing::Message() << tokens << " tokens, " << in << " to " << out);
+    const TestTensor<BFloat16> x(random(tokens * in, 1), {tokens, in}), dy(random(tokens * out, 2), {tokens, out});
+    ArenaScope scope(scratch_);
+    const Fp8WeightGradient operands(context_, scope, GetParam(), dy, x);
+    Values want = product(numbers(operands.dy, false), numbers(operands.x, false), out, operands.x.codes.shape[1]);
+    LinearGradArgs args{.dy = dy,
+                        .x = x,
+                        .fp8 = {GetParam(), true},
+                        .dx = {},
+                        .dw = {scope.take({out, in}, DType::kBF16), 0.0f},
+                        .dbias = {},
+                        .dxa = {},
+                        .dlora_b = {}};
+    linear_grad(context_, args);
+    expect_near(host<BFloat16>(args.dw.dst), want, "dw in bfloat16");
+    args.dw.dst = scope.take({out, in}, DType::kF32);
+    linear_grad(context_, args);
+    expect_near(host<float>(args.dw.dst), want, "dw in float32");
+    args.dw.beta = 1.0f;
+    linear_grad(context_, args);
+    for (double& value : want) value *= 2.0;
+    expect_near(host<float>(args.dw.dst), want, "dw that is added");
+  }
+
   ThreadPool pool_;
   TestStream stream_;
   Arena scratch_;
@@ -172,6 +202,25 @@ TEST_P(LinearFp8, MultipliesTheRoundedOperands) {
     const TestTensor<BFloat16> w(random(sizes.in * sizes.out, 7, 0.05f), {sizes.out, sizes.in});
     expect_products(sizes, {w.tensor()});
   }
+}
+
+TEST_P(LinearFp8, MultipliesTheRoundedOperandsOfAWeightsGradient) {
+  expect_weight_gradient(1, 16, 32);
+  expect_weight_gradient(37, 272, 144);
+  expect_weight_gradient(300, 128, 400);
+}
+
+TEST_P(LinearFp8, LeavesAWeightsGradientInBfloat16) {
+  const TestTensor<BFloat16> x(random(64 * 32, 1), {64, 32}), dy(random(64 * 48, 2), {64, 48});
+  ArenaScope scope(scratch_);
+  const auto gradient = [&](Fp8Products fp8) {
+    const Tensor dw = scope.take({48, 32}, DType::kF32);
+    linear_grad(context_,
+                {.dy = dy, .x = x, .fp8 = fp8, .dx = {}, .dw = {dw, 0.0f}, .dbias = {}, .dxa = {}, .dlora_b = {}});
+    return host<float>(dw);
+  };
+  EXPECT_EQ(gradient({GetParam(), false}), gradient({}));
+  EXPECT_NE(gradient({GetParam(), true}), gradient({}));
 }
 
 TEST_P(LinearFp8, ReadsTheCodesOfPackedWeights) {

@@ -145,7 +145,7 @@ void add_joined_product(const Context& context, const Tensor& dy, const Tensor& 
 void input_grad(const Context& context, const LinearGradArgs& args) {
   const Tensor &dx = args.dx.dst, &w = args.w.payload;
   const bool adds = args.dx.beta != 0.0f && dx.dtype == DType::kBF16, drops = args.dropout.probability > 0.0f;
-  const BaseProduct product(context, args.fp8, args.w, true);
+  const BaseProduct product(context, args.fp8.recipe, args.w, true);
   if (!args.lora_a.defined() && !product.fp8()) {
     return product(context, {.a = args.dy, .b = w, .c = dx, .operands = args.dy.dtype, .beta = args.dx.beta});
   }
@@ -168,21 +168,44 @@ void input_grad(const Context& context, const LinearGradArgs& args) {
   });
 }
 
+/// dw = dyᵀ x + beta · dw.
+void weight_grad(const Context& context, const LinearGradArgs& args) {
+  const GradDest& dw = args.dw;
+  const int64_t tokens = args.dy.shape[0];
+  if (!args.fp8.weight_gradient || args.fp8.recipe == Fp8Recipe::kOff || tokens == 0) {
+    return matmul(
+        context,
+        {.a = args.dy, .a_transposed = true, .b = args.x, .c = dw.dst, .operands = args.dy.dtype, .beta = dw.beta});
+  }
+  const auto add_part = [&](int64_t begin, int64_t count) {
+    ArenaScope scratch(context.scratch());
+    const Fp8WeightGradient operands(context, scratch, args.fp8.recipe, args.dy.rows(begin, count),
+                                     args.x.rows(begin, count));
+    fp8_matmul(context, {.recipe = args.fp8.recipe,
+                         .a = operands.dy.codes,
+                         .a_scales = operands.dy.scales,
+                         .a_code = operands.dy.code,
+                         .b = operands.x.codes,
+                         .b_scales = operands.x.scales,
+                         .b_of_rows = true,
+                         .c = dw.dst,
+                         .beta = begin == 0 ? dw.beta : 1.0f});
+  };
+  // A bfloat16 dw is rounded once, so it takes all tokens at once.
+  if (dw.dst.dtype == DType::kBF16) return add_part(0, tokens);
+  for_parts_of_rows(tokens, add_part);
+}
+
 }  // namespace
 
 void linear_grad(const Context& context, const LinearGradArgs& args) {
-  const DType dtype = args.dy.dtype;
   if (args.dxa.wanted()) {
     low_rank_narrow(
         context,
         {.wide = args.dy, .factor = args.lora_b, .factor_transposed = true, .alpha = args.scaling, .thin = args.dxa});
   }
   if (args.dx.wanted()) input_grad(context, args);
-  if (args.dw.wanted()) {
-    matmul(
-        context,
-        {.a = args.dy, .a_transposed = true, .b = args.x, .c = args.dw.dst, .operands = dtype, .beta = args.dw.beta});
-  }
+  if (args.dw.wanted()) weight_grad(context, args);
   if (args.dbias.wanted()) sum_over_rows(context, args.dy, args.dbias);
   if (args.dlora_b.wanted()) {
     low_rank_factor(

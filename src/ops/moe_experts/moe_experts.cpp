@@ -104,7 +104,7 @@ struct ExpertNode : Node {
 
   /// In 8-bit floats the products read codes that they would otherwise unpack.
   WeightProduct product(const Tape& tape) const {
-    const bool fp8 = half.weight->fp8() != Fp8Recipe::kOff && half.adapters.empty() && half.bias == nullptr &&
+    const bool fp8 = half.weight->fp8().recipe != Fp8Recipe::kOff && half.adapters.empty() && half.bias == nullptr &&
                      cuda::experts_multiply_in_fp8(tape.context(), half.weight->local_shape(), function);
     return fp8 ? WeightProduct::kFp8Experts : WeightProduct::kExperts;
   }

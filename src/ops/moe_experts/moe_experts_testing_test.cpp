@@ -203,7 +203,7 @@ class FormattedWeight : public Weight {
     const auto& format = static_cast<const PackedFormat&>(*view_.format);
     return PackedWeight{format.layout(stack_[1], stack_[2]), view_.payload, dtype_, &format};
   }
-  Fp8Recipe fp8() const override { return fp8_; }
+  Fp8Products fp8() const override { return {.recipe = fp8_}; }
   bool wants_grad() const override { return false; }
   GradDest grad() override { return {}; }
   /// The dtype of its values, if it is packed.

@@ -54,7 +54,7 @@ struct Product {
   /// Operands of 8-bit floats, in place of `operands`, and their scales.
   Fp8Recipe fp8 = Fp8Recipe::kOff;
   Fp8Code a_code = Fp8Code::kE4m3;
-  bool fast = false;
+  bool fast = false, b_of_rows = false;
   const void *a_scales = nullptr, *b_scales = nullptr;
 
   cudaDataType_t type_of_a() const { return fp8 != Fp8Recipe::kOff ? type_of(a_code) : type_of(operands); }
@@ -67,7 +67,7 @@ struct Product {
   Key key() const {
     const int64_t flags = (a.transposed ? 1 : 0) | (b.transposed ? 2 : 0) | (operands == DType::kBF16 ? 4 : 0) |
                           (c_dtype == DType::kBF16 ? 8 : 0) | (bias != nullptr ? 16 : 0) | (fast ? 32 : 0) |
-                          (a_code == Fp8Code::kE5m2 ? 64 : 0) | static_cast<int64_t>(fp8) << 8;
+                          (a_code == Fp8Code::kE5m2 ? 64 : 0) | (b_of_rows ? 128 : 0) | static_cast<int64_t>(fp8) << 8;
     return {m,
             n,
             k,
@@ -106,7 +106,7 @@ void describe_scales(cublasLtMatmulDescOpaque_t& product, const Product& p) {
   if (p.fp8 == Fp8Recipe::kRowwise) of_a = of_b = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
   if (p.fp8 == Fp8Recipe::kBlockwise) {
     of_a = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
-    of_b = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    of_b = p.b_of_rows ? of_a : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
   }
   set(product, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, of_b);
   set(product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, of_a);
@@ -334,7 +334,7 @@ void matmul(const Context& context, const MatmulArgs& args) {
 
 void fp8_matmul(const Context& context, const Fp8MatmulArgs& args) {
   const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[1];
-  HONE_ASSERT(args.a.shape == Shape({m, k}) && args.b.shape == Shape({n, k}) && args.c.dtype == DType::kBF16);
+  HONE_ASSERT(args.a.shape == Shape({m, k}) && args.b.shape == Shape({n, k}));
   HONE_ASSERT(n % kFp8Unit == 0 && k % kFp8Unit == 0 && k > 0);
   HONE_ASSERT(!args.d.defined() || (args.d.shape == args.c.shape && args.d.dtype == args.c.dtype));
   HONE_ASSERT(!args.bias.defined() || args.bias.dtype == args.c.dtype);
@@ -354,6 +354,7 @@ void fp8_matmul(const Context& context, const Fp8MatmulArgs& args) {
             .fp8 = args.recipe,
             .a_code = args.a_code,
             .fast = args.fast,
+            .b_of_rows = args.b_of_rows,
             .a_scales = args.a_scales.data,
             .b_scales = args.b_scales.data},
            1.0f, args.beta);

@@ -36,8 +36,8 @@ void matmul(const Context& context, const MatmulArgs& args);
 /// C[m, n] = Σ_k a[m, k] · b[n, k] + bias[n] + beta · D[m, n] of operands in 8-bit floats (formats/fp8.h), on GPUs of
 /// compute capability 9.0; D is C where none is stated.
 ///   codes u8, k and n multiples of kFp8Unit, of blockwise m, too; scales float32: tensorwise [1] each; rowwise [m] and
-///   [n]; blockwise of a [ceil(k / 128), m] and of b [ceil(n / 128), ceil(ceil(k / 128) / 4) · 4]. c and d bfloat16;
-///   bias bfloat16 or undefined.
+///   [n]; blockwise of a [ceil(k / 128), m] and of b [ceil(n / 128), ceil(ceil(k / 128) / 4) · 4] or, `b_of_rows`,
+///   [ceil(k / 128), n]. c and d bfloat16 or float32; bias in c's dtype or undefined.
 /// Tensor cores of Hopper keep some 14 bits of a sum of 8-bit products. `fast` leaves sums there for all of k;
 /// otherwise, and always of blockwise, they are added to float32 sums again and again: cuBLASLt's fast accumulation.
 /// One H200: bench/results/h200-fp8-cublaslt-2026-11-29.txt.
@@ -46,6 +46,7 @@ struct Fp8MatmulArgs {
   Tensor a, a_scales;
   Fp8Code a_code = Fp8Code::kE4m3;
   Tensor b, b_scales;
+  bool b_of_rows = false;
   bool fast = false;
   Tensor c;
   float beta = 0.0f;

@@ -14,10 +14,15 @@ Fp8Operand rounded_rows(const Context& context, ArenaScope& scratch, const Tenso
   return rows;
 }
 
-/// The scales of a stack's matrices, where they lie in their chunks.
-const float* scales_of(const PackedWeight& w) {
-  return w.chunks.data == nullptr ? nullptr : reinterpret_cast<const float*>(w.chunks.data + w.layout.scales);
-}
+/// The scales of a stack's matrices, where they lie in their chunks, `pitch` floats apart.
+struct StackScales {
+  const float* first = nullptr;
+  int64_t pitch = 0;
+
+  explicit StackScales(const PackedWeight& w) : pitch(w.layout.bytes / static_cast<int64_t>(sizeof(float))) {
+    if (w.chunks.data != nullptr) first = reinterpret_cast<const float*>(w.chunks.data + w.layout.scales);
+  }
+};
 
 int64_t matrices_of_a_group(const WeightView& weight) {
   return weight.packed->chunks.shape[0] / weight.payload.shape[0];
@@ -26,6 +31,7 @@ int64_t matrices_of_a_group(const WeightView& weight) {
 /// The codes as they are: w [E, N, K] of a forward product.
 Fp8Stack stack_of(const WeightView& weight) {
   const PackedWeight& w = *weight.packed;
+  const StackScales scales(w);
   Tensor codes = w.chunks;
   codes.shape = {w.chunks.shape[0] * w.layout.bytes};
   return {.codes = codes,
@@ -33,8 +39,8 @@ Fp8Stack stack_of(const WeightView& weight) {
           .columns = w.layout.columns,
           .matrices = matrices_of_a_group(weight),
           .matrix_bytes = w.layout.bytes,
-          .scales = scales_of(w),
-          .scale_pitch = w.layout.bytes / static_cast<int64_t>(sizeof(float))};
+          .scales = scales.first,
+          .scale_pitch = scales.pitch};
 }
 
 /// wᵀ [E, K, N], whose columns are those of gate and up where there are two matrices, without their scales: for the
@@ -70,11 +76,11 @@ void moe_gate_up_grad_fp8(const Context& context, const MoeGateUpGradArgs& args)
   if (!args.dx.wanted()) return;
   ArenaScope scratch(context.scratch());
   // Gate and up have scales of their own, so these are brought into dh.
-  const PackedWeight& w = *args.weight.packed;
+  const StackScales scales(*args.weight.packed);
   const Fp8Operand dh = rounded_rows(context, scratch, args.dh,
                                      {.offsets = args.rows.offsets,
-                                      .scales = scales_of(w),
-                                      .pitch = w.layout.bytes / static_cast<int64_t>(sizeof(float)),
+                                      .scales = scales.first,
+                                      .pitch = scales.pitch,
                                       .parts = matrices_of_a_group(args.weight)});
   const Tensor rows = scratch.take({args.dh.shape[0], args.weight.payload.shape[2]}, args.dh.dtype);
   grouped_gemm(context, {.groups = groups_of(args.rows),
@@ -104,8 +110,9 @@ void moe_down_grad_fp8(const Context& context, const MoeDownGradArgs& args) {
   ArenaScope scratch(context.scratch());
   const Fp8Operand dout = rounded_rows(context, scratch, args.dout);
   Fp8Stack transposed = transposed_stack(context, scratch, args.weight);
-  transposed.scales = scales_of(*args.weight.packed);
-  transposed.scale_pitch = args.weight.packed->layout.bytes / static_cast<int64_t>(sizeof(float));
+  const StackScales scales(*args.weight.packed);
+  transposed.scales = scales.first;
+  transposed.scale_pitch = scales.pitch;
   const bool in_place = args.dh.wanted() && args.dh.beta == 0.0f;
   const Tensor dh = in_place ? args.dh.dst : scratch.take(args.h.shape, args.h.dtype);
   const Tensor dweights = args.dweights.wanted() ? scratch.take(args.weights.shape, DType::kF32) : Tensor{};
