@@ -16,10 +16,14 @@ ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& sou
       special_tokens_(special_token_variables(tokenizer)) {
   if (!source.text.empty()) {
     template_.emplace(source.text, source.name);
+    source_for_tools_ = source.text;
   } else if (const auto own = tokenizer.chat_template()) {
     template_.emplace(*own, source.name);
-    if (const auto tools = tokenizer.chat_template("tool_use"))
+    source_for_tools_ = *own;
+    if (const auto tools = tokenizer.chat_template("tool_use")) {
       tool_template_.emplace(*tools, source.name + " tool_use");
+      source_for_tools_ = *tools;
+    }
   }
 }
 
@@ -35,6 +39,12 @@ std::optional<std::string> ChatPrompt::thinking_switch(const Json& variables) co
 
 bool ChatPrompt::thinks(const Json& variables) const {
   return template_ && prompt_thinks(*template_, with_special_tokens(variables));
+}
+
+const CallForm* ChatPrompt::call_form(const Json& variables) const {
+  if (!template_) return nullptr;
+  return find_call_form(tool_template_ ? *tool_template_ : *template_, source_for_tools_,
+                        with_special_tokens(variables));
 }
 
 RenderedChat ChatPrompt::rendered(ChatInput input, const std::string& where) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/text/json_value.h"
+#include "text/call_forms.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -36,6 +37,8 @@ class ChatPrompt {
   /// text/thinking.h for the template; nothing and false without one.
   std::optional<std::string> thinking_switch(const Json& variables) const;
   bool thinks(const Json& variables) const;
+  /// The form in which the template for tools writes their calls; null: none that is known. Renders the template.
+  const CallForm* call_form(const Json& variables) const;
 
   /// The text of `input` followed by the generation prompt (sets add_generation_prompt). Adds the names of the special
   /// tokens to the variables. Throws UserError at `where` if there is no template, or if it rejects the messages.
@@ -54,6 +57,7 @@ class ChatPrompt {
   bool split_special_tokens_;
   JsonValue special_tokens_;
   std::optional<ChatTemplate> template_, tool_template_;
+  std::string source_for_tools_;  // of the template for chats with tools
 };
 
 }  // namespace hone

@@ -1,11 +1,14 @@
 // AnswerText: the text of one answer as its tokens come, divided into thinking, answer and calls of tools.
 #pragma once
 
-#include <optional>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/text/json_value.h"
+#include "text/call_reader.h"
 #include "text/tokenizer.h"
 
 namespace hone {
@@ -14,12 +17,8 @@ struct AnswerTextOptions {
   std::vector<std::string> stop = {};  ///< the answer ends before the first of these
   bool thinks = false;                 ///< text between think tags (text/thinking.h) is apart
   std::string open_tag = {};           ///< the think tag that the prompt has left open; "": none
-  bool calls = false;                  ///< <tool_call>{"name": …, "arguments": …}</tool_call> is a call, not text
-};
-
-/// A call that the model asks for.
-struct ToolCall {
-  std::string name, arguments;  ///< arguments: JSON
+  const CallForm* form = nullptr;      ///< in which the model writes calls; null: none, all is text
+  JsonValue tools = {};                ///< of the request; null: a call is text
 };
 
 /// What a token has added.
@@ -43,7 +42,7 @@ class AnswerText {
   bool stopped() const { return stopped_; }
 
  private:
-  enum class In { kStart, kThinking, kAnswer, kCall };
+  enum class In { kStart, kThinking, kAnswer, kCall, kHeader, kMessage };
 
   AnswerPiece advance(bool last);
   /// Ends the text before a stop text; returns how many of its bytes cannot be part of one.
@@ -52,15 +51,20 @@ class AnswerText {
   bool divide(AnswerPiece& piece, size_t ready, bool last);
   /// After a tag: takes away the line ends before its text.
   void trim(size_t& ready);
-  /// Moves bytes before the next `tag`, or before what may be its beginning, to `out`; true: the tag follows.
-  bool move_until(std::string& out, std::string_view tag, size_t ready, bool last);
+  /// Moves bytes before the first of `tags`, or before what may be its beginning, to `out`; true: the tag follows.
+  bool move_until(std::string& out, std::span<const std::string_view> tags, size_t ready, bool last);
+  /// Whether the answer, whose first bytes are ready, may be a call without a mark; `kAnswer` otherwise.
+  bool starts_unmarked_call(AnswerPiece& piece, size_t ready, bool last);
+  std::string decoded(int32_t id);
 
   const AnswerTextOptions options_;
   StreamDecoder decoder_;
+  std::vector<std::string_view> openings_;  // of calls
+  std::map<int32_t, std::string> marks_;    // special tokens that are parts of the form's marks
   In in_;
   std::string close_tag_;  // what ends the thinking
   std::string text_;       // not returned yet
-  bool stopped_ = false, trims_ = false;
+  bool stopped_ = false, trims_ = false, thinks_ = false;
 };
 
 }  // namespace hone

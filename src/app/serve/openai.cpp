@@ -287,7 +287,10 @@ Json calls_of(const ApiAnswer& answer, const ApiChoice& choice, bool indexed) {
     const size_t number = choice.calls_before + i;
     Json entry = Json::object();
     if (indexed) entry["index"] = number;
-    entry["id"] = fmt::format("call_{}_{}_{}", answer.id.substr(answer.id.find('-') + 1), choice.index, number);
+    // An id that the model has written is what its template writes again.
+    entry["id"] = call.id.empty()
+                      ? fmt::format("call_{}_{}_{}", answer.id.substr(answer.id.find('-') + 1), choice.index, number)
+                      : call.id;
     entry["type"] = "function";
     entry["function"] = {{"name", call.name}, {"arguments", call.arguments}};
     calls.push_back(std::move(entry));

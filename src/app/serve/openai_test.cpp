@@ -111,6 +111,9 @@ TEST(OpenAiAnswer, IsAsClientsReadIt) {
             R"("logprobs":{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[{"token":"b",)"
             R"("logprob":-0.25,"bytes":[98]}]}],"refusal":null},"finish_reason":"stop"}],)"
             R"("usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}})");
+  const ApiChoice named{.piece = {.calls = {{"f", "{}", "functions.f:0"}}}};
+  EXPECT_THAT(line_of(whole_answer(answer, std::span(&named, 1), {})),
+              HasSubstr(R"("tool_calls":[{"id":"functions.f:0")"));
   ApiChoice first{.index = 0, .piece = {.content = "x"}};
   const ApiAnswer plain{.form = ApiForm::kChat, .id = "chatcmpl-1", .model = "m", .created = 7};
   EXPECT_EQ(line_of(chunk(plain, first, true)),

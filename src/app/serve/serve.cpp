@@ -278,6 +278,7 @@ class Server {
                                .use_variant = [this](int variant) { model_.use_adapter(variant == 0); }},
                               [](const std::string& line) { print_error(line + "\n"); });
     for (const std::string& line : model_.notes()) print_error(line + "\n");
+    call_form_ = model_.chat().call_form(model_.template_variables());
   }
 
   int run() {
@@ -426,7 +427,8 @@ class Server {
     input.variables = std::move(variables);
     ReadPrompt prompt;
     prompt.text.thinks = true;
-    prompt.text.calls = !input.tools.is_null();
+    prompt.text.form = call_form_;
+    prompt.text.tools = input.tools;
     EncodedPrompt encoded = model_.chat().encode_with_text(std::move(input), "messages");
     prompt.text.open_tag = open_think_tag(encoded.text);
     prompt.ids = std::move(encoded.ids);
@@ -518,6 +520,7 @@ class Server {
   const int64_t created_;
   const int64_t max_length_;
   std::vector<std::string> names_;  // by variant
+  const CallForm* call_form_ = nullptr;
   Generator* generator_ = nullptr;
   std::optional<ModelThread> thread_;
   JobThread reader_;  // reads requests; ends before the thread that it gives them to
