@@ -181,6 +181,9 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
         "kt_num_gpu_experts: 4", "router_dtype: bfloat16", "packing_strategy: wrapped", "stage: dpo"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
   }
+  for (const char* yaml : {"export_format: gguf", "save_gguf: true"}) {
+    EXPECT_THAT(refusal(yaml), HasSubstr("hone export OUTPUT_DIR model.gguf")) << yaml;
+  }
 }
 
 TEST(Config, EveryNameOfARecipeOfFp8MeansOneKey) {

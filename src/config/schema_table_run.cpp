@@ -274,6 +274,9 @@ void add_afterwards(GroupBuilder group) {
       .alias({"merged_output_dir"});
   group.later("export_format", KeyType::kString, "Exports other than safetensors.")
       .neutral("safetensors")
+      .instead(
+          "leave it out; `hone export OUTPUT_DIR model.gguf --type q8_0` writes GGUF after the run, of LoRA an "
+          "adapter's file")
       .alias("save_gguf", when_true("gguf"));
   group.later("push_to_hub", KeyType::kBool, "Uploads to the hub.").neutral(false);
   group.later("stage", KeyType::kString, "Training other than supervised fine-tuning: preferences (DPO, …), rewards.")
