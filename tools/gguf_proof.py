@@ -62,6 +62,9 @@ GEMMA = {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh", "head_dim
          "moe_intermediate_size": None, "rope_parameters":
          {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
           "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
+NEMOTRON = {"head_dim": 32, "layer_norm_epsilon": 1e-6, "mamba_num_heads": 8, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 16,
+            "conv_kernel": 4, "mlp_hidden_act": "relu2", "rms_norm_eps": None,
+            "time_step_min": 0.0}  # llama.cpp bounds no step
 MODELS = {
     "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
     "llama_bias": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True, "mlp_bias": True,
@@ -102,6 +105,9 @@ MODELS = {
                   "q_lora_rank": None, "tie_word_embeddings": True},
     "glm4_moe_lite": {"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", **LATENT, **DEEPSEEK_EXPERTS,
                       "v_head_dim": 48, "mlp_layer_types": ["dense", "sparse"]},
+    "mistral4": {"architectures": ["Mistral4ForCausalLM"], "model_type": "mistral4", **LATENT, **DEEPSEEK_EXPERTS, "n_group": 4, "topk_group": 2,
+                 "rope_parameters": {**YARN, "original_max_position_embeddings": 32, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_theta": 10000.0,
+                                     "llama_4_scaling_beta": 0.3}},
     "glm4_moe": {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", **DEEPSEEK_EXPERTS, "head_dim": 32,
                  "attention_bias": True, "use_qk_norm": True, "partial_rotary_factor": 0.5, "n_group": 4, "topk_group": 2},
     "glm4_moe_air": {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", **DEEPSEEK_EXPERTS, "head_dim": 32,
@@ -137,6 +143,12 @@ MODELS = {
                "top_k_experts": 2, "moe_intermediate_size": 32},
     "gemma4_dense": {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", **GEMMA, "final_logit_softcapping": 4.0,
                      "attention_k_eq_v": True, "per_layer_config": {"1": {"head_dim": 64, "num_key_value_heads": 1}}},
+    "nemotron_h_moe": {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", **NEMOTRON, **DEEPSEEK_EXPERTS, "n_group": 4,
+                       "topk_group": 2, "n_shared_experts": 1, "moe_shared_expert_intermediate_size": 64,
+                       "first_k_dense_replace": None, "num_hidden_layers": 4,
+                       "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"]},
+    "nemotron_h": {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", **NEMOTRON, "num_hidden_layers": 4,
+                   "layers_block_type": ["mlp", "linear_attention", "full_attention", "mlp"]},
     "qwen3_next": {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", **EXPERTS, **DELTA_NET, "norm_topk_prob": True},
     "qwen3_5_moe": {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", **EXPERTS, **DELTA_NET,
                     "intermediate_size": None},
@@ -279,6 +291,14 @@ def pieces(name, tensor, architecture, config):
         yield name.replace("kv_b_proj", "v_b_proj"), halves[:, keys:]
     elif ".layers." in name and architecture == "gemma4":
         yield from gemma_pieces(name, tensor)
+    elif architecture == "mistral4" and name.endswith("experts.gate_up_proj"):
+        rows = tensor.shape[1] // 2
+        yield name.replace("gate_up_proj", "gate_proj.weight"), tensor[:, :rows]
+        yield name.replace("gate_up_proj", "up_proj.weight"), tensor[:, rows:]
+    elif architecture == "mistral4" and name.endswith("experts.down_proj"):
+        yield f"{name}.weight", tensor
+    elif architecture == "nemotron_h_moe" and ".mixer.experts." in name:  # llama.cpp's converter names them so
+        yield name.replace("backbone.", "model.").replace(".mixer.", ".mlp."), tensor
     elif "experts.gate_up_proj" in name:  # gpt-oss: the last dimension has gate and up in turn
         bias = name.endswith("_bias")
         for i, part in enumerate(("gate_proj", "up_proj")):
@@ -443,8 +463,9 @@ def difference(a, b):
 
 def check_logits(proof, options, name, folder):
     import torch
-    from transformers import AutoModelForCausalLM
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    import transformers
+    model_class = getattr(transformers, json.loads((folder / "config.json").read_text())["architectures"][0])
+    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     torch.manual_seed(5)
     ids = torch.randint(0, 256, (1, 96))
     with torch.no_grad():
@@ -499,7 +520,7 @@ def make_adapter(options, name, folder):
     state, targets, parameters, rank = {}, set(), set(), 4
     for key, tensor in load_file(folder / "model.safetensors").items():
         module = key.removesuffix(".weight")
-        router = module.endswith((".mlp.gate", ".gate.wg", ".router", ".router.gate", ".router.proj", ".router.layer", ".block_sparse_moe.gate", "shared_expert_gate"))
+        router = module.endswith((".mlp.gate", ".mixer.gate", ".gate.wg", ".router", ".router.gate", ".router.proj", ".router.layer", ".block_sparse_moe.gate", "shared_expert_gate"))
         kind = module.rsplit(".", 1)[-1]
         refused = kind in NOT_ADAPTED if latent else "gemma4" in name and ".experts." in key
         if ".layers." not in key or router or refused or key.endswith("bias") or kind == "conv1d":
@@ -542,8 +563,28 @@ def check_lora(proof, options, name, folder):
     proof.row(name, "lora", found <= WIDER_BOUNDS.get(name, LOGITS_BOUND) < effect, f"{found:.1e} of the merged model's; the adapter does {effect:.2f}")
 
 
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def tekken(options):
+    """gpt-oss's case with Mistral's pattern, and what the package tokenizers makes of the texts."""
+    from tokenizers import Tokenizer
+    source, folder = FIXTURES / "tokenizers" / "gpt_oss", options.output / "tekken_source"
+    folder.mkdir(exist_ok=True)
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    tokenizer["model"]["ignore_merges"] = True
+    tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = TEKKEN
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
+    texts = [row["text"] for row in json.loads((source / "encodings.json").read_text())]
+    (folder / "encodings.json").write_text(json.dumps([{"text": text, "ids": encode(text, add_special_tokens=False).ids} for text in texts]))
+    return folder
+
+
 def check_tokens(proof, options, name):
-    fixture = FIXTURES / "tokenizers" / name
+    fixture = tekken(options) if name == "tekken" else FIXTURES / "tokenizers" / name
     rows = json.loads((fixture / "encodings.json").read_text())
     folder = options.output / f"tokenizer_{name}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -554,7 +595,7 @@ def check_tokens(proof, options, name):
     run(options.hone, "init", folder, "--new-model", source, "--tokenizer", fixture, "--dtype", "float32")
     run(options.hone, "export", folder, options.output / f"tokenizer_{name}.gguf", "--force")
     texts = [row for row in rows if unicodedata.is_normalized("NFC", row["text"]) and "\0" not in row["text"]]
-    if name == "gpt_oss":  # llama.cpp's pattern of gpt-4o leaves combining marks out
+    if name in ("gpt_oss", "tekken"):  # llama.cpp's patterns leave combining marks out
         texts = [row for row in texts if not any(unicodedata.category(letter)[0] == "M" for letter in row["text"])]
     if name == "kimi_k2":  # llama.cpp splits no word where its case changes
         texts = [row for row in texts if not re.search("[a-z][A-Z]|[A-Z][A-Z][a-z]", row["text"])]
@@ -673,7 +714,7 @@ def main():
             check_logits(proof, options, name, folder)
         check_greedy(proof, name, options.output / f"{name}-f32.gguf", folder, hone_texts(options, folder), stop=(257,))
         check_lora(proof, options, name, folder)
-    for name in ("qwen3", "qwen3_5", "gpt_oss", "deepseek", "kimi_k2"):
+    for name in ("qwen3", "qwen3_5", "gpt_oss", "tekken", "deepseek", "kimi_k2"):
         if wanted("tokens") and not missing("llama_cpp"):
             check_tokens(proof, options, name)
     if wanted("formats") and not missing("gguf"):

@@ -49,8 +49,9 @@ struct GgufName {
 
 /// A key of an architecture beside those that every architecture has.
 struct GgufSetting {
-  std::string_view key;    ///< below the architecture's name
-  std::string_view field;  ///< in config.json; "": it is said otherwise there, and a file that has the key must agree
+  std::string_view key;  ///< below the architecture's name
+  /// In config.json, below others after "/"; "": it is said otherwise there, and a file that has the key must agree.
+  std::string_view field;
   std::function<GgufValue(const DecoderConfig&)> value;  ///< none: it is not written
   std::string_view absent = "";  ///< the field, as JSON, of a file without the key; "": a file must have it
   bool free = false;             ///< text does not depend on it: a file may have anything
@@ -76,6 +77,8 @@ struct GgufArchitecture {
   bool latent = false;                 ///< attention is latent; a file has it as heads that share one latent
   bool two_heads = false;  ///< layers with a window have heads and RoPE of their own; values may be the keys (Gemma 4)
   bool mamba = false;      ///< layers without heads of keys and values are Mamba-2
+  bool halves = false;     ///< a layer is a mixer or a feed-forward, as lists of heads and widths say (Nemotron-H)
+  bool own_rope = false;   ///< config.json has RoPE in rope_parameters, and no rope_theta beside it
   bool optional_rope = false;     ///< a key says whether attention has RoPE; config.json lists the mixers (Granite 4)
   bool turns_neighbours = false;  ///< RoPE of halves becomes RoPE of neighbours
   bool takes_factors = false;     ///< RoPE's frequencies may have factors: rope_freqs.weight

@@ -182,6 +182,37 @@ Settings mamba() {
            }}};
 }
 
+/// Sizes of Mamba-2 that config.json states one by one.
+Settings nemotron_h() {
+  const auto size = [](std::string_view key, std::string_view field, int64_t SsdHeads::*member) {
+    return GgufSetting{.key = key, .field = field, .value = [member](const DecoderConfig& model) {
+                         return model.mamba.heads.*member;
+                       }};
+  };
+  return {size("ssm.state_size", "ssm_state_size", &SsdHeads::state_size),
+          size("ssm.group_count", "n_groups", &SsdHeads::num_groups),
+          size("ssm.time_step_rank", "mamba_num_heads", &SsdHeads::num_heads),
+          {.key = "ssm.inner_size",
+           .field = "mamba_head_dim",
+           .value = [](const DecoderConfig& model) { return model.mamba.heads.inner(); },
+           .unit = "mamba_num_heads"},
+          {.key = "ssm.conv_kernel",
+           .field = "conv_kernel",
+           .value = [](const DecoderConfig& model) { return model.mamba.conv_taps; }},
+          number("attention.layer_norm_epsilon", "layer_norm_epsilon", &DecoderConfig::rms_norm_eps)};
+}
+
+/// How queries are scaled by their position. llama.cpp's converter leaves it out, and the class has this factor.
+Settings query_scaling() {
+  return {{.key = "attention.temperature_scale",
+           .field = "rope_parameters/llama_4_scaling_beta",
+           .value = [](const DecoderConfig& model) { return model.latent.query_scaling.beta; },
+           .absent = "0.1"},
+          {.key = "attention.temperature_length", .field = "", .value = [](const DecoderConfig& model) {
+             return model.latent.query_scaling.length;
+           }}};
+}
+
 Settings gemma4() {
   const auto none = [](const DecoderConfig&) { return int64_t{0}; };
   return {{.key = "attention.sliding_window",
@@ -244,6 +275,34 @@ Names mamba_names() {
           {"layers.%.mamba.D", "blk.%.ssm_d", kColumn},
           {"layers.%.mamba.norm.weight", "blk.%.ssm_norm.weight", kGroups},
           {"layers.%.mamba.out_proj.weight", "blk.%.ssm_out.weight"}};
+}
+
+/// A layer's only half is its "mixer".
+Names nemotron_h_names() {
+  using enum GgufPart;
+  return {{"embeddings.weight", "token_embd.weight"},
+          {"norm_f.weight", "output_norm.weight"},
+          {"layers.%.norm.weight", "blk.%.attn_norm.weight"},
+          {"layers.%.mixer.in_proj.weight", "blk.%.ssm_in.weight"},
+          {"layers.%.mixer.conv1d.weight", "blk.%.ssm_conv1d.weight"},
+          {"layers.%.mixer.conv1d.bias", "blk.%.ssm_conv1d.bias"},
+          {"layers.%.mixer.dt_bias", "blk.%.ssm_dt.bias"},
+          {"layers.%.mixer.A_log", "blk.%.ssm_a", kColumn},
+          {"layers.%.mixer.D", "blk.%.ssm_d", kColumn},
+          {"layers.%.mixer.norm.weight", "blk.%.ssm_norm.weight", kGroups},
+          {"layers.%.mixer.out_proj.weight", "blk.%.ssm_out.weight"},
+          {"layers.%.mixer.q_proj.weight", "blk.%.attn_q.weight"},
+          {"layers.%.mixer.k_proj.weight", "blk.%.attn_k.weight"},
+          {"layers.%.mixer.v_proj.weight", "blk.%.attn_v.weight"},
+          {"layers.%.mixer.o_proj.weight", "blk.%.attn_output.weight"},
+          {"layers.%.mixer.up_proj.weight", "blk.%.ffn_up.weight"},
+          {"layers.%.mixer.down_proj.weight", "blk.%.ffn_down.weight"},
+          {"layers.%.mixer.gate.weight", "blk.%.ffn_gate_inp.weight"},
+          {"layers.%.mixer.gate.e_score_correction_bias", "blk.%.exp_probs_b.bias"},
+          {"layers.%.mixer.experts.up_proj", "blk.%.ffn_up_exps.weight"},
+          {"layers.%.mixer.experts.down_proj", "blk.%.ffn_down_exps.weight"},
+          {"layers.%.mixer.shared_experts.up_proj.weight", "blk.%.ffn_up_shexp.weight"},
+          {"layers.%.mixer.shared_experts.down_proj.weight", "blk.%.ffn_down_shexp.weight"}};
 }
 
 /// llama.cpp adds an adapter's product to what experts' factors have multiplied already.
@@ -358,6 +417,16 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .count_field = "n_routed_experts",
        .fields = R"({"scoring_func": "softmax", "topk_method": "greedy"})",
        .settings = deepseek_experts() + one_group(),
+       .names = latent_names()},
+      {.name = "mistral4",
+       .hf_class = "Mistral4ForCausalLM",
+       .model_type = "mistral4",
+       .also = {"Mistral3ForConditionalGeneration"},
+       .experts = true,
+       .latent = true,
+       .own_rope = true,
+       .count_field = "n_routed_experts",
+       .settings = deepseek_experts() + groups() + query_scaling(),
        .names = latent_names()},
       {.name = "glm4moe",
        .hf_class = "Glm4MoeForCausalLM",
@@ -485,6 +554,35 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
        .fields = R"({"num_local_experts": 0, "num_experts_per_tok": 0})",
        .settings = granite() + dense_shared_mlp() + unused_mamba(),
        .names = dense_names()},
+      {.name = "nemotron_h_moe",
+       .hf_class = "NemotronHForCausalLM",
+       .model_type = "nemotron_h",
+       .also = {},
+       .experts = true,
+       .mamba = true,
+       .halves = true,
+       .may_tie = false,
+       .count_field = "n_routed_experts",
+       .fields = R"({"mlp_hidden_act": "relu2"})",
+       .settings = nemotron_h() + groups() +
+                   Settings{shared_width_as("moe_shared_expert_intermediate_size"),
+                            {.key = "expert_shared_count",
+                             .field = "n_shared_experts",
+                             .value = [](const DecoderConfig&) { return int64_t{1}; },
+                             .absent = "1"},
+                            weights_scale_as("routed_scaling_factor"),
+                            weights_norm_as("norm_topk_prob")},
+       .names = nemotron_h_names()},
+      {.name = "nemotron_h",
+       .hf_class = "NemotronHForCausalLM",
+       .model_type = "nemotron_h",
+       .also = {},
+       .mamba = true,
+       .halves = true,
+       .may_tie = false,
+       .fields = R"({"mlp_hidden_act": "relu2"})",
+       .settings = nemotron_h(),
+       .names = nemotron_h_names()},
       {.name = "gemma4",
        .hf_class = "Gemma4ForCausalLM",
        .model_type = "gemma4_text",

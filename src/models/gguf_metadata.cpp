@@ -145,6 +145,7 @@ std::string difference(DecoderConfig a, DecoderConfig b) {
       {"position_embedding_type", a.rotates == b.rotates},
       {"linear_value_head_dim", a.delta_net == b.delta_net},
       {"mamba_conv_bias, mamba_proj_bias, time_step_limit", a.mamba == b.mamba},
+      {"llama_4_scaling_beta", a.latent.query_scaling == b.latent.query_scaling},
       {"rope_interleave", a.latent.rope_interleave == b.latent.rope_interleave},
       {"attention_multiplier", same_number(a.softmax_scale(), b.softmax_scale())},
       {"swiglu_limit", a.activation == b.activation},
@@ -177,7 +178,7 @@ std::string unloadable(const GgufArchitecture& architecture, const DecoderConfig
   if (model.tie_word_embeddings && !architecture.may_tie) return "tie_word_embeddings";
   if (wide && !architecture.wide_heads && !architecture.latent) return "head_dim";
   const int64_t inner = model.mamba.heads.inner();
-  if (architecture.mamba && inner != 2 * model.hidden_size) return "mamba_expand";
+  if (architecture.mamba && !architecture.halves && inner != 2 * model.hidden_size) return "mamba_expand";
   const RopeScaling& scaling = model.rope.scaling;
   if (architecture.latent && scaling.type == RopeType::kYarn && scaling.mscale_all_dim.value_or(0) == 0) {
     return "rope_scaling.mscale_all_dim";
@@ -192,6 +193,7 @@ DecoderConfig within(const GgufArchitecture& architecture, DecoderConfig model, 
   for (LayerConfig& layer : model.layers) {
     if (!architecture.windows && layer.sliding_window >= context) layer.sliding_window = 0;
   }
+  if (architecture.halves) model.mamba.heads.min_step = 0;
   RouterRule& router = model.moe.router;
   if (router.kept_groups == router.groups) router.kept_groups = router.groups = 1;
   RopeScaling& scaling = model.rope.scaling;
@@ -312,6 +314,16 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
                     "differ a little",
                     given.rms_norm_eps, kLatentNormEps));
   }
+  if (architecture.halves && given.mamba.heads.min_step > 0) {
+    notes.push_back(fmt::format(
+        "llama.cpp has no time_step_min, the model {}: its logits differ where a step of Mamba-2 is smaller",
+        given.mamba.heads.min_step));
+  }
+  const auto require_none = [&](const std::string& differs) {
+    if (differs.empty()) return;
+    throw UserError(fmt::format("GGUF files of {} cannot say what config.json does: {}", architecture.name, differs),
+                    config.file(), "export safetensors, for convert_hf_to_gguf.py of llama.cpp, if that knows it");
+  };
   const DecoderConfig model = within(architecture, given, context);
   GgufMetadata metadata;
   metadata.file = config.file();
@@ -345,9 +357,18 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
   if (architecture.mamba) {
     std::vector<int64_t> kv_heads;
     for (const LayerConfig& layer : model.layers) {
-      kv_heads.push_back(is_recurrent(layer.mixer) ? 0 : model.num_key_value_heads);
+      kv_heads.push_back(layer.mixer == MixerKind::kAttention ? model.num_key_value_heads : 0);
     }
     set(kKvHeads, kv_heads);
+  }
+  if (architecture.halves) {
+    std::vector<int64_t> widths;
+    for (const LayerConfig& layer : model.layers) {
+      const bool beside = architecture.experts && !layer.moe && layer.intermediate_size > 0;
+      require_none(beside ? "layers_block_type with MLPs beside experts" : "");
+      widths.push_back(layer.moe ? model.moe.moe_intermediate_size : layer.intermediate_size);
+    }
+    set(kFeedForward, widths);
   }
   if (architecture.optional_rope) set(kRopeFinetuned, model.rotates);
   set(kEpsilon, model.rms_norm_eps);
@@ -362,13 +383,8 @@ GgufMetadata gguf_metadata(const GgufArchitecture& architecture, const HfConfig&
     if (setting.value) set(std::string(setting.key).c_str(), setting.value(model));
   }
   const Json said = config_of_gguf(architecture, metadata, gguf_facts(tensors, model));
-  const DecoderConfig read = within(architecture, read_decoder_config(HfConfig(said, config.file())), context);
-  std::string differs = difference(model, read);
-  if (differs.empty()) differs = unloadable(architecture, model);
-  if (!differs.empty()) {
-    throw UserError(fmt::format("GGUF files of {} cannot say what config.json does: {}", architecture.name, differs),
-                    config.file(), "export safetensors, for convert_hf_to_gguf.py of llama.cpp, if that knows it");
-  }
+  require_none(difference(model, within(architecture, read_decoder_config(HfConfig(said, config.file())), context)));
+  require_none(unloadable(architecture, model));
   return metadata;
 }
 
@@ -494,19 +510,41 @@ Json rope_scaling_of(ArchitectureKeys& keys, const GgufArchitecture& architectur
   return {{"rope_type", "linear"}, {"factor", *factor}};
 }
 
-/// Which layers are Mamba-2, those without heads of keys and values; returns how many such heads the others have.
-int64_t read_mixers(ArchitectureKeys& keys, Json& config) {
-  const std::vector<int64_t>* kv_heads = keys.integers(kKvHeads);
-  if (kv_heads == nullptr) keys.refuse(kKvHeads, "is missing");
-  if (static_cast<int64_t>(kv_heads->size()) != keys.layers()) keys.refuse(kKvHeads, "does not list every layer");
-  const int64_t most = *std::max_element(kv_heads->begin(), kv_heads->end());
-  Json types = Json::array();
-  for (const int64_t count : *kv_heads) {
-    if (count != 0 && count != most) keys.refuse(kKvHeads, "has different numbers");
-    types.push_back(count == 0 ? "mamba" : "attention");
+/// A number for each layer that has something, 0 for others; returns the number.
+int64_t read_list(ArchitectureKeys& keys, const char* key, std::vector<int64_t>& list) {
+  const std::vector<int64_t>* found = keys.integers(key);
+  if (found == nullptr) keys.refuse(key, "is missing");
+  const auto layers = static_cast<size_t>(keys.layers());
+  if (found->size() < layers) keys.refuse(key, "does not list every layer");
+  list.assign(found->begin(), found->begin() + static_cast<std::ptrdiff_t>(layers));  // without those that predict
+  const int64_t most = *std::max_element(list.begin(), list.end());
+  for (const int64_t count : list) {
+    if (count != 0 && count != most) keys.refuse(key, "has different numbers");
   }
-  config["layer_types"] = types;
   return most;
+}
+
+/// Which layers are Mamba-2, those without heads of keys and values and, where layers are halves, without a width;
+/// returns how many such heads the others have.
+int64_t read_mixers(ArchitectureKeys& keys, const GgufArchitecture& architecture, Json& config) {
+  std::vector<int64_t> kv_heads, widths;
+  const int64_t heads = read_list(keys, kKvHeads, kv_heads);
+  Json types = Json::array();
+  if (!architecture.halves) {
+    for (const int64_t count : kv_heads) types.push_back(count == 0 ? "mamba" : "attention");
+    config["layer_types"] = types;
+    return heads;
+  }
+  const int64_t width = read_list(keys, kFeedForward, widths);
+  if (!architecture.experts) config["intermediate_size"] = width;
+  for (size_t i = 0; i < kv_heads.size(); ++i) {
+    types.push_back(kv_heads[i] > 0        ? "full_attention"
+                    : widths[i] == 0       ? "linear_attention"
+                    : architecture.experts ? "moe"
+                                           : "mlp");
+  }
+  config["layers_block_type"] = types;
+  return heads;
 }
 
 /// Heads, windows and RoPE of layers with a window and of those without.
@@ -569,7 +607,7 @@ void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Js
     config["position_embedding_type"] = keys.boolean(kRopeFinetuned).value_or(true) ? "rope" : "nope";
   }
   const int64_t kv_heads =
-      architecture.mamba ? read_mixers(keys, config) : keys.of_all_layers(kKvHeads).value_or(heads);
+      architecture.mamba ? read_mixers(keys, architecture, config) : keys.of_all_layers(kKvHeads).value_or(heads);
   const int64_t rotary = keys.integer(kRopeDimensions).value_or(head_dim);
   config["hidden_size"] = hidden;
   config["num_attention_heads"] = heads;
@@ -596,7 +634,7 @@ void read_heads(ArchitectureKeys& keys, const GgufArchitecture& architecture, Js
     config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(head_dim);
   } else if (!architecture.rotary_field.empty()) {
     config[architecture.rotary_field] = rotary;
-  } else if (rotary != head_dim) {
+  } else if (rotary != head_dim && !architecture.halves) {
     keys.refuse(kRopeDimensions, "is not the heads' length");
   }
 }
@@ -613,7 +651,7 @@ void read_settings(ArchitectureKeys& keys, const GgufArchitecture& architecture,
       if (!value.is_number_integer()) keys.refuse(std::string(setting.key), "is not an integer");
       value = value.get<int64_t>() / unit;
     }
-    config[setting.field] = value;
+    config[Json::json_pointer("/" + std::string(setting.field))] = value;
   }
 }
 
@@ -637,7 +675,8 @@ Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& me
   if (const auto rows = keys.integer(kVocabulary); rows && *rows != facts.vocab_rows) {
     keys.refuse(kVocabulary, fmt::format("is {}, and the embedding has {} rows", *rows, facts.vocab_rows));
   }
-  const std::optional<double> epsilon = keys.number(kEpsilon);
+  std::optional<double> epsilon = keys.number(kEpsilon);
+  if (!epsilon && architecture.halves) epsilon = keys.number("attention.layer_norm_epsilon");
   if (!epsilon) keys.refuse(kEpsilon, "is missing");
   Json config = {{"architectures", {architecture.hf_class}},
                  {"model_type", architecture.model_type},
@@ -655,15 +694,22 @@ Json config_of_gguf(const GgufArchitecture& architecture, const GgufMetadata& me
   } else {
     read_heads(keys, architecture, config);
     const double base = keys.number(kRopeBase).value_or(10000.0);
-    config["rope_theta"] = base;
     const int64_t rotary = keys.integer(kRopeDimensions).value_or(config.value("head_dim", int64_t{0}));
-    if (const Json scaling = rope_scaling_of(keys, architecture, facts, base, rotary); !scaling.is_null()) {
-      config["rope_scaling"] = scaling;
+    Json scaling = rope_scaling_of(keys, architecture, facts, base, rotary);
+    if (architecture.own_rope) {
+      if (scaling.is_null()) keys.refuse(kRopeType, "is missing");
+      scaling["rope_theta"] = base;
+      config["rope_parameters"] = scaling;
+    } else {
+      config["rope_theta"] = base;
+      if (!scaling.is_null()) config["rope_scaling"] = scaling;
     }
   }
-  const std::optional<int64_t> feed_forward = keys.integer(kFeedForward);
-  if (feed_forward) config["intermediate_size"] = *feed_forward;
-  if (!architecture.experts && !feed_forward) keys.refuse(kFeedForward, "is missing");
+  if (!architecture.halves) {
+    const std::optional<int64_t> feed_forward = keys.integer(kFeedForward);
+    if (feed_forward) config["intermediate_size"] = *feed_forward;
+    if (!architecture.experts && !feed_forward) keys.refuse(kFeedForward, "is missing");
+  }
   if (architecture.biases != GgufBiases::kNone) {
     const bool output = facts.has_output_bias || architecture.biases == GgufBiases::kQueries;
     config["attention_bias"] = facts.has_query_bias && output;

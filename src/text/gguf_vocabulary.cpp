@@ -40,6 +40,10 @@ constexpr std::string_view kGpt4oPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTekkenPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDigitsPattern = R"(\p{N}{1,3})";
 constexpr std::string_view kChinesePattern = R"([一-龥぀-ゟ゠-ヿ]+)";
 constexpr std::string_view kDeepseekPattern =
@@ -69,6 +73,7 @@ const std::vector<PreTokenizerRow>& pre_tokenizer_rows() {
        .others = {"llama3", "llama-v3", "glm4"}},
       {.name = "dbrx", .patterns = {kLlama3Pattern}, .others = {"smaug-bpe", "chatglm-bpe"}},
       {.name = "gpt-4o", .patterns = {kGpt4oPattern}, .others = {"llama4", "minimax-m2"}},
+      {.name = "tekken", .patterns = {kTekkenPattern}, .ignores_merges = true},
       {.name = "kimi-k2", .patterns = {kMoonshotPattern}, .ignores_merges = true},
       {.name = "deepseek-v3", .patterns = {kDigitsPattern, kChinesePattern, kDeepseekPattern}},
       {.name = "smollm",

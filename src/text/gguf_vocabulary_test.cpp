@@ -124,6 +124,25 @@ Json sentencepiece() {
             {"merges", merges}}}};
 }
 
+/// Mistral's tokenizers since Nemo: the case of another with their pattern.
+TEST_F(GgufVocabularies, TekkenEncodesTheSameAfterwards) {
+  Json json = read_json(kTokenizers / "gpt_oss/tokenizer.json");
+  json["model"]["ignore_merges"] = true;
+  json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?)"
+      R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+)"
+      R"(|\s+(?!\S)|\s+)";
+  write("tokenizer.json", json.dump());
+  std::vector<std::string> notes;
+  const Tokenizer tokenizer = Tokenizer::load(folder_);
+  const GgufVocabulary vocabulary = gguf_vocabulary(folder_, tokenizer.vocab_size(), notes);
+  EXPECT_EQ(vocabulary.pre, "tekken");
+  const Tokenizer again = back(vocabulary);
+  for (const char* text : {"HelloWorld, it's 1234 words.\n\n  Yes/no", "Ünïcode ÉCOLE a\tb", "don't", ""}) {
+    EXPECT_EQ(again.encode(text, false), tokenizer.encode(text, false)) << text;
+  }
+}
+
 TEST_F(GgufVocabularies, SentencePieceHasScores) {
   Json json = sentencepiece();
   write("tokenizer.json", json.dump());
