@@ -99,7 +99,11 @@ class CallReader {
       }
       if (!read_call(result.calls)) break;
       result.size = at_;
-      if (!section) return result;
+      if (section) continue;
+      if (form_.section_end.empty()) return result;
+      skip_white();  // models leave a section's begin out, and write its end
+      if (take(form_.section_end)) result.size = at_;
+      return more_ && !last ? ReadCalls{.more = true} : result;
     }
     if (more_ && !last) return {.more = true};
     if (result.calls.empty()) result.size = more_ ? text_.size() : std::max<size_t>(at_, 1);

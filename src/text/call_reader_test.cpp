@@ -50,6 +50,7 @@ const std::vector<Written>& written() {
        R"(f{"text":"1\n\n2","whole":5,"yes":true};)"},
       {"Qwen3-Coder", "<tool_call><function=f></function><function=g></function></tool_call>", "f{};g{};"},
       {"Qwen3-Coder", "<function=f>\n<parameter=text>\n<b>\n</parameter>\n</function>", R"(f{"text":"<b>"};)"},
+      {"Qwen3-Coder", "<function=f>\n</function>\n</tool_call>", "f{};"},
       {"GLM",
        "<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>5</arg_value>\n<arg_key>list</arg_key>\n"
        "<arg_value>[1, \"a\"]</arg_value>\n</tool_call>",
