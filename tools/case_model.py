@@ -15,8 +15,11 @@ def plain(tensors):
 
 
 def class_of(path):
-    """The class that config.json names: AutoModelForCausalLM does not know text models with a vision tower beside them."""
-    return getattr(transformers, transformers.AutoConfig.from_pretrained(path).architectures[0])
+    """The class that config.json names: AutoModelForCausalLM does not know text models with a vision tower beside them.
+    Kimi-K2.5's files spell theirs otherwise than transformers."""
+    config = transformers.AutoConfig.from_pretrained(path)
+    named = getattr(transformers, config.architectures[0], None)
+    return named or transformers.AutoModelForImageTextToText._model_mapping[type(config)]
 
 
 def load(path, dtype=torch.float32):
