@@ -15,9 +15,10 @@ import re
 import subprocess
 import sys
 
-MODELS = ["granite-3b-a800m", "olmoe-7b-a1b", "qwen3-8b", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-30b-a3b", "qwen3-32b",
-          "qwen3.5-35b-a3b", "mixtral-8x7b", "qwen2-57b-a14b", "qwen3-next-80b-a3b", "glm-4.5-air", "gpt-oss-120b", "mixtral-8x22b",
-          "qwen3-235b-a22b", "deepseek-v3"]
+MODELS = ["granite-3b-a800m", "olmoe-7b-a1b", "granite-4.0-h-tiny", "qwen3-8b", "deepseek-v2-lite", "gpt-oss-20b", "ernie-4.5-21b-a3b",
+          "gemma-4-26b-a4b", "glm-4.7-flash", "qwen3-30b-a3b", "nemotron-3-nano-30b-a3b", "granite-4.0-h-small", "qwen3-32b",
+          "qwen3.5-35b-a3b", "mixtral-8x7b", "qwen2-57b-a14b", "qwen3-next-80b-a3b", "hunyuan-a13b", "solar-open-100b", "glm-4.5-air",
+          "gpt-oss-120b", "mistral-small-4", "mixtral-8x22b", "qwen3-235b-a22b", "deepseek-v3"]
 MACHINES = [("1 × 24 GB", 1, 24), ("1 × 80 GB", 1, 80), ("2 × 80 GB", 2, 80), ("8 × 80 GB", 8, 80), ("1 × 141 GB", 1, 141),
             ("2 × 141 GB", 2, 141), ("4 × 141 GB", 4, 141), ("8 × 141 GB", 8, 141)]
 CARDS = [(f"1 × {memory} GB", 1, memory) for memory in (12, 16, 24, 32, 48, 80, 141)] + [("8 × 80 GB", 8, 80)]
@@ -53,8 +54,8 @@ HEAD = """# Which model fits where
 
 Every cell is a plan of `hone estimate NAME device=cuda --ranks N` for documents of 4096 tokens, one at a time: the letter of the first
 setting that fits, GB (10^9 bytes) on each GPU, and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–":
-no setting fits in this version. A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files. Tokens a
-second are of each GPU, measured on one, two or four H200 of 141 GB with the settings in
+no setting fits in this version. A base of 4 bits is `base_weight_dtype: nf4`, of gpt-oss `auto`, which keeps the MXFP4 of its files.
+Qwen3-VL-30B-A3B has the plans of Qwen3-30B-A3B. Tokens a second are of each GPU, measured on one, two or four H200 of 141 GB with the settings in
 [measurements.md](../bench/results/measurements.md). [memory.md](memory.md) says what plans consist of. Written by `tools/fits.py`.
 
 | letter | keys |

@@ -62,6 +62,13 @@ const std::vector<std::pair<std::string, const char*>>& bench_shapes() {
         "num_experts_per_tok": 8, "norm_topk_prob": true, "routed_scaling_factor": 1.0, "rms_norm_eps": 1e-05,
         "max_position_embeddings": 131072, "rope_theta": 1000000.0, "rope_scaling": {"type": "yarn", "factor": 2.0,
         "original_max_position_embeddings": 65536}, "tie_word_embeddings": false})"},
+      {"hy3-preview",
+       R"({"architectures": ["HYV3ForCausalLM"], "model_type": "hy_v3", "vocab_size": 120832, "hidden_size": 4096,
+        "intermediate_size": 13312, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+        "head_dim": 128, "num_experts": 192, "num_shared_experts": 1, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 1536, "first_k_dense_replace": 1, "route_norm": true, "router_scaling_factor": 2.826,
+        "qk_norm": true, "rms_norm_eps": 1e-05, "max_position_embeddings": 262144, "rope_theta": 11158840.0,
+        "tie_word_embeddings": false})"},
       {"qwen3-8b", R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936,
         "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960, "rope_theta": 1000000.0,
@@ -156,6 +163,18 @@ const std::vector<std::pair<std::string, const char*>>& bench_shapes() {
         "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "position_embedding_type":
         "nope", "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "embedding_multiplier": 12.0,
         "attention_multiplier": 0.0078125, "residual_multiplier": 0.22, "logits_scaling": 6.0, "tie_word_embeddings":
+        true, "router_aux_loss_coef": 0.0})"},
+      {"granite-4.0-h-small",
+       R"({"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "vocab_size": 100352,
+        "hidden_size": 4096, "intermediate_size": 768, "num_hidden_layers": 40, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "num_local_experts": 72, "num_experts_per_tok": 10, "shared_intermediate_size": 1536,
+        "layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "attention", "mamba", "mamba", "mamba", "mamba"], "mamba_n_heads": 128, "mamba_d_head": 64,
+        "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "position_embedding_type":
+        "nope", "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "embedding_multiplier": 12.0,
+        "attention_multiplier": 0.0078125, "residual_multiplier": 0.22, "logits_scaling": 16.0, "tie_word_embeddings":
         true, "router_aux_loss_coef": 0.0})"},
       {"nemotron-3-nano-30b-a3b",
        R"({"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "vocab_size": 131072, "hidden_size":
