@@ -18,14 +18,19 @@ struct Convolution {
   int documents;
   int64_t rows, channels;
   int taps;
-  T* y;            // forward
-  const T* state;  // [N, K - 1, C] or null
+  unsigned columns;  // CTAs across the channels
+  T* y;              // forward
+  const T* state;    // [N, K - 1, C] or null
   const int32_t* lengths;
   const T* dy;  // backward
   T* dx;        // null: not wanted
   bool accumulate;
   float* partial;       // [chunks, C, K] or null
   float* bias_partial;  // [chunks, C] or null
+
+  // A grid of one dimension: the others end at 65,535, fewer than the chunks of some million rows.
+  __device__ unsigned column() const { return blockIdx.x % columns; }
+  __device__ unsigned chunk() const { return blockIdx.x / columns; }
 
   /// The last document that starts at or before `row`.
   __device__ int document_of(int64_t row) const {
@@ -123,8 +128,8 @@ __device__ inline float sigmoid(float z) { return 1.0f / (1.0f + __expf(-z)); }
 
 template <class T, int kVector>
 __global__ void __launch_bounds__(kThreads) conv_kernel(const Convolution<T> a) {
-  const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
-  const int64_t first = int64_t{blockIdx.y} * kRows;
+  const int64_t channel = (int64_t{a.column()} * kThreads + threadIdx.x) * kVector;
+  const int64_t first = int64_t{a.chunk()} * kRows;
   if (channel >= a.channels) return;
   float w[kTaps][kVector];
   load_taps(a, channel, w);
@@ -143,8 +148,8 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(const Convolution<T> a) 
 /// As conv_kernel, including the rows after the last one that contribute to the gradients of the last inputs.
 template <class T, int kVector>
 __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T> a) {
-  const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
-  const int64_t first = int64_t{blockIdx.y} * kBackwardRows, last = min(a.rows, first + kBackwardRows);
+  const int64_t channel = (int64_t{a.column()} * kThreads + threadIdx.x) * kVector;
+  const int64_t first = int64_t{a.chunk()} * kBackwardRows, last = min(a.rows, first + kBackwardRows);
   if (channel >= a.channels) return;
   float w[kTaps][kVector], dw[kTaps][kVector] = {};
   float dbias[kVector] = {};
@@ -195,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
   }
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    if (a.bias_partial != nullptr) a.bias_partial[int64_t{blockIdx.y} * a.channels + channel + i] = dbias[i];
+    if (a.bias_partial != nullptr) a.bias_partial[int64_t{a.chunk()} * a.channels + channel + i] = dbias[i];
   }
   if (a.partial == nullptr) return;
 #pragma unroll
@@ -203,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
     if (age >= a.taps) continue;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      a.partial[(int64_t{blockIdx.y} * a.channels + channel + i) * a.taps + a.taps - 1 - age] = dw[age][i];
+      a.partial[(int64_t{a.chunk()} * a.channels + channel + i) * a.taps + a.taps - 1 - age] = dw[age][i];
     }
   }
 }
@@ -211,8 +216,8 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
 /// Moves the last inputs of a sequence into its state, one thread per channel.
 template <class T>
 __global__ void __launch_bounds__(kThreads) advance_kernel(const Convolution<T> a, T* state) {
-  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int n = static_cast<int>(blockIdx.y), kept = a.taps - 1;
+  const int64_t channel = int64_t{a.column()} * kThreads + threadIdx.x;
+  const int n = static_cast<int>(a.chunk()), kept = a.taps - 1;
   const int end = a.cu_seqlens[n + 1], added = end - a.cu_seqlens[n];
   if (channel >= a.channels || added == 0) return;
   const bool fresh = a.lengths[n] == 0;
@@ -249,8 +254,11 @@ bool aligned(const Context& context, std::initializer_list<Tensor> tensors, int6
   return vectors;
 }
 
-dim3 grid_of(int64_t channels, int vector, int64_t rows, int rows_each) {
-  return dim3(blocks_for(channels, kThreads * vector), blocks_for(rows, rows_each));
+/// The CTAs for chunks of `rows_each` rows, `vector` channels a thread; sets a.columns.
+template <class T>
+unsigned blocks_of(Convolution<T>& a, int vector, int64_t rows, int rows_each) {
+  a.columns = blocks_for(a.channels, kThreads * vector);
+  return blocks_for(int64_t{a.columns} * blocks_for(rows, rows_each), 1);
 }
 
 }  // namespace
@@ -264,13 +272,15 @@ void causal_conv(const Context& context, const CausalConvArgs& args) {
     a.state = elements<T>(args.state.inputs);
     a.lengths = elements<int32_t>(args.state.lengths);
     if (aligned(context, {args.x, args.y, args.state.inputs}, a.channels)) {
-      conv_kernel<T, kVector><<<grid_of(a.channels, kVector, a.rows, kRows), kThreads, 0, stream_of(context)>>>(a);
+      const unsigned blocks = blocks_of(a, kVector, a.rows, kRows);
+      conv_kernel<T, kVector><<<blocks, kThreads, 0, stream_of(context)>>>(a);
     } else {
-      conv_kernel<T, 1><<<grid_of(a.channels, 1, a.rows, kRows), kThreads, 0, stream_of(context)>>>(a);
+      const unsigned blocks = blocks_of(a, 1, a.rows, kRows);
+      conv_kernel<T, 1><<<blocks, kThreads, 0, stream_of(context)>>>(a);
     }
     if (a.state != nullptr) {
-      advance_kernel<T><<<grid_of(a.channels, 1, a.documents, 1), kThreads, 0, stream_of(context)>>>(
-          a, elements<T>(args.state.inputs));
+      const unsigned blocks = blocks_of(a, 1, a.documents, 1);
+      advance_kernel<T><<<blocks, kThreads, 0, stream_of(context)>>>(a, elements<T>(args.state.inputs));
     }
   });
   check_launch("convolving documents");
@@ -294,10 +304,11 @@ void causal_conv_grad(const Context& context, const CausalConvGradArgs& args) {
       a.partial = elements<float>(partial);
       a.bias_partial = elements<float>(bias_partial);
       if (aligned(context, {args.x, args.dy, args.dx.dst}, channels)) {
-        conv_grad_kernel<T, kVector>
-            <<<grid_of(channels, kVector, rows, kBackwardRows), kThreads, 0, stream_of(context)>>>(a);
+        const unsigned blocks = blocks_of(a, kVector, rows, kBackwardRows);
+        conv_grad_kernel<T, kVector><<<blocks, kThreads, 0, stream_of(context)>>>(a);
       } else {
-        conv_grad_kernel<T, 1><<<grid_of(channels, 1, rows, kBackwardRows), kThreads, 0, stream_of(context)>>>(a);
+        const unsigned blocks = blocks_of(a, 1, rows, kBackwardRows);
+        conv_grad_kernel<T, 1><<<blocks, kThreads, 0, stream_of(context)>>>(a);
       }
     });
     check_launch("differentiating a convolution");

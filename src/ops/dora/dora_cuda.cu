@@ -81,11 +81,12 @@ struct ScaleGrad {
   bool adds;
   float *products, *sums;  ///< [chunks, row_stride] or null
   int64_t row_stride, rows, out;
+  unsigned columns;  ///< CTAs across the outputs
 };
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) scale_grad_kernel(ScaleGrad<T> a) {
-  const int64_t o = int64_t{blockIdx.x} * kThreads + threadIdx.x, chunk = blockIdx.y;
+  const int64_t o = int64_t{blockIdx.x % a.columns} * kThreads + threadIdx.x, chunk = blockIdx.x / a.columns;
   if (o >= a.out) return;
   const float inverse = reciprocal(a.norms[o]), factor = a.magnitude[o] * inverse;
   float product = 0.0f, sum = 0.0f;
@@ -148,8 +149,10 @@ void dora_scale_grad(const Context& context, const DoraScaleGradArgs& args) {
                               .sums = args.dbias.wanted() ? first + (args.dmagnitude.wanted() ? out : 0) : nullptr,
                               .row_stride = sums * out,
                               .rows = rows,
-                              .out = out};
-      const dim3 blocks(blocks_for(out, kThreads), static_cast<unsigned>(chunks));
+                              .out = out,
+                              .columns = blocks_for(out, kThreads)};
+      // Of one dimension: the others of a grid end at 65,535.
+      const unsigned blocks = blocks_for(chunks * grad.columns, 1);
       scale_grad_kernel<T><<<blocks, kThreads, 0, stream_of(context)>>>(grad);
     });
     check_launch("differentiating DoRA's scaling");

@@ -123,6 +123,28 @@ TEST(RopeTable, HoldsScaledCosinesAndSines) {
   }
 }
 
+TEST(RopeTable, HoldsTheAnglesOfTransformersAtAMillionPositions) {
+  // float32 positions times float32 frequencies, as torch computes them.
+  struct Row {
+    size_t position;
+    double cos[2], sin[2];
+  };
+  constexpr Row kRows[] = {
+      {262143, {-0.6091614961624146, -0.17901107668876648}, {0.7930461764335632, -0.9838470816612244}},
+      {1048573, {-0.8877240419387817, 0.7524988055229187}, {-0.46037596464157104, -0.6585935950279236}},
+      {1048575, {0.7880422472953796, 0.7538639307022095}, {-0.6156211495399475, -0.6570305824279785}}};
+  constexpr int64_t kPositions = int64_t{1} << 20;
+  const RopeTableValues table = rope_table_values(
+      rope_frequencies({.rope_theta = 1e6, .rotary_dim = 4, .max_position_embeddings = kPositions}, kPositions),
+      kPositions);
+  for (const Row& row : kRows) {
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(table.cos[2 * row.position + i], row.cos[i], 1e-7) << row.position;
+      EXPECT_NEAR(table.sin[2 * row.position + i], row.sin[i], 1e-7) << row.position;
+    }
+  }
+}
+
 TEST(RopeTable, AlphaStretchesThetaAtAnyLength) {
   RopeParameters dynamic{.rotary_dim = 8, .max_position_embeddings = 512, .scaling = {.type = RopeType::kDynamic}};
   dynamic.scaling.alpha = 1000.0;
