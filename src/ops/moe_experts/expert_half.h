@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/moe_experts/cuda/fp8_experts.h"
 #include "ops/moe_experts/moe_experts.h"
 
 namespace hone {
@@ -45,6 +46,13 @@ struct ExpertHalf {
   bool drops() const {
     return std::any_of(adapters.begin(), adapters.end(),
                        [](const ExpertAdapter& a) { return a.adapter.dropout != 0.0f; });
+  }
+
+  /// How this half's products read the weight: in 8-bit floats they read codes that they would otherwise unpack.
+  WeightProduct product(const Context& context, const MlpActivation& function) const {
+    const bool fp8 = weight->fp8().recipe != Fp8Recipe::kOff && adapters.empty() && bias == nullptr &&
+                     cuda::experts_multiply_in_fp8(context, weight->local_shape(), function);
+    return fp8 ? WeightProduct::kFp8Experts : WeightProduct::kExperts;
   }
 
   /// Multiply-adds of one row.

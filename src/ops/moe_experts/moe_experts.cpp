@@ -4,9 +4,9 @@
 
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
-#include "ops/moe_experts/cuda/fp8_experts.h"
 #include "ops/moe_experts/expert_half.h"
 #include "ops/moe_experts/spread_experts.h"
+#include "ops/moe_experts/tiled_experts.h"
 #include "ops/unpack_weights/unpacked_weight.h"
 
 namespace hone {
@@ -102,12 +102,7 @@ struct ExpertNode : Node {
     return 2.0 * static_cast<double>(tape.shape(rows.token).numel() * half.products_of_a_row());
   }
 
-  /// In 8-bit floats the products read codes that they would otherwise unpack.
-  WeightProduct product(const Tape& tape) const {
-    const bool fp8 = half.weight->fp8().recipe != Fp8Recipe::kOff && half.adapters.empty() && half.bias == nullptr &&
-                     cuda::experts_multiply_in_fp8(tape.context(), half.weight->local_shape(), function);
-    return fp8 ? WeightProduct::kFp8Experts : WeightProduct::kExperts;
-  }
+  WeightProduct product(const Tape& tape) const { return half.product(tape.context(), function); }
 
   void set_half(const Tape& tape, ExpertHalf of, const LoraDropoutContext& context) {
     half = std::move(of);
@@ -200,10 +195,12 @@ struct DownNode : ExpertNode {
 }  // namespace
 
 Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
-                const ExpertAdapters& adapters, const LoraDropoutContext& dropout, TokenExchange* exchange) {
+                const ExpertAdapters& adapters, const LoraDropoutContext& dropout, TokenExchange* exchange,
+                int64_t token_tile) {
   if (exchange != nullptr) return spread_experts(tape, x, routed, weights, adapters, dropout, *exchange);
   const Shape up = weights.gate_up->shape();  // [E, C, H]
   HONE_ASSERT(weights.gate_up->local_shape() == up, "a pass of spread experts that nobody has begun");
+  if (token_tile > 0) return tiled_experts(tape, x, routed, weights, adapters, dropout, token_tile);
   const int64_t experts = up[0], intermediate = weights.function.width(up[1]), hidden = up[2];
   const int64_t tokens = tape.shape(x)[0], rows_count = tape.shape(routed.ids).numel();
   HONE_ASSERT(up[1] == weights.function.columns(intermediate));

@@ -13,6 +13,8 @@
 // The activation is not saved: it is freed after moe_down, and backward recomputes it from h. Sizes on the host depend
 // only on T and k; launched work reads the offsets of experts' rows.
 //
+// A layer of many tokens may take them in tiles, so that its memory is that of a tile's rows (tiled_experts.h).
+//
 // Experts may be spread over ranks, each of which has a block of them (spread_experts.h). Choices of other ranks'
 // experts then have no row here: the result is a partial sum.
 //
@@ -152,15 +154,27 @@ struct ExpertAdapters {
 
 class TokenExchange;
 
+/// The tile for at most `tokens` tokens that choose `choices` experts each: 0, all tokens at once, up to kUntiledRows
+/// rows; beyond, the tokens of kTileRows rows, a multiple of 128. Experts then multiply at full speed: 128 of them have
+/// 2,048 rows each.
+inline constexpr int64_t kUntiledRows = 524288, kTileRows = 262144;
+constexpr int64_t bounded_token_tile(int64_t tokens, int64_t choices) {
+  if (choices == 0 || tokens <= kUntiledRows / choices) return 0;
+  return kTileRows / choices < 128 ? 128 : kTileRows / choices / 128 * 128;
+}
+
 /// Records the experts of x [T, H] for `routed`. `dropout` is read in training if an adapter has dropout. Returns [T,
 /// H], dtype of x. Saves for backward h, the rows' order and weights; x and x Aᵀ if adapters or gate_up are trained.
 ///
 /// `exchange`, which must outlive the tape, connects the ranks over which the experts are spread; null: all are here.
 /// All of its ranks record this, with their own tokens, of which there may be none. That is one node, in rounds
 /// (spread_experts.h), and saves x, the choices and their weights.
+///
+/// `token_tile`: how many tokens are computed at a time (tiled_experts.h), without an exchange, which has rounds of its
+/// own; 0: all.
 Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
                 const ExpertAdapters& adapters = {}, const LoraDropoutContext& dropout = {},
-                TokenExchange* exchange = nullptr);
+                TokenExchange* exchange = nullptr, int64_t token_tile = 0);
 
 namespace cpu {
 void moe_permutation(const Context& context, const ExpertRowsArgs& args);

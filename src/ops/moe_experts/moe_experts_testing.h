@@ -31,6 +31,7 @@ struct MoeOptions {
   MlpActivation::Kind activation = MlpActivation::Kind::kSwiglu;  ///< kClampedSwiglu: with a limit that some values
                                                                   ///< exceed
   std::vector<int32_t> ids = {};                                  ///< [T, k]; empty: k different experts per token
+  int64_t token_tile = 0;
 };
 
 /// Inputs x [T, H] and router weights [T, k]; weights gate_up, down, then lora_a and lora_b of each adapter, then the

@@ -294,7 +294,8 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
                                 .down_bias = options.biases ? w[w.size() - 1] : nullptr,
                                 .function = reference.function};
     return std::vector<Var>{moe_experts(tape, in[0], {ids_var, in[1]}, weights, adapters,
-                                        {scalars->get(), *samples_tensor, *positions_tensor})};
+                                        {scalars->get(), *samples_tensor, *positions_tensor}, nullptr,
+                                        options.token_tile)};
   };
   c.reference = [=](const std::vector<Values>& a) { return std::vector<Values>{reference(a)}; };
   return c;
