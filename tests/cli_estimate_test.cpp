@@ -52,6 +52,18 @@ TEST(Estimate, CountsBytesByGroupFromHeaders) {
   EXPECT_LT(variants[5]["weights"].get<int64_t>(), variants[3]["weights"].get<int64_t>()) << "packed";
 }
 
+TEST(Estimate, TakesTokensInTilesWhereRowsOfExpertsAreMany) {
+  const auto plan = [](const std::string& tile) {
+    const Outcome outcome = run_hone({"estimate", "qwen3-30b-a3b", "--method", "lora", "--gpu", "h200",
+                                      "max_length=131072", "gradient_checkpointing=true", "moe_token_tile=" + tile});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string note = "experts in tiles of 32768 tokens";
+  EXPECT_NE(plan("auto").find(note), std::string::npos);
+  EXPECT_EQ(plan("0").find(note), std::string::npos);
+}
+
 TEST(Estimate, SaysWhatTheRunWritesToDisk) {
   const Folder folder;
   const std::string model = make_model(folder);

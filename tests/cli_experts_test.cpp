@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::HasSubstr;
+
 class ExpertsOnTheCpu : public ::testing::Test {
  protected:
   ExpertsOnTheCpu()
@@ -85,6 +87,36 @@ TEST_F(ExpertsOnTheCpu, OfSomeLayersGoOnToTheSameBits) {
                 .find("experts_device auto: cpu, cpu_expert_layers: 1, cpu_offload: experts; as in the run"),
             std::string::npos);
   EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
+}
+
+using TokenTiles = ExpertsOnTheCpu;
+
+TEST_F(TokenTiles, OfAResumedRunAreThoseOfTheStoppedOne) {
+  const std::vector<std::string> options = {"save_steps=2", "gradient_checkpointing=true"};
+  const auto run = [&](const std::string& output, std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    done(train(output, more));
+    return read_file(folder_ / output / "config.resolved.yaml");
+  };
+  EXPECT_THAT(run("all", {"max_steps=4"}), HasSubstr("moe_token_tile: 0")) << "few tokens";
+  run("whole", {"max_steps=4", "moe_token_tile=5"});
+  run("parts", {"max_steps=2", "moe_token_tile=5"});
+  EXPECT_THAT(run("parts", {"max_steps=4", "moe_token_tile=auto", "resume=auto"}), HasSubstr("moe_token_tile: 5"));
+  EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
+  EXPECT_FALSE(adapter_of("whole") == adapter_of("all")) << "the sums of gradients have another order";
+  fs::remove(folder_ / "parts" / "config.resolved.yaml");
+  EXPECT_THAT(run("parts", {"max_steps=6", "resume=auto"}), HasSubstr("moe_token_tile: 0")) << "chosen anew";
+}
+
+TEST_F(TokenTiles, AreRefusedWithoutExperts) {
+  Json dense = tiny_config();
+  dense["model_type"] = "qwen3";
+  dense["architectures"] = {"Qwen3ForCausalLM"};
+  const Folder other;
+  const Outcome outcome =
+      run_hone(train_arguments(make_model(other, dense), data_, folder_ / "out", {"moe_token_tile=64"}));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("moe_token_tile is 64, but the model has no experts"));
 }
 
 TEST_F(ExpertsOnTheCpu, EvaluationChoosesTheirPlace) {

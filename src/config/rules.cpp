@@ -149,6 +149,17 @@ MaybeRefusal offloaded_spread_experts(const RunConfig& run) {
   return {};
 }
 
+MaybeRefusal tiles_of_spread_experts(const RunConfig& run) {
+  const int64_t tile = run.model.moe_token_tile.value_or(0);
+  if (run.machine.expert_parallel_size == 1 || tile == 0) return {};
+  return Refusal{
+      {"moe_token_tile"},
+      fmt::format("moe_token_tile is {}, but with expert_parallel_size tokens already come to the experts in "
+                  "rounds",
+                  tile),
+      "leave it out"};
+}
+
 MaybeRefusal ranks_in_backward(const RunConfig& run) {
   if (!run.optim.optimizer_in_backward || run.machine.ranks == 1) return {};
   return Refusal{{"optimizer_in_backward"},
@@ -388,6 +399,7 @@ constexpr KeyRule kRules[] = {
     {"expert_parallel_size, optim", kTraining, adafactor_of_spread_experts},
     {"expert_parallel_size, expert_weight_dtype", kAlways, int8_spread_experts},
     {"expert_parallel_size, cpu_offload", kAlways, offloaded_spread_experts},
+    {"expert_parallel_size, moe_token_tile", kAlways, tiles_of_spread_experts},
     {"optimizer_in_backward, ranks", kTraining, ranks_in_backward},
     {"zero_stage, optim", kTraining, sharded_adafactor},
     {"zero_stage, expert_weight_dtype", kTraining, sharded_int8_experts},

@@ -52,6 +52,7 @@ std::map<std::string, Breaking> breaking_runs() {
        [](RunConfig& run) { spread(run), run.model.expert_weight_dtype = experts("int8"); }},
       {"expert_parallel_size, cpu_offload",
        [](RunConfig& run) { spread(run), run.machine.cpu_offload = {OffloadPart::kParams}; }},
+      {"expert_parallel_size, moe_token_tile", [](RunConfig& run) { spread(run), run.model.moe_token_tile = 64; }},
       {"optimizer_in_backward, ranks", [](RunConfig& run) { in_backward(run), run.machine.ranks = 2; }},
       {"zero_stage, optim",
        [](RunConfig& run) {

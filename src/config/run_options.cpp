@@ -305,6 +305,10 @@ TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& m
     if (value == 0 || model.num_moe_layers() > 0) continue;
     throw UserError(fmt::format("{} is {}, but the model has no routers", key, value), key, "leave it out");
   }
+  if (config.model.moe_token_tile.value_or(0) > 0 && model.num_moe_layers() == 0) {
+    throw UserError(fmt::format("moe_token_tile is {}, but the model has no experts", *config.model.moe_token_tile),
+                    "moe_token_tile", "leave it out");
+  }
   TrainingMethods methods;
   methods.label_smoothing = static_cast<float>(config.optim.label_smoothing_factor);
   methods.neftune_noise_alpha = static_cast<float>(config.optim.neftune_noise_alpha);

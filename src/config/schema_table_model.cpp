@@ -319,6 +319,15 @@ void add_precision(GroupBuilder group) {
       .rewrite(list_means("selective"))
       .alias({"recompute", "use_gradient_checkpointing", "activation_checkpointing", "recompute_granularity",
               "recompute_modules"});
+  group
+      .key("moe_token_tile",
+           "Tokens that experts take at a time, whose rows bound their memory (docs/memory.md); 0: all. auto: those of "
+           "262,144 rows, one for each token and its experts, where a micro-batch can have more than 524,288 and "
+           "backward recomputes experts.")
+      .field(kModel, &Model::moe_token_tile)
+      .unset({"auto"})
+      .default_note("auto")
+      .at_least(0);
   group.later("fp16", KeyType::kBool, "Training in float16.")
       .neutral(false)
       .instead("use bf16: true, which has the range of float32; float16 would need loss scaling");

@@ -324,8 +324,8 @@ Var MixtureOfExperts::operator()(Tape& tape, const FeedForwardInput& in, const F
                               .down_bias = down_bias_,
                               .function = activation_};
   if (gate_up_->value().home().host_computed) return on_host(tape, x, shared_x, routed, weights, adapters, forward);
-  const Var y =
-      of_experts(tape, moe_experts(tape, x, routed, weights, adapters, forward.dropout_context(), forward.exchange));
+  const Var y = of_experts(tape, moe_experts(tape, x, routed, weights, adapters, forward.dropout_context(),
+                                             forward.exchange, forward.moe_token_tile));
   return shared_expert_ ? add(tape, y, of_shared(tape, shared_x, forward)) : y;
 }
 
@@ -334,7 +334,8 @@ Var MixtureOfExperts::on_host(Tape& tape, Var x, Var shared_x, const RoutedToken
   const std::vector<Var> there = to_host(tape, {x, routed.ids, routed.weights});
   Var y;
   tape.on_host([&] {
-    y = moe_experts(tape, there[0], {.ids = there[1], .weights = there[2]}, weights, adapters, forward.on_host);
+    y = moe_experts(tape, there[0], {.ids = there[1], .weights = there[2]}, weights, adapters, forward.on_host, nullptr,
+                    forward.moe_token_tile);
   });
   // The device computes the shared expert meanwhile, in backward, too: it waits for y as late as it can.
   const Var shared = shared_expert_ ? of_shared(tape, shared_x, forward) : Var{};

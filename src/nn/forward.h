@@ -34,6 +34,7 @@ struct Forward {
   DecoderCache* cache = nullptr;            ///< generation: attention reads and extends it
   LoraDropoutContext on_host = {};          ///< dropout_context() in host memory, for experts that are computed there
   TokenExchange* exchange = nullptr;        ///< connects the ranks that share the experts; null: all experts are here
+  int64_t moe_token_tile = 0;               ///< how many tokens experts take at a time (moe_experts); 0: all
   /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> forced_expert_ids;
   /// Receives the chosen experts: i32 [T, k] for each MoE layer (verification), or empty.

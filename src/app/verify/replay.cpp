@@ -64,6 +64,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
       offload_activations_(options.offload_activations),
       weight_fetch_(options.weight_fetch),
       expert_round_tokens_(options.expert_round_tokens),
+      moe_token_tile_(options.moe_token_tile),
       model_(model, options.dtype) {
   TrainableOptions trainable;
   trainable.adapter = options.adapter;
@@ -99,6 +100,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.offload_activations = offload_activations_;
   options.weight_fetch = weight_fetch_;
   options.expert_round_tokens = expert_round_tokens_;
+  options.moe_token_tile = moe_token_tile_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
   engine->reserve();
   return engine;

@@ -45,6 +45,16 @@ std::vector<Change> higher_stages(const RunConfig& config) {
   return changes;
 }
 
+/// Experts in tiles, smaller than those of moe_token_tile: auto.
+std::vector<Change> smaller_tiles(const RunConfig& config) {
+  constexpr int64_t kTile = 8192;
+  const int64_t stated = config.model.moe_token_tile.value_or(0);
+  if (stated > 0 && stated <= kTile) return {};
+  Change change{config, fmt::format("moe_token_tile: {}", kTile)};
+  change.config.model.moe_token_tile = kTile;
+  return {change};
+}
+
 /// Other values of cpu_offload, with the weights of layers in host memory or without.
 std::vector<Change> other_offloads(const RunConfig& config, bool weights) {
   std::vector<Change> changes;
@@ -88,10 +98,12 @@ std::vector<Change> weights_in_files(const RunConfig& config) {
 
 /// All changes of the configuration but of the batch that go with its other keys, the fastest first.
 std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) {
-  std::vector<Change> changes = higher_stages(config);
+  std::vector<Change> changes;
   const auto add = [&](std::vector<Change> more) {
     for (Change& change : more) changes.push_back(std::move(change));
   };
+  if (room.experts) add(smaller_tiles(config));
+  add(higher_stages(config));
   if (room.host_is_apart) add(other_offloads(config, false));
   add(smaller_bases(config, room.int8_experts));
   if (room.host_is_apart) add(other_offloads(config, true));

@@ -53,6 +53,22 @@ TEST(FittingSetting, IsThenASmallerBatchOfTheSameStep) {
   EXPECT_EQ(setting(in_backward, two_at_once), "");
 }
 
+TEST(FittingSetting, IsThenExpertsInTiles) {
+  const auto setting_of = [](std::optional<int64_t> stated, bool experts) {
+    RunConfig config = run(FinetuningType::kFull, 4);
+    config.model.moe_token_tile = stated;
+    const MemoryRoom room{
+        .fits = [&](const RunConfig& changed, const std::string&) { return changed.model.moe_token_tile != stated; },
+        .experts = experts};
+    return fitting_setting(config, room).value_or("");
+  };
+  for (const std::optional<int64_t> stated : {std::optional<int64_t>(), std::optional<int64_t>(0), {32768}}) {
+    EXPECT_EQ(setting_of(stated, true), "moe_token_tile: 8192");
+    EXPECT_EQ(setting_of(stated, false), "");
+  }
+  EXPECT_EQ(setting_of(8192, true), "") << "no smaller ones";
+}
+
 TEST(FittingSetting, IsThenAHigherStageOfSeveralRanks) {
   const auto at_stage_2 = [](const RunConfig& c) { return c.machine.zero_stage >= ZeroStage::kGradients; };
   EXPECT_EQ(setting(run(FinetuningType::kFull, 4), at_stage_2), "zero_stage: 2" + kRecomputed);

@@ -18,6 +18,8 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
   const std::string base = precision.base.in_dtype()    ? ""
                            : precision.base.as_stored() ? ", frozen ones as stored"
                                                         : fmt::format(", frozen ones {}", precision.base.name());
+  const std::string tiles =
+      plan.moe_token_tile > 0 ? fmt::format(", experts in tiles of {} tokens", plan.moe_token_tile) : "";
   const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
   std::vector<MemoryRow> rows = {
       {"weights", static_cast<uint64_t>(p.weights),
@@ -30,7 +32,7 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
                    shared(ZeroStage::kGradients))},
       {"optimizer", static_cast<uint64_t>(p.moments),
        precision.optimizer.describe(formats) + shared(ZeroStage::kState)},
-      {"activations", static_cast<uint64_t>(plan.activations), activations},
+      {"activations", static_cast<uint64_t>(plan.activations), activations + tiles},
       {"batch", static_cast<uint64_t>(plan.batch), ""}};
   if (plan.libraries.all > 0) {
     rows.push_back({"libraries", static_cast<uint64_t>(plan.libraries.all), "of CUDA and NCCL, measured on an H200"});

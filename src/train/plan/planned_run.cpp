@@ -102,6 +102,72 @@ class OtherPlans {
   std::map<int64_t, BatchCapacity> capacities_;  // by samples of a micro-batch
 };
 
+/// The configuration of the run that wrote a checkpoint, or why it is not known.
+struct ConfigBefore {
+  std::filesystem::path file;
+  std::optional<RunConfig> config = {};
+  std::string problem = {};
+};
+
+ConfigBefore config_before(const std::filesystem::path& checkpoint, const RunContext& context) {
+  ConfigBefore before{.file = checkpoint.parent_path() / "config.resolved.yaml", .problem = "the file is not there"};
+  if (!std::filesystem::exists(before.file) || !context.config_writer.read) return before;
+  try {
+    before.config = context.config_writer.read(before.file);
+  } catch (const UserError& error) {
+    before.problem = error.message();
+  }
+  return before;
+}
+
+/// The place of the experts in the run that wrote a checkpoint, whose bits depend on it; warns if it is not known.
+std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint, const RunContext& context) {
+  const ConfigBefore before = config_before(checkpoint, context);
+  if (before.config && before.config->machine.experts_device != ExpertsOn::kAuto) {
+    return experts_place_of(*before.config);
+  }
+  context.logger.warning(
+      "experts_device auto is chosen anew, since {} does not say where the experts of the stopped run were ({}): "
+      "elsewhere, sums are rounded differently, and losses differ from what that run would have had in their last bits",
+      before.file.string(), before.config ? "it states auto, too" : before.problem);
+  return std::nullopt;
+}
+
+/// The moe_token_tile of the run that wrote a checkpoint; warns if it is not known and `may_tile` says that it matters.
+std::optional<int64_t> token_tile_before(const std::filesystem::path& checkpoint, const RunContext& context,
+                                         bool may_tile) {
+  const ConfigBefore before = config_before(checkpoint, context);
+  if (before.config && before.config->model.moe_token_tile) return before.config->model.moe_token_tile;
+  const bool spread = before.config && before.config->machine.expert_parallel_size > 1;
+  if (before.config && !spread) return 0;  // of a version without tiles
+  if (may_tile) {
+    context.logger.warning(
+        "moe_token_tile auto is chosen anew, since {} does not say which tile the stopped run had ({}): with another "
+        "one gradients of experts' weights are rounded differently, and losses differ from what that run would have "
+        "had in their last bits",
+        before.file.string(), spread ? "its experts were spread over ranks" : before.problem);
+  }
+  return std::nullopt;
+}
+
+bool takes_token_tiles(const DescribedRun& run) {
+  return run.model->decoder().config().num_moe_layers() > 0 && run.config.machine.expert_parallel_size == 1;
+}
+
+/// A run that continues from `checkpoint` has the tile of the run that wrote it, on which its bits depend. Collective.
+void keep_token_tile(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
+  if (!checkpoint || run.config.model.moe_token_tile || !takes_token_tiles(run)) return;
+  const int64_t choices = run.model->decoder().config().moe.num_experts_per_tok;
+  std::string text;
+  if (group.context().ranks.rank == 0) {
+    const bool may_tile = bounded_token_tile(run.loader->capacity().max_tokens, choices) > 0;
+    const std::optional<int64_t> before = token_tile_before(*checkpoint, group.context(), may_tile);
+    if (before) text = std::to_string(*before);
+  }
+  text = group.first_stated(text);
+  if (!text.empty()) run.config.model.moe_token_tile = std::stoll(text);
+}
+
 /// Creates engines of a run, which is described again until it fits.
 class Planning {
  public:
@@ -136,10 +202,22 @@ class Planning {
           "the CPU recomputes its experts in backward, too: keeping their forward pass would not fit in the host's "
           "memory");
     }
+    if (takes_token_tiles(run_)) state_token_tile(choice.plan.moe_token_tile);
     return {group_, run_, std::move(engine_), choice.plan, rows_of(choice), available_to(choice)};
   }
 
  private:
+  /// Replaces moe_token_tile: auto, so that a run that continues this one reads what it was.
+  void state_token_tile(int64_t tile) {
+    std::optional<int64_t>& stated = run_.config.model.moe_token_tile;
+    if (!stated && tile > 0) {
+      group_.context().logger.info(
+          "moe_token_tile {}: the rows of all {} tokens of a micro-batch at once would take more memory", tile,
+          engine_->options().capacity.max_tokens);
+    }
+    stated = tile;
+  }
+
   bool halve() {
     if (!halve_batch(run_)) return false;
     engine_.reset();
@@ -194,26 +272,6 @@ class Planning {
   std::unique_ptr<Engine> engine_;
   MemoryLimit limit_;
 };
-
-/// The place of the experts in the run that wrote a checkpoint, whose bits depend on it; warns if it is not known.
-std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint, const RunContext& context) {
-  const std::filesystem::path file = checkpoint.parent_path() / "config.resolved.yaml";
-  std::string problem = "the file is not there";
-  if (std::filesystem::exists(file) && context.config_writer.read) {
-    try {
-      const RunConfig before = context.config_writer.read(file);
-      if (before.machine.experts_device != ExpertsOn::kAuto) return experts_place_of(before);
-      problem = "it states auto, too";
-    } catch (const UserError& error) {
-      problem = error.message();
-    }
-  }
-  context.logger.warning(
-      "experts_device auto is chosen anew, since {} does not say where the experts of the stopped run were ({}): "
-      "elsewhere, sums are rounded differently, and losses differ from what that run would have had in their last bits",
-      file.string(), problem);
-  return std::nullopt;
-}
 
 /// Describes the model of a run again, for a configuration that places its weights elsewhere.
 void describe_again(DescribedRun& run, RunConfig config, const RunContext& context, RunUse use) {
@@ -306,6 +364,7 @@ void report_shared_experts(const DescribedRun& run, Logger& logger) {
 PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
   choose_experts_device(run, group, RunUse::kTraining, checkpoint);
   choose_offload(run, group, RunUse::kTraining);
+  keep_token_tile(run, group, checkpoint);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   if (const int64_t size = run.config.machine.expert_parallel_size; size > 1) {
     const int64_t experts = run.model->decoder().config().moe.num_experts;
@@ -343,6 +402,7 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   const RunConfig& config = model.config;
   EngineOptions options;
   options.capacity = capacity;
+  options.moe_token_tile = config.model.moe_token_tile;
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
   options.offload_activations = contains(config.machine.cpu_offload, OffloadPart::kActivations);
   options.weight_fetch = config.machine.weight_fetch;

@@ -66,10 +66,20 @@ Engine::~Engine() {
   }
 }
 
+int64_t Engine::moe_token_tile() const {
+  if (decoder_.config().num_moe_layers() == 0 || companions_.spreads_experts()) return 0;
+  if (options_.moe_token_tile) return *options_.moe_token_tile;
+  const bool recomputes =
+      options_.recompute.level >= RecomputeLevel::kExperts && (!store_.experts_on_host() || options_.recompute.on_host);
+  if (options_.training && !recomputes) return 0;
+  return bounded_token_tile(options_.capacity.max_tokens, decoder_.config().moe.num_experts_per_tok);
+}
+
 Forward Engine::forward_of(const Pass& pass, const DeviceBatch& batch) const {
   Forward forward = buffers_->forward(batch);
   forward.methods = options_.methods;
   forward.exchange = pass.exchange();
+  forward.moe_token_tile = moe_token_tile();
   forward.forced_expert_ids = forced_experts_;
   return forward;
 }
@@ -207,6 +217,7 @@ MemoryPlan Engine::plan() {
   plan.batch = buffers_->bytes();
   plan.parameters = store_.bytes(options_.training);
   plan.libraries = options_.libraries;
+  plan.moe_token_tile = moe_token_tile();
   return plan;
 }
 

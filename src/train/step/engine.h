@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ struct EngineOptions {
   const RankMesh* ranks = nullptr;
   FetchWay weight_fetch = FetchWay::kAuto;  ///< how values that ranks shard, and tokens for experts, travel
   int64_t expert_round_tokens = ExpertExchange::kRoundTokens;
+  /// How many tokens experts take at a time; 0: all. Unset: bounded_token_tile() of the capacity if nothing of experts
+  /// is kept for backward, else all.
+  std::optional<int64_t> moe_token_tile = {};
   LibraryMemory libraries;  ///< for the plan
 };
 
@@ -66,7 +70,8 @@ struct MemoryPlan {
   int64_t host_activations = 0;  ///< kept values in host memory
   int64_t experts_on_host = 0;   ///< host memory for the work of experts there, without their parameters
   ParameterBytes parameters;
-  LibraryMemory libraries;  ///< not in total()
+  LibraryMemory libraries;     ///< not in total()
+  int64_t moe_token_tile = 0;  ///< how many tokens experts take at a time; 0: all, or the rounds of an exchange
 
   /// Host memory for offloaded values and for experts on the host.
   int64_t host() const { return host_activations + experts_on_host + parameters.host; }
@@ -161,6 +166,7 @@ class Engine : private GroupObserver {
   void step_remaining();
   void step_group(const std::vector<Parameter*>& parameters);
   void dry_passes();
+  int64_t moe_token_tile() const;
   Forward forward_of(const Pass& pass, const DeviceBatch& batch) const;
   /// Output tensor for the micro-batch's token losses, if requested.
   Tensor token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses(); }
