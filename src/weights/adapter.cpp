@@ -139,7 +139,6 @@ std::map<std::string, ParameterKind> kinds_of_whole(const ParameterStore& store)
 struct ExpertNames {
   std::string file_prefix, file_leaf;  // "….block_sparse_moe.experts.", ".w1"
   std::string own_prefix, own_leaf;    // "….mlp.experts.", ".gate_proj"
-  std::string serving_prefix;          // "model.layers.3.mlp.experts."
   std::string kt_keys[2];              // "layers.3.experts.gate_lora_a", …_b
   const Parameter* weight = nullptr;   // the weight of all experts
   int64_t out_begin = 0;
@@ -152,8 +151,7 @@ struct ExpertNames {
     return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
   }
   bool have(const std::string& module) const {
-    return is_expert(module, file_prefix, file_leaf) || is_expert(module, own_prefix, own_leaf) ||
-           is_expert(module, serving_prefix, own_leaf);
+    return is_expert(module, file_prefix, file_leaf) || is_expert(module, own_prefix, own_leaf);
   }
 };
 
@@ -170,7 +168,6 @@ std::vector<ExpertNames> expert_names(const ParameterStore& store) {
                        file_name.substr(leaf),
                        experts_module(p) + ".",
                        "." + part.name,
-                       fmt::format("model.layers.{}.mlp.experts.", p.spec().layer),
                        {kt_key(p, part.name, true), kt_key(p, part.name, false)},
                        &p,
                        part.out_begin});
@@ -457,14 +454,11 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
   const AdapterWeights& file = files.main();
   std::set<std::string> used;  // names of used tensors in their files
   const std::vector<AdapterTensor> as_files = adapter_tensors(store, ExpertNaming::kFile),
-                                   canonical = adapter_tensors(store, ExpertNaming::kCanonical),
-                                   serving = adapter_tensors(store, ExpertNaming::kServing);
+                                   canonical = adapter_tensors(store, ExpertNaming::kCanonical);
   for (size_t i = 0; i < as_files.size(); ++i) {
     const AdapterTensor& tensor = as_files[i];
-    const SafetensorsEntry* entry = nullptr;
-    for (const std::string& key : {tensor.key, canonical[i].key, kAdapterKeyPrefix + serving[i].key}) {
-      if (entry == nullptr) entry = files.find(key);
-    }
+    const SafetensorsEntry* entry = files.find(tensor.key);
+    if (!entry) entry = files.find(canonical[i].key);
     if (!entry) {
       if (load_from_kt(files.kt(), tensor, used)) continue;
       // A router that the run trains but the adapter does not contain keeps the base model's values.

@@ -135,7 +135,10 @@ class ModelNames {
     for (const Parameter& p : store.all()) {
       if (p.spec().kind == ParameterKind::kLora) continue;
       inside_ = inside_ || p.name().starts_with(kInside);
-      if (is_experts(p)) continue;
+      if (is_experts(p)) {
+        experts_.emplace(fmt::format("model.layers.{}.mlp.experts.", p.spec().layer), experts_module(p) + ".");
+        continue;
+      }
       for (const std::string& name : p.spec().all_names()) own_.emplace(without_language_model(name), p.name());
     }
   }
@@ -154,11 +157,16 @@ class ModelNames {
     // Experts: their names are read in several forms, all of which have the model's prefix.
     const std::string plain = without_language_model(name);
     if (!plain.starts_with("model.layers.")) return name;
+    const size_t experts_end = plain.find(kExperts);
+    if (experts_end != std::string::npos) {
+      const auto served = experts_.find(plain.substr(0, experts_end + kExperts.size()));
+      if (served != experts_.end()) return served->second + plain.substr(served->first.size());
+    }
     return inside_ ? std::string(kInside) + plain.substr(std::string_view("model.").size()) : plain;
   }
 
  private:
-  static constexpr std::string_view kInside = "model.language_model.", kWeight = ".weight";
+  static constexpr std::string_view kInside = "model.language_model.", kWeight = ".weight", kExperts = ".experts.";
 
   /// transformers 5 has model.language_model.layers, transformers 4 language_model.model.layers.
   static std::string without_language_model(std::string name) {
@@ -170,6 +178,7 @@ class ModelNames {
 
   bool inside_ = false;  ///< the model has language_model in its names
   std::map<std::string, std::string> own_;
+  std::map<std::string, std::string> experts_;  ///< modules of experts, by KTransformers' and SGLang's in every model
 };
 
 }  // namespace

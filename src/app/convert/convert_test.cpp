@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "app/merge/merge.h"
 #include "core/base/error.h"
@@ -161,12 +163,17 @@ std::vector<float> logits_of(const fs::path& model, const fs::path& adapter) {
 /// Converts an adapter through all layouts and back: the logits of base + adapter do not change.
 TEST_F(WeightConversion, AdaptersAreTheSameInEveryLayout) {
   const fs::path goldens = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens";
-  for (const char* adapter :
-       {"qwen3_moe/split_adapter", "qwen3_moe/lora_experts_final", "mixtral/lora_experts_final"}) {
+  const std::pair<const char*, bool> adapters[] = {{"qwen3_moe/split_adapter", true},
+                                                   {"qwen3_moe/lora_experts_final", true},
+                                                   {"mixtral/lora_experts_final", true},
+                                                   {"gemma4/lora_experts_final", false},
+                                                   {"granitemoehybrid/lora_experts_final", false}};
+  for (const auto& [adapter, has_split] : adapters) {  // has_split: the model's files have a tensor for each expert
     const fs::path original = goldens / adapter, model = original.parent_path() / "model";
     std::vector<float> expected = logits_of(model, original);
     fs::path last = original;
     for (const char* layout : {"kt", "sglang", "split", "target_parameters", "kt", "target_parameters", "sglang"}) {
+      if (!has_split && layout == std::string_view("split")) continue;
       WeightConversionOptions one;
       one.input = last.string();
       one.model = model.string();
