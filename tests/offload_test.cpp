@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "app/verify/replay.h"
@@ -58,9 +59,17 @@ TEST(Offload, KeepsEveryBitOnOneRank) {
 
 TEST(Offload, KeepsEveryBitWhereLayersAreSteppedInBackward) {
   const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
-  expect_offload_changes_nothing(
-      {.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {1, 1, 1}), .recompute = true, .optimizer_in_backward = true},
-      alone);
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {1, 1, 1});
+  expect_offload_changes_nothing({.max_grad_norm = 0, .steps = steps, .recompute = true, .optimizer_in_backward = true},
+                                 alone);
+  expect_offload_changes_nothing({.adapter = "lora_experts_init",
+                                  .formats = {.m = DType::kI8, .v = DType::kU8},
+                                  .max_grad_norm = 0,
+                                  .steps = steps,
+                                  .base = "nf4",
+                                  .recompute = true,
+                                  .optimizer_in_backward = true},
+                                 alone);
 }
 
 TEST(Offload, KeepsEveryBitOfSharedWeights) {
@@ -172,6 +181,28 @@ TEST(Offload, TakesWhatItSaysFromTheDevice) {
   EXPECT_LT(values.weights, resident.weights / 4);
   EXPECT_GE(values.weights + values.host, resident.weights);
   EXPECT_EQ(values.moments, resident.moments);
+}
+
+TEST(Offload, TakesAdaptersAlongUnlessRanksHandThemOn) {
+  using enum ZeroStage;
+  for (const auto& [ranks, stage, taken] :
+       {std::tuple(1, kNone, true), {2, kNone, true}, {2, kState, false}, {2, kGradients, false}, {2, kValues, true}}) {
+    LoadedModel model(goldens() / "qwen3_moe/model", DType::kF32);
+    TrainableOptions options;
+    options.train_base = false;
+    options.lora.emplace();
+    options.lora->r = 4;
+    options.lora->target_modules = {"attention", "all-experts"};
+    options.ranks = {.ranks = ranks, .stage = stage, .offload = {.params = true}, .least_sharded_elements = 0};
+    model.set_trainable(options);
+    int adapters = 0;
+    for (const Parameter& p : model.store().all()) {
+      if (p.spec().kind != ParameterKind::kLora) continue;
+      ++adapters;
+      EXPECT_EQ(p.value().home().offloaded(), taken) << p.name() << traced(ranks, stage);
+    }
+    EXPECT_GT(adapters, 0);
+  }
 }
 
 TEST(Offload, HasOpsReadWeightsInTheSlotsOfTheirHalves) {

@@ -28,12 +28,14 @@ HOST_GB_PER_GPU = 256  # of host memory, that offloading may use
 
 CHECKPOINTING = ["gradient_checkpointing=true"]
 PARAMS, ACTIVATIONS = ["cpu_offload=[params]"], ["cpu_offload=[params,activations]"]
+ALL_PARTS = ["cpu_offload=[optimizer,params,activations]"]
 FEW_BITS = ["master_dtype=bfloat16", "grad_dtype=bfloat16", "optim=adamw_8bit"]
 IN_BACKWARD = ["optimizer_in_backward=true", "max_grad_norm=0", "nan_policy=stop", "gradient_accumulation_steps=1"]
 
 # letter: (keys, for one rank or several)
 LORA = {"a": ([], "any"), "b": (CHECKPOINTING, "any"), "c": (CHECKPOINTING + ["zero_stage=3"], "several"),
         "d": (CHECKPOINTING + PARAMS, "one"), "e": (CHECKPOINTING + ACTIVATIONS, "one"),
+        "o": (CHECKPOINTING + ALL_PARTS, "one"),
         "f": (CHECKPOINTING + ["zero_stage=3"] + PARAMS, "several"), "g": (CHECKPOINTING + ["zero_stage=3"] + ACTIVATIONS, "several")}
 FULL = {"a": (["zero_stage=1"], "any"), "b": (CHECKPOINTING + ["zero_stage=1"], "any"), "c": (CHECKPOINTING + ["zero_stage=3"], "several"),
         "h": (CHECKPOINTING + FEW_BITS + ["zero_stage=3"], "several"), "i": (CHECKPOINTING + FEW_BITS, "one"),
@@ -73,7 +75,8 @@ Qwen3-VL-30B-A3B has the plans of Qwen3-30B-A3B. Tokens a second are of each GPU
 | k | h, and `cpu_offload: [optimizer]` |
 | l | h, and `cpu_offload: [params, optimizer]` |
 | m | j, and `cpu_offload: [optimizer]` |
-| n | j, and `cpu_offload: [params, optimizer]` |"""
+| n | j, and `cpu_offload: [params, optimizer]` |
+| o | b, and `cpu_offload: [optimizer, params, activations]` |"""
 
 # Tokens a second of each GPU, where the model, the method and the setting have been measured.
 MEASURED = {

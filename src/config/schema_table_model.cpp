@@ -424,8 +424,8 @@ void add_parallel(GroupBuilder group) {
   group
       .key("cpu_offload",
            "What is in host memory between uses (docs/memory.md): optimizer, its moments and master weights; params, "
-           "the weights of layers; experts, of these the routed experts' only; activations, what forward keeps for "
-           "backward; auto, what is large in the memory plan.")
+           "the weights of layers and their adapters; experts, of these the routed experts' only; activations, what "
+           "forward keeps for backward; auto, what is large in the memory plan.")
       .field(kMachine, &Machine::cpu_offload)
       .rewrite(words_as_list())
       .adds_up()

@@ -112,8 +112,10 @@ struct ExpertLayers {
   }
 };
 
-bool is_offloaded(const Parameter& p, const RankShare& share, const ExpertLayers& layers) {
-  const bool of_params = share.offload.params && p.spec().kind != ParameterKind::kLora;
+/// Not adapters whose state ranks share: each hands what it has stepped to the others on the device.
+bool is_offloaded(const Parameter& p, const RankShare& share, ZeroStage stage, const ExpertLayers& layers) {
+  const bool handed_on = stage != ZeroStage::kNone && stage != ZeroStage::kValues;
+  const bool of_params = share.offload.params && !(p.spec().kind == ParameterKind::kLora && handed_on);
   const bool chosen =
       is_experts(p) || (of_params && p.spec().of_experts) ? layers.in_host.contains(p.spec().layer) : of_params;
   return chosen && is_large_in_layer(p, share) && p.value().format().movable();
@@ -286,7 +288,7 @@ void ParameterStore::share_among(const RankShare& share) {
     HONE_ASSERT(p.group() != nullptr, p.name());
     const ZeroStage stage = stage_of(p, share, adapters);
     if (!p.value().home().host_computed) {
-      p.value_.home_ = &device_home(p, share, stage, is_offloaded(p, share, layers));
+      p.value_.home_ = &device_home(p, share, stage, is_offloaded(p, share, stage, layers));
       p.value_.filled_here_ = p.value().home().memory != ValueHome::Memory::kFile;
     }
     const bool among_ranks = share.ranks > 1 && (p.trainable() || stage != ZeroStage::kNone);
