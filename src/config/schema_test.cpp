@@ -205,8 +205,8 @@ class DataDocs : public testing::Test {
   }
   std::string learnt(const TrainingData& data) const {
     std::string text;
-    for (const PreviewToken& token : preview_sample(data.train, 0, &tokenizer_))
-      text += token.supervised ? token.text : "";
+    for (const MaskPiece& piece : preview_sample(data.train, 0, &tokenizer_))
+      text += piece.supervised ? piece.text : "";
     return text;
   }
 
@@ -257,7 +257,7 @@ TEST_F(DataDocs, EveryMappingGivesTheAnswer) {
 TEST_F(DataDocs, AQuestionWithAPromptHasItAsItsSystemMessage) {
   const TrainingData data = build("datasets: [" + (folder_ / "faq.csv") + "]\n");
   std::string text;
-  for (const PreviewToken& token : preview_sample(data.train, 0, &tokenizer_)) text += token.text;
+  for (const MaskPiece& piece : preview_sample(data.train, 0, &tokenizer_)) text += piece.text;
   EXPECT_EQ(
       text,
       "<|im_start|>system\nYou are a shop's assistant, and polite.<|im_end|>\n<|im_start|>user\nDo you deliver on "

@@ -53,44 +53,39 @@ std::string span_text(const std::string& text, bool supervised, bool color) {
   return result;
 }
 
+/// The text of pieces of one kind.
 std::string joined(std::span<const MaskPiece> pieces) {
-  std::string text;
-  for (const MaskPiece& piece : pieces) text += piece.text;
-  return visible(text);
-}
-
-// The text of pieces of one kind; if there are more than `most`, those in the middle are only counted.
-std::string span_of(std::span<const MaskPiece> pieces, size_t most) {
-  if (most == 0 || pieces.size() <= most) return joined(pieces);
-  const size_t end = most / 2, begin = most - end;
-  return joined(pieces.first(begin)) +
-         fmt::format(" … {} tokens … ", with_commas(static_cast<int64_t>(pieces.size() - most))) +
-         joined(pieces.last(end));
+  std::string result, text;
+  for (const MaskPiece& piece : pieces) {
+    text += piece.text;
+    if (piece.shown) continue;
+    result += visible(text) + fmt::format(" … {} tokens … ", with_commas(piece.tokens));
+    text.clear();
+  }
+  return result + visible(text);
 }
 
 }  // namespace
 
-std::string text_mask(std::span<const MaskPiece> pieces, const TextMaskOptions& options) {
-  const size_t shown = options.max_tokens > 0 ? std::min(options.max_tokens, pieces.size()) : pieces.size();
+std::string text_mask(std::span<const MaskPiece> pieces, bool color) {
   std::string text;
+  int64_t tokens = 0, supervised = 0;
   // Join adjacent pieces of one kind first: a character may span several tokens.
-  for (size_t i = 0; i < shown;) {
-    const bool supervised = pieces[i].supervised;
+  for (size_t i = 0; i < pieces.size();) {
+    const bool learnt = pieces[i].supervised;
     size_t end = i;
-    while (end < shown && pieces[end].supervised == supervised) ++end;
-    text += span_text(span_of(pieces.subspan(i, end - i), options.max_span), supervised, options.color);
+    for (; end < pieces.size() && pieces[end].supervised == learnt; ++end) {
+      tokens += pieces[end].tokens;
+      if (learnt) supervised += pieces[end].tokens;
+    }
+    text += span_text(joined(pieces.subspan(i, end - i)), learnt, color);
     i = end;
   }
   if (!text.empty() && text.back() != '\n') text += '\n';
-  const auto supervised =
-      std::count_if(pieces.begin(), pieces.end(), [](const auto& piece) { return piece.supervised; });
-  if (shown < pieces.size())
-    text += fmt::format("… {} more tokens\n", with_commas(static_cast<int64_t>(pieces.size() - shown)));
-  const double share =
-      pieces.empty() ? 0 : 100.0 * static_cast<double>(supervised) / static_cast<double>(pieces.size());
-  const std::string kind = options.color ? styled("supervised", Style::kGreen, true) : "[[supervised]]";
-  return text + fmt::format("{}: {} of {} tokens ({:.1f}%)\n", kind, with_commas(supervised),
-                            with_commas(static_cast<int64_t>(pieces.size())), share);
+  const double share = tokens == 0 ? 0 : 100.0 * static_cast<double>(supervised) / static_cast<double>(tokens);
+  const std::string kind = color ? styled("supervised", Style::kGreen, true) : "[[supervised]]";
+  return text +
+         fmt::format("{}: {} of {} tokens ({:.1f}%)\n", kind, with_commas(supervised), with_commas(tokens), share);
 }
 
 }  // namespace hone

@@ -167,6 +167,7 @@ void BpeModel::append_unknown(std::string_view unit, uint32_t begin, uint32_t en
 }
 
 void BpeModel::initial_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
+  if (byte_level_) symbols.reserve(piece.size());
   std::optional<Symbol> pending;  // an unknown token that the next character may extend
   for (uint32_t begin = 0; begin < piece.size();) {
     const uint32_t end = begin + (byte_level_ ? 1 : utf8_step(piece, begin).length);
@@ -368,6 +369,14 @@ std::array<int32_t, 256> byte_fallback_ids(const Vocabulary& vocabulary) {
   return ids;
 }
 
+void EncodeScratch::forget_long_pieces() {
+  constexpr size_t kMostKept = size_t{1} << 16;  // elements
+  const auto forget = [](auto&... memory) {
+    ((memory.capacity() > kMostKept ? std::decay_t<decltype(memory)>().swap(memory) : void()), ...);
+  };
+  forget(symbols, new_symbols, merge.merges, merge.previous, merge.next, merge.heap, steps);
+}
+
 ScratchPool::Lease ScratchPool::take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) return {*this, std::make_unique<EncodeScratch>()};
@@ -377,6 +386,7 @@ ScratchPool::Lease ScratchPool::take() {
 }
 
 void ScratchPool::give_back(std::unique_ptr<EncodeScratch> scratch) {
+  scratch->forget_long_pieces();
   const std::lock_guard lock(mutex_);
   free_.push_back(std::move(scratch));
 }
@@ -386,7 +396,11 @@ void TokenModel::encode_piece(std::string_view piece, std::vector<Symbol>& out, 
   scratch.new_symbols.clear();
   encode_new_piece(piece, scratch);
   scratch.cache.remember(piece, scratch.new_symbols);
-  out.insert(out.end(), scratch.new_symbols.begin(), scratch.new_symbols.end());
+  if (out.empty()) {
+    out.swap(scratch.new_symbols);
+  } else {
+    out.insert(out.end(), scratch.new_symbols.begin(), scratch.new_symbols.end());
+  }
 }
 
 std::unique_ptr<TokenModel> make_token_model(const JsonCursor& json, bool byte_level) {

@@ -64,6 +64,9 @@ struct EncodeScratch {
   std::vector<Symbol> new_symbols;  // the symbols of a piece that is not in the cache
   MergeScratch merge;
   std::vector<UnigramStep> steps;
+
+  /// Frees what a piece of many thousand bytes has needed.
+  void forget_long_pieces();
 };
 
 /// A pool of scratch objects: a thread takes one for each text, so no piece needs a lock.

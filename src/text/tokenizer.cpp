@@ -291,10 +291,32 @@ std::string StreamDecoder::take(const std::string& text) {
 }
 
 std::string StreamDecoder::push(int32_t id) {
+  // Tokens that decode() leaves out would be held back for ever.
+  const bool skipped =
+      skip_special_tokens_ && tokenizer_.is_special(id) && tokenizer_.decode(std::span(&id, 1), true).empty();
+  if (skipped || !tokenizer_.id_to_token(id)) return {};
   window_.push_back(id);
   const std::string text = tokenizer_.decode(window_, skip_special_tokens_);
   const bool grew = text.size() > context_text_.size() && text.starts_with(context_text_);
-  return grew && !text.ends_with(kReplacementUtf8) ? take(text) : std::string();
+  if (grew && !text.ends_with(kReplacementUtf8)) return take(text);
+  // A character has at most four bytes, hence tokens: more of them are U+FFFD itself.
+  constexpr size_t kMostHeld = 16;
+  const bool unsettled = text.size() <= context_text_.size() || window_.size() - context_ < kMostHeld;
+  return unsettled ? std::string() : take_settled(text);
+}
+
+std::string StreamDecoder::take_settled(const std::string& text) {
+  for (size_t kept = 8; kept > 4; --kept) {
+    const std::vector<int32_t> last(window_.end() - std::ptrdiff_t(kept), window_.end());
+    const std::string rest = tokenizer_.decode(last, skip_special_tokens_);
+    if (!text.ends_with(rest) || text.size() - rest.size() < context_text_.size()) continue;
+    std::string fresh = text.substr(context_text_.size(), text.size() - rest.size() - context_text_.size());
+    window_ = last;
+    context_ = 0;
+    context_text_.clear();
+    return fresh;
+  }
+  return take(text);
 }
 
 std::string StreamDecoder::finish() {

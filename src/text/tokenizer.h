@@ -127,6 +127,8 @@ class StreamDecoder {
 
  private:
   std::string take(const std::string& text);
+  /// Of many tokens held back, the text of all but the last, so that a window stays short.
+  std::string take_settled(const std::string& text);
 
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;

@@ -12,6 +12,7 @@
 #include "core/text/json.h"
 #include "text/normalizer.h"
 #include "text/regex.h"
+#include "text/token_model.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/utf8.h"
@@ -502,6 +503,17 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
   return text + decoder.finish();
 }
 
+TEST(EncodeScratch, KeepsNoMemoryOfALongPiece) {
+  EncodeScratch scratch;
+  scratch.symbols.resize(100);
+  scratch.new_symbols.resize(1'000'000);
+  scratch.merge.merges.resize(1'000'000);
+  scratch.merge.next.resize(1'000'000);
+  scratch.forget_long_pieces();
+  EXPECT_EQ(scratch.symbols.size(), 100u);
+  EXPECT_EQ(scratch.new_symbols.capacity() + scratch.merge.merges.capacity() + scratch.merge.next.capacity(), 0u);
+}
+
 TEST(StreamDecoder, PiecesConcatenateToTheWholeDecoding) {
   for (const char* name : {"qwen3", "deepseek", "gpt_oss", "mixtral"}) {
     const Tokenizer tokenizer = Tokenizer::load(kFixtures / name);
@@ -521,6 +533,24 @@ TEST(StreamDecoder, RandomIdsDecodeAsAWholeDoes) {
     for (int32_t& id : ids) id = int32_t(random() % uint32_t(tokenizer.vocab_size()));
     EXPECT_EQ(streamed(tokenizer, ids, false), tokenizer.decode(ids, false)) << "seed " << seed;
   }
+}
+
+TEST(StreamDecoder, LongTextsThatNothingCompletesTakeTimeInProportion) {
+  // Decoding everything held back for each token would take hours.
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "qwen3");
+  const auto in_pieces = [&](const std::vector<int32_t>& ids, bool skip_special_tokens) {
+    StreamDecoder decoder(tokenizer, skip_special_tokens);
+    std::string text;
+    for (const int32_t id : ids) text += decoder.push(id);
+    return text + decoder.finish();
+  };
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 100'000; ++i) ids.push_back(*tokenizer.token_to_id(i % 2 == 0 ? "ð" : "ĺ"));
+  for (const int32_t id : tokenizer.encode("\uFFFD\uFFFD ä \U0001F600", false)) ids.push_back(id);
+  EXPECT_TRUE(in_pieces(ids, false) == tokenizer.decode(ids, false));
+  ids.assign(100'000, *tokenizer.token_to_id("<|im_end|>"));
+  for (const int32_t id : tokenizer.encode("one two", false)) ids.push_back(id);
+  EXPECT_EQ(in_pieces(ids, true), "one two");
 }
 
 TEST(StreamDecoder, HoldsACharacterBackUntilItIsWhole) {

@@ -167,7 +167,7 @@ void print_chat(Page& page, const Tokenizer& tokenizer) {
     pieces.push_back({decoder.push(sample.input_ids[i]), i > 0 && sample.labels[i] != kIgnoredLabel});
   }
   if (!pieces.empty()) pieces.back().text += decoder.finish();
-  print_text(text_mask(pieces, {.color = page.color()}));
+  print_text(text_mask(pieces, page.color()));
 }
 
 void print_tokenizer(Page& page, const LoadedModel& model, int64_t vocab_size) {

@@ -137,18 +137,39 @@ TrainingData build_training_data(const DataOptions& options, const Tokenizer* to
   return data;
 }
 
-std::vector<PreviewToken> preview_sample(const SampleStore& store, int64_t index, const Tokenizer* tokenizer) {
+std::vector<MaskPiece> preview_sample(const SampleStore& store, int64_t index, const Tokenizer* tokenizer,
+                                      size_t max_span) {
+  constexpr size_t kContext = 8;  // tokens that are decoded before those shown: no character has more
   const SampleView sample = store[index];
-  std::vector<PreviewToken> tokens;
+  const size_t count = sample.input_ids.size();
+  const auto supervised = [&](size_t i) { return i > 0 && sample.labels[i] != kIgnoredLabel; };
   std::optional<StreamDecoder> decoder;
+  std::vector<MaskPiece> pieces;
+  const auto show = [&](size_t begin, size_t end) {
+    MaskPiece piece{"", supervised(begin), static_cast<int64_t>(end - begin)};
+    for (size_t i = begin; i < end; ++i) {
+      piece.text += tokenizer ? decoder->push(sample.input_ids[i]) : fmt::format("{} ", sample.input_ids[i]);
+    }
+    pieces.push_back(std::move(piece));
+  };
   if (tokenizer) decoder.emplace(*tokenizer, false);
-  for (size_t i = 0; i < sample.input_ids.size(); ++i) {
-    const bool supervised = i > 0 && sample.labels[i] != kIgnoredLabel;
-    tokens.push_back(
-        {decoder ? decoder->push(sample.input_ids[i]) : fmt::format("{} ", sample.input_ids[i]), supervised});
+  for (size_t begin = 0, end = 0; begin < count; begin = end) {
+    while (end < count && supervised(end) == supervised(begin)) ++end;
+    if (max_span == 0 || end - begin <= max_span) {
+      show(begin, end);
+      continue;
+    }
+    const size_t last = end - max_span / 2, hidden = end - begin - max_span, first = last - hidden;
+    show(begin, first);
+    pieces.push_back({"", supervised(begin), static_cast<int64_t>(hidden), false});
+    if (tokenizer) {
+      decoder.emplace(*tokenizer, false);
+      for (size_t i = last - std::min(hidden, kContext); i < last; ++i) decoder->push(sample.input_ids[i]);
+    }
+    show(last, end);
   }
-  if (decoder && !tokens.empty()) tokens.back().text += decoder->finish();
-  return tokens;
+  if (decoder && !pieces.empty()) pieces.back().text += decoder->finish();
+  return pieces;
 }
 
 }  // namespace hone

@@ -7,6 +7,7 @@
 
 #include "data/dataset/dataset_encoding.h"
 #include "data/packing/sample_store.h"
+#include "report/text_mask.h"
 
 namespace hone {
 
@@ -39,13 +40,10 @@ struct TrainingData {
 TrainingData build_training_data(const DataOptions& options, const Tokenizer* tokenizer, ThreadPool& pool,
                                  const DataProgressCallback& progress = {});
 
-/// One token of a sample, as in training.
-struct PreviewToken {
-  std::string text;         ///< the text it adds to the decoded text; the id and a space if there is no tokenizer
-  bool supervised = false;  ///< whether it is a target of the loss
-};
-
-/// The tokens of sample `index` of the store, special tokens included.
-std::vector<PreviewToken> preview_sample(const SampleStore& store, int64_t index, const Tokenizer* tokenizer);
+/// Sample `index` of the store, special tokens included: a piece for each stretch of tokens that are, or are not,
+/// targets of the loss. A stretch of more than `max_span` tokens (0: no limit) is three pieces, its middle not shown,
+/// nor decoded. Without a tokenizer the text is that of the ids.
+std::vector<MaskPiece> preview_sample(const SampleStore& store, int64_t index, const Tokenizer* tokenizer,
+                                      size_t max_span = 0);
 
 }  // namespace hone

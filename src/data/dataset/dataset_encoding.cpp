@@ -75,6 +75,7 @@ class DatasetEncoding {
       for (size_t i = 0; i < batch.rows.size(); ++i) {
         encoded_[i].origin = {batch.first_row + static_cast<int64_t>(i), batch.rows[i].raw.line, batch.files[i]};
         builder_.add(encoded_[i], batch.rows[i].where());
+        encoded_[i] = {};  // a document may be as long as a block
         if (builder_.tokens() >= context_.options.block_tokens) sink(take());
       }
       if (context_.progress) {
@@ -122,7 +123,8 @@ class DatasetEncoding {
     return read_row(row, entry_.mapping, &unused);
   }
 
-  void encode(const RowBatch& batch) {
+  /// Fills encoded_, and frees the text of the rows.
+  void encode(RowBatch& batch) {
     encoded_.assign(batch.rows.size(), {});
     std::vector<std::exception_ptr> errors(batch.rows.size());
     std::atomic<size_t> first_bad = batch.rows.size();  // rows after it are not needed, and may take long to fail too
@@ -133,6 +135,7 @@ class DatasetEncoding {
         const std::string where = batch.rows[i].where();
         std::vector<std::string> unused;
         FormattedRow row = formatted(batch.rows[i], where, unused);
+        std::string().swap(batch.rows[i].raw.text);
         if (entry_.drop_system_message) drop_system_message(row, where);
         encoded_[i] = context_.encoder.encode(std::move(row), where);
         encoded_[i].unused_columns = std::move(unused);

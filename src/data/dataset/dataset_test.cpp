@@ -413,9 +413,9 @@ TEST_F(DatasetBuilding, PreviewShowsTheTextAndWhatIsLearnt) {
   give(chat_row("Wie spät?", "Élan vital ✓"));
   const TrainingData data = build();
   std::string text, learnt;
-  for (const PreviewToken& token : preview_sample(data.train, 0, &shared_tokenizer())) {
-    text += token.text;
-    if (token.supervised) learnt += token.text;
+  for (const MaskPiece& piece : preview_sample(data.train, 0, &shared_tokenizer())) {
+    text += piece.text;
+    if (piece.supervised) learnt += piece.text;
   }
   EXPECT_EQ(text, "<|im_start|>user\nWie spät?<|im_end|>\n<|im_start|>assistant\nÉlan vital ✓<|im_end|>\n");
   EXPECT_EQ(learnt, "Élan vital ✓<|im_end|>");
@@ -425,6 +425,24 @@ TEST_F(DatasetBuilding, PreviewShowsTheTextAndWhatIsLearnt) {
   EXPECT_EQ(tokens[1].text, "8 ");
   EXPECT_FALSE(tokens[0].supervised);
   EXPECT_TRUE(tokens[1].supervised);
+}
+
+TEST_F(DatasetBuilding, PreviewOfALongStretchIsItsEnds) {
+  std::string answer;
+  for (int i = 0; i < 500; ++i) answer += "Grüße ✓ ";
+  options_.max_length = 100'000;
+  give(chat_row("Wie spät?", answer));
+  const TrainingData data = build();
+  const std::vector<MaskPiece> whole = preview_sample(data.train, 0, &shared_tokenizer());
+  const std::vector<MaskPiece> ends = preview_sample(data.train, 0, &shared_tokenizer(), 40);
+  ASSERT_EQ(whole.size(), 3u);
+  ASSERT_EQ(ends.size(), 5u);
+  EXPECT_EQ(ends[0].text, whole[0].text);
+  EXPECT_TRUE(whole[1].text.starts_with(ends[1].text) && whole[1].text.ends_with(ends[3].text)) << ends[3].text;
+  EXPECT_EQ(ends[1].tokens + ends[3].tokens, 40);
+  EXPECT_FALSE(ends[2].shown);
+  EXPECT_EQ(ends[2].text, "");
+  EXPECT_EQ(ends[2].tokens, whole[1].tokens - 40);
 }
 
 TEST_F(DatasetBuilding, PackedLabelsNeverCrossDocuments) {

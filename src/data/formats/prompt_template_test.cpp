@@ -79,10 +79,10 @@ std::string learnt(const Tokenizer& tokenizer, DatasetEntry entry, ChatEncoderOp
   std::string text;
   for (int64_t i = 0; i < data.train.size(); ++i) {
     bool open = false;
-    for (const PreviewToken& token : preview_sample(data.train, i, &tokenizer)) {
-      if (token.supervised != open) text += open ? "]" : "[";
-      open = token.supervised;
-      text += token.text;
+    for (const MaskPiece& piece : preview_sample(data.train, i, &tokenizer)) {
+      if (piece.supervised != open) text += open ? "]" : "[";
+      open = piece.supervised;
+      text += piece.text;
     }
     text += open ? "]\n" : "\n";
   }

@@ -88,6 +88,7 @@ EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const 
   if (parts_join_ || text.encoded_apart) {
     const std::vector<int32_t> prompt = tokenizer_->encode(text.prompt, false);
     const std::vector<int32_t> completion = tokenizer_->encode(text.completion, false);
+    ids.reserve(ids.size() + prompt.size() + completion.size() + 1);
     ids.insert(ids.end(), prompt.begin(), prompt.end());
     learnt_from = ids.size();
     ids.insert(ids.end(), completion.begin(), completion.end());

@@ -229,11 +229,7 @@ std::string masked_samples(const TrainingData& data, const std::vector<int64_t>&
                                where_of(sample, data.train_reports)),
                    Style::kBold, color) +
             "\n";
-    std::vector<MaskPiece> pieces;
-    for (const PreviewToken& token : preview_sample(data.train, position, tokenizer)) {
-      pieces.push_back({token.text, token.supervised});
-    }
-    text += text_mask(pieces, {.color = color, .max_span = max_span});
+    text += text_mask(preview_sample(data.train, position, tokenizer, max_span), color);
   }
   return text;
 }
