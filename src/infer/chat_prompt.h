@@ -57,7 +57,7 @@ class ChatPrompt {
   bool split_special_tokens_;
   JsonValue special_tokens_;
   std::optional<ChatTemplate> template_, tool_template_;
-  std::string source_for_tools_;  // of the template for chats with tools
+  std::string source_for_tools_;  // the template for chats with tools
 };
 
 }  // namespace hone

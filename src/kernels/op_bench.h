@@ -64,7 +64,7 @@ struct BenchSizes {
   Ssd ssd;
   Conv conv;
   Experts experts;
-  Fp8Products fp8 = {};  ///< of dense matrices
+  Fp8Products fp8 = {};  ///< dense matrices multiply so
 
   double element_bytes() const { return static_cast<double>(size_of(dtype)); }
   /// Bytes of [T, width] in the dtype of activations.

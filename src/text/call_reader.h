@@ -31,7 +31,7 @@ ReadCalls read_calls(const CallForm& form, std::string_view text, bool last, con
 /// The header of a message (CallBody::kChannels), or with a function the whole message.
 struct ReadMessage {
   bool more = false;
-  size_t size = 0;  ///< of the header or the message; 0: the text is no message
+  size_t size = 0;  ///< the header's or the message's; 0: the text is no message
   bool thinks = false;
   std::vector<ToolCall> calls = {};
 };

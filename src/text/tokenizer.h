@@ -127,7 +127,7 @@ class StreamDecoder {
 
  private:
   std::string take(const std::string& text);
-  /// Of many tokens held back, the text of all but the last, so that a window stays short.
+  /// The text of all but the last of many tokens held back, so that a window stays short.
   std::string take_settled(const std::string& text);
 
   const Tokenizer& tokenizer_;

@@ -18,7 +18,7 @@ struct AnswerTextOptions {
   bool thinks = false;                 ///< text between think tags (text/thinking.h) is apart
   std::string open_tag = {};           ///< the think tag that the prompt has left open; "": none
   const CallForm* form = nullptr;      ///< in which the model writes calls; null: none, all is text
-  JsonValue tools = {};                ///< of the request; null: a call is text
+  JsonValue tools = {};                ///< what the request offers; null: a call is text
 };
 
 /// What a token has added.
@@ -59,7 +59,7 @@ class AnswerText {
 
   const AnswerTextOptions options_;
   StreamDecoder decoder_;
-  std::vector<std::string_view> openings_;  // of calls
+  std::vector<std::string_view> openings_;  // what begins a call
   std::map<int32_t, std::string> marks_;    // special tokens that are parts of the form's marks
   In in_;
   std::string close_tag_;  // what ends the thinking

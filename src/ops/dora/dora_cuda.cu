@@ -151,7 +151,7 @@ void dora_scale_grad(const Context& context, const DoraScaleGradArgs& args) {
                               .rows = rows,
                               .out = out,
                               .columns = blocks_for(out, kThreads)};
-      // Of one dimension: the others of a grid end at 65,535.
+      // The grid has one dimension: the others end at 65,535.
       const unsigned blocks = blocks_for(chunks * grad.columns, 1);
       scale_grad_kernel<T><<<blocks, kThreads, 0, stream_of(context)>>>(grad);
     });

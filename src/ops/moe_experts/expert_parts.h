@@ -20,7 +20,7 @@ struct LayerExperts {
   int64_t first_expert = 0;  ///< the layer's expert that is the first here
 
   bool wants_grad() const { return gate_up.wants_grad() || down.wants_grad(); }
-  /// Of so many choices of experts, wherever they are multiplied.
+  /// For so many choices of experts, wherever they are multiplied.
   double flops(int64_t choices) const {
     return 2.0 * static_cast<double>(choices * (gate_up.products_of_a_row() + down.products_of_a_row()));
   }

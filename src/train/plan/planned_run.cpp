@@ -139,7 +139,7 @@ std::optional<int64_t> token_tile_before(const std::filesystem::path& checkpoint
   const ConfigBefore before = config_before(checkpoint, context);
   if (before.config && before.config->model.moe_token_tile) return before.config->model.moe_token_tile;
   const bool spread = before.config && before.config->machine.expert_parallel_size > 1;
-  if (before.config && !spread) return 0;  // of a version without tiles
+  if (before.config && !spread) return 0;  // a version without tiles wrote it
   if (may_tile) {
     context.logger.warning(
         "moe_token_tile auto is chosen anew, since {} does not say which tile the stopped run had ({}): with another "
