@@ -174,15 +174,17 @@ class Collector {
         walk(value, name, from_command_line);
       } else if (found.key) {
         state(found, name, value, from_command_line);
-        const auto state_also = [&](const std::vector<AlsoStates>& states) {
-          for (const AlsoStates& also : states) {
-            const Alias meaning{name, also.rewrite};
-            state({&key_spec(also.key), &meaning}, name, value, from_command_line);
-          }
-        };
-        state_also(found.key->also);
-        if (found.alias != nullptr) state_also(found.alias->also);
+        state_also(found.key->also, name, value, from_command_line);
+        if (found.alias != nullptr) state_also(found.alias->also, name, value, from_command_line);
       }
+    }
+  }
+
+  void state_also(const std::vector<AlsoStates>& states, const std::string& written, const ConfigNode& value,
+                  bool from_command_line) {
+    for (const AlsoStates& also : states) {
+      const Alias meaning{written, also.rewrite};
+      state({&key_spec(also.key), &meaning}, written, value, from_command_line);
     }
   }
 
