@@ -30,18 +30,19 @@ const Json& function_named(const Json& tools, const std::string& name) {
   return none;
 }
 
-/// Whether a JSON schema names this type, also as one of several.
-bool allows(const Json& schema, const char* type) {
+/// Whether a schema's own "type" is this one, or one of several that it lists.
+bool has_type(const Json& schema, const char* type) {
   const Json& own = member(schema, "type");
-  if (own == type) return true;
-  if (own.is_array() && std::find(own.begin(), own.end(), type) != own.end()) return true;
+  return own == type || (own.is_array() && std::find(own.begin(), own.end(), type) != own.end());
+}
+
+/// The same of a schema or of one of its choices, no deeper: schemas are the client's.
+bool allows(const Json& schema, const char* type) {
+  if (has_type(schema, type)) return true;
   for (const char* choice : {"anyOf", "oneOf"}) {
     const Json& choices = member(schema, choice);
-    if (!choices.is_array()) continue;
-    for (const Json& one : choices) {
-      const Json& its = member(one, "type");  // no deeper: schemas are the client's
-      if (its == type || (its.is_array() && std::find(its.begin(), its.end(), type) != its.end())) return true;
-    }
+    const auto is_type = [type](const Json& one) { return has_type(one, type); };
+    if (choices.is_array() && std::any_of(choices.begin(), choices.end(), is_type)) return true;
   }
   return false;
 }

@@ -236,7 +236,7 @@ TEST(CallReader, ReadsMessagesOfChannels) {
       EXPECT_FALSE(read(call.substr(0, cut), true).more) << call.substr(0, cut);
     }
   }
-  // The last token of a call ends the answer, and is no text.
+  // The answer stops at the token that ends the call, and that token is not part of the text.
   EXPECT_EQ(told(read(R"(<|channel|>commentary to=functions.f<|message|>{"a": 1})", true).calls), R"(f{"a":1};)");
   for (const char* text : {"words", "<|channel|>commentary to=functions.f<|message|>{\"a\": <|call|>",
                            "<|channel|>commentary to=browser.open<|message|>{}<|call|>", "<|channel", "<|message|>"}) {
