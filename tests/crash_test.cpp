@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/base/philox.h"
+#include "core/files/folder_lock.h"
 #include "device_main.h"
 #include "program.h"
 #include "shell.h"
@@ -73,19 +74,15 @@ bool is_saving(const fs::path& output) {
                      [](const std::string& name) { return name.find(".hone-") != std::string::npos; });
 }
 
-/// Checks that every folder with the name of a checkpoint is complete.
+/// Checks that every folder with the name of a checkpoint is complete, once nobody writes: ranks outlive a launcher
+/// that is killed for a moment, in which they may remove one.
 void expect_whole_checkpoints(const fs::path& output) {
+  constexpr std::chrono::seconds kPatience{10};
   if (!fs::exists(output)) return;
+  const auto lock = FolderLock::take_within(output, kPatience);
   for (const std::string& name : names_in(output)) {
     if (!name.starts_with("checkpoint-") || name.find('.') != std::string::npos) continue;
-    std::vector<std::string> files;
-    try {
-      files = names_in(output / name);
-    } catch (const fs::filesystem_error&) {  // a rank that outlives its launcher for a moment has removed it
-      if (fs::exists(output / name)) throw;
-      continue;
-    }
-    for (const std::string& file : files) {
+    for (const std::string& file : names_in(output / name)) {
       if (file.ends_with(".safetensors")) {
         EXPECT_NO_THROW(SafetensorsFile(output / name / file)) << name;
       }
