@@ -45,11 +45,12 @@ std::vector<Change> higher_stages(const RunConfig& config) {
   return changes;
 }
 
-/// Experts in tiles, smaller than those of moe_token_tile: auto.
+/// Experts in tiles, smaller than those of moe_token_tile: auto and than a micro-batch.
 std::vector<Change> smaller_tiles(const RunConfig& config) {
   constexpr int64_t kTile = 8192;
   const int64_t stated = config.model.moe_token_tile.value_or(0);
-  if (stated > 0 && stated <= kTile) return {};
+  const int64_t tokens = config.schedule.per_device_train_batch_size * config.data.max_length.value_or(0);
+  if (tokens <= kTile || (stated > 0 && stated <= kTile)) return {};
   Change change{config, fmt::format("moe_token_tile: {}", kTile)};
   change.config.model.moe_token_tile = kTile;
   return {change};

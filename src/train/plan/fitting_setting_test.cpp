@@ -54,8 +54,9 @@ TEST(FittingSetting, IsThenASmallerBatchOfTheSameStep) {
 }
 
 TEST(FittingSetting, IsThenExpertsInTiles) {
-  const auto setting_of = [](std::optional<int64_t> stated, bool experts) {
+  const auto setting_of = [](std::optional<int64_t> stated, bool experts, int64_t length = 8192) {
     RunConfig config = run(FinetuningType::kFull, 4);
+    config.data.max_length = length;
     config.model.moe_token_tile = stated;
     const MemoryRoom room{
         .fits = [&](const RunConfig& changed, const std::string&) { return changed.model.moe_token_tile != stated; },
@@ -67,6 +68,7 @@ TEST(FittingSetting, IsThenExpertsInTiles) {
     EXPECT_EQ(setting_of(stated, false), "");
   }
   EXPECT_EQ(setting_of(8192, true), "") << "no smaller ones";
+  EXPECT_EQ(setting_of({}, true, 1024), "") << "a micro-batch is one tile";
 }
 
 TEST(FittingSetting, IsThenAHigherStageOfSeveralRanks) {
