@@ -52,6 +52,16 @@ TEST(BenchStep, MeasuresFullTraining) {
   EXPECT_NEAR(json["tokens_per_second"].get<double>(), 32 / (median * 1e-3), 1e-6 * 32 / (median * 1e-3));
 }
 
+/// How often an op ran in each pass of a time line.
+std::map<std::string, int> passes_of(const std::string& op, const std::string& trace) {
+  std::map<std::string, int> passes;
+  const Json time_line = Json::parse(read_file(trace));
+  for (const Json& event : time_line["traceEvents"]) {
+    if (event["name"] == op) ++passes[event["args"]["pass"]];
+  }
+  return passes;
+}
+
 TEST(BenchStep, MeasuresLoraAndWritesATimeLine) {
   const Folder folder;
   const std::string trace = (folder / "trace.json").string();
@@ -84,14 +94,14 @@ TEST(BenchStep, MeasuresLoraAndWritesATimeLine) {
                                                                     {"adamw", "optimizer"}}) {
     EXPECT_EQ(group_of[op], group) << op;
   }
-  std::map<std::string, int> passes;
-  const Json time_line = Json::parse(read_file(trace));
-  for (const Json& event : time_line["traceEvents"]) {
-    if (event["name"] == "attention") ++passes[event["args"]["pass"]];
-  }
-  EXPECT_EQ(passes["forward"], 3) << "three steps of one layer";
-  EXPECT_EQ(passes["recompute"], 3);
-  EXPECT_EQ(passes["backward"], 3);
+  using Passes = std::map<std::string, int>;
+  EXPECT_EQ(passes_of("attention", trace), (Passes{{"forward", 3}, {"recompute", 3}, {"backward", 3}}))
+      << "three steps of one layer";
+  const std::string kept = (folder / "kept.json").string();
+  ASSERT_EQ(
+      run_hone(step_arguments({"--mode", "lora-all", "--profile", kept, "--recompute", "all_but_attention"})).code, 0);
+  EXPECT_EQ(passes_of("attention", kept), (Passes{{"forward", 3}, {"backward", 3}}));
+  EXPECT_EQ(passes_of("moe_gate_up", kept), passes_of("moe_gate_up", trace));
 }
 
 TEST(BenchStep, ReadsAModelFolder) {

@@ -135,7 +135,7 @@ TEST(ExpertStorage, PerExpertAndFusedFilesGiveBitwiseTheSameRun) {
 }
 
 /// Gradients of batch 0 with the auxiliary loss.
-HostTensors gradients_of(const fs::path& directory, int threads, bool checkpointing) {
+HostTensors gradients_of(const fs::path& directory, int threads, RecomputeLevel level = RecomputeLevel::kNone) {
   ThreadPool pool(threads);
   Stream stream(device_under_test(), pool);
   const GoldenCase golden = GoldenCase::read(directory);
@@ -144,24 +144,26 @@ HostTensors gradients_of(const fs::path& directory, int threads, bool checkpoint
   const MicroBatch& batch = data.micro_batches[0];
   Replay replay(directory / "model", stream, {batch.tokens(), batch.documents(), batch.tokens(), batch.max_seqlen}, {});
   const auto engine = replay.make_engine(replay.config().moe.router_aux_loss_coef);
-  if (checkpointing) {
-    engine->set_recompute({RecomputeLevel::kEverything});
-    engine->reserve();
-  }
+  engine->set_recompute({level});
+  engine->reserve();
   engine->accumulate(data, 0);
   engine->measure();
   return replay.gradients();
 }
 
 TEST(Gradients, DoNotDependOnActivationCheckpointing) {
-  for (const char* name : {"qwen3_moe_hard", "mixtral"}) {
-    expect_same_bits(gradients_of(goldens() / name, 2, false), gradients_of(goldens() / name, 2, true));
+  for (const char* name : {"qwen3_moe_hard", "mixtral", "deepseek_v3", "qwen3_next", "gpt_oss"}) {
+    SCOPED_TRACE(name);
+    const HostTensors kept = gradients_of(goldens() / name, 2);
+    for (const RecomputeLevel level : {RecomputeLevel::kAllButAttention, RecomputeLevel::kEverything}) {
+      expect_same_bits(gradients_of(goldens() / name, 2, level), kept);
+    }
   }
 }
 
 TEST(Gradients, DoNotDependOnTheNumberOfThreads) {
-  const HostTensors one = gradients_of(goldens() / "qwen3_moe_hard", 1, false);
-  for (int threads : {2, 3, 7}) expect_same_bits(one, gradients_of(goldens() / "qwen3_moe_hard", threads, false));
+  const HostTensors one = gradients_of(goldens() / "qwen3_moe_hard", 1);
+  for (int threads : {2, 3, 7}) expect_same_bits(one, gradients_of(goldens() / "qwen3_moe_hard", threads));
 }
 
 /// A copy of a case whose config.json has one more field.
@@ -178,10 +180,10 @@ fs::path case_with(const std::string& name, const std::string& key, const Json& 
 
 TEST(RouterJitter, ChangesGradientsAndIsTheSameWhenComputedAgain) {
   const fs::path with_jitter = case_with("mixtral", "router_jitter_noise", 0.1);
-  const HostTensors jittered = gradients_of(with_jitter, 2, false);
-  expect_same_bits(jittered, gradients_of(with_jitter, 1, true));
+  const HostTensors jittered = gradients_of(with_jitter, 2);
+  expect_same_bits(jittered, gradients_of(with_jitter, 1, RecomputeLevel::kEverything));
   const std::string router = "model.layers.0.mlp.gate.weight";
-  EXPECT_NE(jittered.at(router).values, gradients_of(goldens() / "mixtral", 2, false).at(router).values);
+  EXPECT_NE(jittered.at(router).values, gradients_of(goldens() / "mixtral", 2).at(router).values);
   fs::remove_all(with_jitter);
 }
 

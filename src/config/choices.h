@@ -33,7 +33,8 @@ inline constexpr auto kChoiceNames<Checkpointing> =
                                               {RecomputeLevel::kNone, "false"},
                                               {RecomputeLevel::kNorms, "norms"},
                                               {RecomputeLevel::kActivations, "activations"},
-                                              {RecomputeLevel::kExperts, "experts"}});
+                                              {RecomputeLevel::kExperts, "experts"},
+                                              {RecomputeLevel::kAllButAttention, "all_but_attention"}});
 
 /// What the auxiliary loss of an optimizer step is, over its micro-batches.
 enum class AuxLossReduction {

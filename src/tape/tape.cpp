@@ -97,7 +97,8 @@ Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptio
   HONE_ASSERT(host == nullptr || host->context().dry() == context.dry());
   // Ops on the host report their kernels where those on the device do.
   if (host != nullptr) host->stream().set_kernel_notes(context.stream().kernel_notes());
-  on_each_side([](const Context&, TapeMemory& of) {
+  on_each_side([&](const Context&, TapeMemory& of) {
+    if (context_.dry() && training()) of.work = {};
     of.block.release(0);
     of.kept.begin_pass();
     for (Arena& arena : of.boundary) arena.release(0);
@@ -110,6 +111,13 @@ Tape::~Tape() {
 }
 
 const Context& Tape::context() const { return side_ == Side::kDevice ? context_ : host().context(); }
+
+void Tape::count(NodeWork TapeWork::*pass, const Node& node, double bytes, int products) {
+  if (!context_.dry() || !training()) return;
+  NodeWork& work = memory_of(side_).work.*pass;
+  work.flops += products * node.flops(*this);
+  work.bytes += bytes;
+}
 
 TapeMemory& Tape::memory_of(Side side) const { return side == Side::kDevice ? memory_ : host().memory(); }
 
@@ -237,6 +245,7 @@ void Tape::record(std::unique_ptr<Node> node) {
     const ProfileScope scope(context(), node->group(), node->kind(), "forward");
     node->forward(*this);
     if (scope.profiled()) scope.set_work(node->forward_bytes(*this), node->flops(*this));
+    count(&TapeWork::forward, *node, node->forward_bytes(*this), 1);
   }
   const bool differentiated =
       std::any_of(node->outputs.begin(), node->outputs.end(), [&](Var v) { return requires_grad(v); });
@@ -269,6 +278,7 @@ void Tape::ensure(Var var) {
     const ProfileScope scope(context(), node.group(), node.kind(), "recompute");
     node.forward(*this);
     if (scope.profiled()) scope.set_work(node.forward_bytes(*this), node.flops(*this));
+    count(&TapeWork::recompute, node, node.forward_bytes(*this), 1);
   }
   replaying_ = false;
 }
@@ -350,6 +360,9 @@ void Tape::differentiate(Node& node, Side side, Residency* residency) {
   const ProfileScope scope(context(), node.group(), node.kind(), "backward");
   node.backward(*this);
   if (scope.profiled()) scope.set_work(node.backward_bytes(*this), 0);
+  const bool input_wants_grad =
+      std::any_of(node.inputs.begin(), node.inputs.end(), [&](Var input) { return requires_grad(input); });
+  count(&TapeWork::backward, node, node.backward_bytes(*this), int{input_wants_grad} + int{node.weights_want_grad});
 }
 
 /// Releases the residency of node `node` unless an earlier node of the block uses it, too. The node and all later ones

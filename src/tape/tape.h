@@ -47,15 +47,17 @@ enum class RecomputeLevel : uint8_t {
   kNorms,        ///< norms, RoPE and latent keys: about one pass over memory each
   kActivations,  ///< activations of dense MLPs
   kExperts,      ///< gate and up projections of experts: a third more products of experts
-  kEverything,   ///< activation checkpointing: only values that cross blocks are kept
+  /// All but what attention returns, whose products grow with the square of a document: a few rows a token are kept.
+  kAllButAttention,
+  kEverything,  ///< activation checkpointing: only values that cross blocks are kept
 };
 
 /// One recorded op call. `forward` writes the outputs from the inputs; `backward` reads `saved` values and the outputs'
 /// gradients and writes the inputs' and the weights' gradients.
 ///
 /// A node describes its own costs: profiles, recomputation and benchmarks contain no op names. By default an op is
-/// memory-bound, has no products, and is recomputed at the last level only, since the cost of recomputing its inputs is
-/// unknown.
+/// memory-bound, has no products, and is recomputed only where nearly everything is, since the cost of recomputing its
+/// inputs is unknown.
 class Node {
  public:
   virtual ~Node() = default;
@@ -70,7 +72,7 @@ class Node {
   virtual double backward_bytes(const Tape& tape) const;
   /// The first level at which outputs are recomputed in backward instead of being kept; inputs that are not kept are
   /// recomputed, too. kNorms is for an op of one pass over memory whose backward reads its inputs anyway.
-  virtual RecomputeLevel recomputed_from() const { return RecomputeLevel::kEverything; }
+  virtual RecomputeLevel recomputed_from() const { return RecomputeLevel::kAllButAttention; }
   /// Runs the op. Called again in backward if an output was not kept; tape.replaying() is then true.
   virtual void forward(Tape& tape) = 0;
   virtual void backward(Tape& tape) = 0;
@@ -109,6 +111,17 @@ struct TapePlan {
   std::vector<Fate> values;
 };
 
+/// What nodes compute and move: Node::flops, forward_bytes and backward_bytes.
+struct NodeWork {
+  double flops = 0, bytes = 0;
+};
+
+/// The work of a training tape. A product's gradients of its input and of its weight count as a forward product each,
+/// an adapter's as its weight's.
+struct TapeWork {
+  NodeWork forward, recompute, backward;
+};
+
 /// The arenas of a tape. Training, evaluation and generation share them; the largest sets their sizes.
 struct TapeMemory {
   explicit TapeMemory(Device device);
@@ -116,6 +129,7 @@ struct TapeMemory {
   Arena scratch, block;
   KeptMemory kept;
   Arena boundary[2];
+  TapeWork work;  ///< of the last training tape of a dry pass
 
   void begin_dry();
   /// Allocates the high-water marks of the dry passes since begin_dry().
@@ -202,6 +216,8 @@ class Tape {
   class OnSide;
 
   TapeMemory& memory_of(Side side) const;
+  /// In a dry training pass, adds `bytes` and `products` products of a node to the work of its side.
+  void count(NodeWork TapeWork::*pass, const Node& node, double bytes, int products);
   /// Calls f with the context and the memory of each side.
   template <class F>
   void on_each_side(F f);

@@ -209,6 +209,19 @@ TEST(Tape, RecomputationGivesTheSameBitsInLessMemory) {
   EXPECT_LT(everything.kept_bytes, kept.kept_bytes);
 }
 
+TEST(Tape, ADryPassCountsItsWork) {
+  const Runner kept(chain(2), 10), recomputed(chain(2), 10, {RecomputeLevel::kNorms});
+  const double sine = 7 * 10;
+  for (const Runner* runner : {&kept, &recomputed}) {
+    EXPECT_EQ(runner->memory.work.forward.flops, 6 * sine) << "of one pass";
+    EXPECT_EQ(runner->memory.work.backward.flops, 6 * sine) << "no weights";
+    EXPECT_GT(runner->memory.work.backward.bytes, runner->memory.work.forward.bytes);
+  }
+  EXPECT_EQ(kept.memory.work.recompute.flops, 0);
+  EXPECT_EQ(recomputed.memory.work.recompute.flops, 4 * sine) << "two values of each block";
+  EXPECT_EQ(recomputed.memory.work.recompute.bytes, 4 * 2 * 4 * 10.0);
+}
+
 TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
   Runner runner(chain(2), 10, {RecomputeLevel::kEverything});
   std::vector<ProfileSpan> spans;

@@ -499,6 +499,7 @@ int run_estimate(const EstimateOptions& asked) {
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
   Target target(gpu ? kPlannedGpu : device_to_plan_for(config.machine.device), options.memory, options.host_memory);
+  target.limit.gpu = gpu;
   const auto [experts, offloaded, variants, chosen, verdict] = compare(config, model, target);
   const DiskNeeds disk = disk_needs_of(config, source);
   if (options.json) {

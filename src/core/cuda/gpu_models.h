@@ -13,6 +13,8 @@ namespace hone {
 struct GpuModel {
   std::string name;                        ///< the model, without maker, brand, socket and memory: "A100", "RTX 4090"
   double bf16_tflops = 0, f32_tflops = 0;  ///< dense; float32 without tensor cores
+  double memory_gbs = 0;                   ///< GB/s of its memory
+  double link_gbs = 0;                     ///< GB/s of the link to the host, in each direction
   int compute_capability = 0;              ///< 10 · major + minor
   int64_t memory = 0;                      ///< bytes, as the driver counts them
   size_t shared_memory = 0;                ///< maximum bytes per CTA

@@ -58,6 +58,8 @@ TEST(GpuModels, EveryModelHasItsOwnOptionAndAllThatAPlanReads) {
     EXPECT_GE(gpu.memory, int64_t{15} << 30) << option;
     EXPECT_GE(gpu.shared_memory, size_t{99} << 10) << option;
     EXPECT_GT(gpu.bf16_tflops, gpu.f32_tflops) << option;
+    EXPECT_GT(gpu.memory_gbs, gpu.link_gbs) << option;
+    EXPECT_GE(gpu.link_gbs, 32) << option;
   }
 }
 

@@ -23,6 +23,7 @@ struct AttentionNode : Node {
 
   std::string_view kind() const override { return "attention"; }
   OpGroup group() const override { return OpGroup::kAttention; }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kEverything; }
   /// Assumes that all documents are as long as the longest.
   double flops(const Tape& tape) const override {
     const auto length = static_cast<double>(sequences.max_seqlen), window = static_cast<double>(options.sliding_window);

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "session/device_facts.h"
+#include "train/plan/predicted_time.h"
 #include "train/plan/recompute.h"
 
 namespace hone {
@@ -24,7 +25,11 @@ MemoryLimit memory_limit(Stream& stream) {
   const auto available = static_cast<int64_t>(available_memory(device));
   if (device.kind == DeviceKind::kCuda) {
     const auto host = static_cast<int64_t>(allocatable_host_memory());
-    return {.comfortable = available, .most = available, .host = host, .host_margin = margin_of(host)};
+    return {.comfortable = available,
+            .most = available,
+            .host = host,
+            .host_margin = margin_of(host),
+            .gpu = gpu_model_of(device_name(device))};
   }
   return {.comfortable = available - margin_of(available), .most = available, .host = std::nullopt};
 }
@@ -36,10 +41,13 @@ MemoryLimit least_of_ranks(MemoryLimit limit, Device device, int sharing, Contro
   }
   if (limit.host) *limit.host /= sharing;
   limit.host_margin /= sharing;
+  const std::string gpu = limit.gpu ? limit.gpu->option() : "none";
   for (const std::string& text :
-       ranks.exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
+       ranks.exchange(fmt::format("{} {} {} {}", limit.comfortable, limit.most, limit.host.value_or(0), gpu))) {
     MemoryLimit other;
-    std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace();
+    std::string other_gpu;
+    std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace() >> other_gpu;
+    if (other_gpu != gpu) limit.gpu = std::nullopt;
     limit.comfortable = std::min(limit.comfortable, other.comfortable);
     limit.most = std::min(limit.most, other.most);
     if (limit.host) limit.host = std::min(*limit.host, *other.host);
@@ -56,22 +64,37 @@ std::string level_setting(const std::string& level) {
   return std::string(name_of(Checkpointing(recompute_policy(level).level)));
 }
 
+RecomputePolicy FittingLevel::policy() const {
+  RecomputePolicy policy = recompute_policy(level);
+  policy.on_host = on_host;
+  return policy;
+}
+
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,
                           const std::function<MemoryPlan(const RecomputePolicy&)>& plan) {
   HONE_ASSERT(!levels.empty());
   const bool can_recompute_experts = recompute_policy(levels.back()).level >= RecomputeLevel::kExperts;
   FittingLevel choice;
+  std::optional<FittingLevel> fastest;
   for (const bool on_host : {false, true}) {
     for (const std::string& level : levels) {
-      RecomputePolicy policy = recompute_policy(level);
+      choice = {};
+      choice.level = level;
+      choice.on_host = on_host;
+      const RecomputePolicy policy = choice.policy();
       if (on_host && policy.level < RecomputeLevel::kExperts) continue;  // the same plan on either side
-      policy.on_host = on_host;
-      choice = {level, plan(policy), false, on_host};
+      choice.plan = plan(policy);
       const bool last = level == levels.back();
       choice.fits = limit.fits(choice.plan) && (last || limit.fits_device_comfortably(choice.plan)) &&
                     (on_host || !can_recompute_experts || limit.fits_host_comfortably(choice.plan));
-      if (choice.fits) return choice;
+      if (!choice.fits) continue;
+      if (!limit.gpu || choice.plan.host_activations == 0) return choice;  // levels are in the order of their speed
+      choice.by_time = fastest.has_value();
+      if (!fastest || predicted_seconds(choice.plan, *limit.gpu) < predicted_seconds(fastest->plan, *limit.gpu)) {
+        fastest = choice;
+      }
     }
+    if (fastest) return *fastest;
     const bool host_suffices = limit.host && limit.fits_host_comfortably(choice.plan);
     if (choice.plan.experts_on_host == 0 || !can_recompute_experts || host_suffices) break;
   }
@@ -79,10 +102,12 @@ FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLi
 }
 
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit, Engine& engine) {
-  return choose_level(levels, limit, [&](const RecomputePolicy& policy) {
+  FittingLevel choice = choose_level(levels, limit, [&](const RecomputePolicy& policy) {
     engine.set_recompute(policy);
     return engine.plan();
   });
+  engine.set_recompute(choice.policy());
+  return choice;
 }
 
 bool fits_at(const std::string& level, const MemoryLimit& limit,
@@ -92,8 +117,9 @@ bool fits_at(const std::string& level, const MemoryLimit& limit,
 
 std::string level_note(const std::string& level, bool on_host) {
   if (level == recompute_levels().front()) return "kept";
-  const std::string note =
-      level == recompute_levels().back() ? "recomputed in backward" : fmt::format("kept, {} recomputed", level);
+  std::string note = fmt::format("kept, {} recomputed", level);
+  if (level == "all_but_attention") note = "recomputed in backward, but not attention";
+  if (level == recompute_levels().back()) note = "recomputed in backward";
   return note + (on_host ? ", experts on the CPU too" : "");
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/choices.h"
+#include "core/cuda/gpu_models.h"
 #include "core/stream/stream.h"
 #include "dist/control/control.h"
 #include "train/step/engine.h"
@@ -25,6 +26,8 @@ struct MemoryLimit {
   std::optional<int64_t> host = std::numeric_limits<int64_t>::max();
   /// The part of `host` that a run with experts there leaves to the host's other programs, unless it needs it to start.
   int64_t host_margin = 0;
+  /// Whose data sheet predicts the times of plans (train/plan/predicted_time.h); none: they are not predicted.
+  std::optional<GpuModel> gpu = {};
   /// Whether CUDA's context and the communicators exist, so that of their memory only the rest counts.
   bool initialised = true;
 
@@ -65,11 +68,14 @@ struct FittingLevel {
   MemoryPlan plan;
   bool fits = false;
   bool on_host = false;  ///< recomputes experts on the host, too (RecomputePolicy)
+  bool by_time = false;  ///< a level that recomputes less fits, too, but its copies to host memory take longer
+
+  RecomputePolicy policy() const;
 };
 
-/// The first level whose plan fits, comfortably unless it is the last; the last level if none fits. What experts on the
-/// host keep is recomputed, too, if it is the host's memory that does not suffice comfortably, at the levels that
-/// recompute experts.
+/// The first level whose plan fits, comfortably unless it is the last; the last level if none fits. Where activations
+/// are offloaded, of those that fit the fastest one, if times are predicted. What experts on the host keep is
+/// recomputed, too, if it is the host's memory that does not suffice comfortably, at the levels that recompute experts.
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,
                           const std::function<MemoryPlan(const RecomputePolicy&)>& plan);
 /// As above, with plans of an engine, which is left with the policy of the chosen level.

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A run that needs less memory the more it recomputes: 1000 bytes, 100 less per level, and 100 with everything.
+/// A run that needs less memory the more it recomputes: 1000 bytes, 100 less a level, and 100 with everything.
 MemoryPlan plan_of(const RecomputePolicy& policy) {
   MemoryPlan plan;
   plan.activations = 1000;
@@ -35,7 +35,8 @@ TEST(MemoryFit, AutoTakesTheFirstLevelThatFits) {
   EXPECT_EQ(choose("auto", {999, 999}).level, "norms");
   EXPECT_EQ(choose("auto", {899, 899}).level, "activations");
   EXPECT_EQ(choose("auto", {700, 700}).level, "experts");
-  EXPECT_EQ(choose("auto", {699, 699}).level, "everything");
+  EXPECT_EQ(choose("auto", {699, 699}).level, "all_but_attention");
+  EXPECT_EQ(choose("auto", {599, 599}).level, "everything");
   EXPECT_EQ(choose("auto", {100, 100}).level, "everything");
   EXPECT_TRUE(choose("auto", {100, 100}).fits);
   EXPECT_FALSE(choose("auto", {99, 99}).fits);
@@ -49,7 +50,7 @@ TEST(MemoryFit, TheMarginCountsOnlyWhereThereIsASmallerLevel) {
 }
 
 TEST(MemoryFit, AStatedLevelIsTheOnlyOne) {
-  for (const char* setting : {"true", "false", "norms", "activations", "experts"}) {
+  for (const char* setting : {"true", "false", "norms", "activations", "experts", "all_but_attention"}) {
     const std::vector<std::string> levels = allowed_levels(choice_called<Checkpointing>(setting));
     ASSERT_EQ(levels.size(), 1u);
     EXPECT_EQ(level_setting(levels.front()), setting);
@@ -83,6 +84,34 @@ TEST(MemoryFit, WhatDoesNotFitSaysHowMuchIsMissing) {
   EXPECT_THAT(error.what(), HasSubstr("the run needs 3.00 GB of memory, 2.00 GB are free"));
 }
 
+TEST(MemoryFit, OffloadedActivationsAreKeptOnlyAsFarAsTheLinkIsFastEnough) {
+  // Each level copies 100 ms less by the link of an H200 than the one before, and computes a fifth of forward more.
+  const auto planned = [](const RecomputePolicy& policy) {
+    constexpr double kFlops = 100e12, kLink = 64e9;
+    const auto level = static_cast<double>(policy.level);
+    MemoryPlan plan = plan_of(policy);
+    plan.host_activations = static_cast<int64_t>((0.5 - 0.1 * level) * kLink) + 1;
+    plan.work.forward.flops = kFlops;
+    plan.work.backward.flops = 2 * kFlops;
+    plan.work.recompute.flops = level / 5 * kFlops;
+    return plan;
+  };
+  MemoryLimit limit{.comfortable = 1000, .most = 1000};
+  EXPECT_EQ(choose_level(allowed_levels({}), limit, planned).level, "none") << "times are not predicted";
+  limit.gpu = parse_gpu_model("h200", "");
+  const FittingLevel chosen = choose_level(allowed_levels({}), limit, planned);
+  EXPECT_EQ(chosen.level, "all_but_attention") << "forward takes 168 ms, copies of the level before 250 ms";
+  EXPECT_TRUE(chosen.by_time);
+  EXPECT_TRUE(chosen.fits);
+  limit.comfortable = limit.most = 599;
+  EXPECT_EQ(choose_level(allowed_levels({}), limit, planned).level, "everything");
+  limit.gpu->link_gbs = 450;
+  limit.comfortable = limit.most = 1000;
+  const FittingLevel fast_link = choose_level(allowed_levels({}), limit, planned);
+  EXPECT_EQ(fast_link.level, "none");
+  EXPECT_FALSE(fast_link.by_time);
+}
+
 TEST(MemoryFit, ExpertsOnTheHostAreRecomputedIfItsMemoryIsShort) {
   const auto choose = [](int64_t device, int64_t host) {
     return choose_level(allowed_levels({}), {.comfortable = device, .most = device, .host = host},
@@ -107,7 +136,7 @@ TEST(MemoryFit, ExpertsOnTheHostAreRecomputedThereOnlyAtTheLevelsOfExperts) {
   };
   const MemoryLimit limit{.comfortable = 1000, .most = 1000, .host = 200};
   EXPECT_TRUE(choose_level(allowed_levels({}), limit, counted).fits);
-  EXPECT_EQ(plans, 6);
+  EXPECT_EQ(plans, 7);
   EXPECT_TRUE(fits_at("everything", limit, counted));
   EXPECT_TRUE(fits_at("experts", limit, counted));
   EXPECT_FALSE(fits_at("norms", limit, counted));
@@ -137,6 +166,7 @@ TEST(MemoryFit, ExpertsOnTheHostLeaveAMarginThereUnlessTheyNeedIt) {
 TEST(MemoryFit, WhatIsRecomputedSaysOnWhichSide) {
   EXPECT_EQ(level_note("none", false), "kept");
   EXPECT_EQ(level_note("experts", false), "kept, experts recomputed");
+  EXPECT_EQ(level_note("all_but_attention", false), "recomputed in backward, but not attention");
   EXPECT_EQ(level_note("everything", true), "recomputed in backward, experts on the CPU too");
 }
 

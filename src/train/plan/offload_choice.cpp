@@ -61,11 +61,9 @@ OffloadChoice choose_offload(const RunConfig& config, const MemoryLimit& limit, 
   };
   const FittingLevel before = chosen_with({});
   if (!training && before.fits) return {{}, "cpu_offload auto: nothing, since an evaluation fits without"};
-  RecomputePolicy same = recompute_policy(before.level);
-  same.on_host = before.on_host;
   std::vector<Saving> parts;
   for (const OffloadPart part : parts_of_run(config)) {
-    const int64_t saves = before.plan.total() - plan(with_offload(config, {part}), same).total();
+    const int64_t saves = before.plan.total() - plan(with_offload(config, {part}), before.policy()).total();
     if (saves > 0) parts.push_back({part, saves});
   }
   std::stable_sort(parts.begin(), parts.end(), [](const Saving& a, const Saving& b) { return a.saves > b.saves; });

@@ -194,8 +194,9 @@ class Planning {
                   schedule.per_device_train_batch_size, schedule.gradient_accumulation_steps, wanted_batch);
     }
     if (!config.model.gradient_checkpointing && choice.level != recompute_levels().front()) {
-      logger.info("gradient_checkpointing {}: keeping more of the forward pass would not fit in memory",
-                  level_setting(choice.level));
+      logger.info(
+          "gradient_checkpointing {}: keeping more of the forward pass would {}", level_setting(choice.level),
+          choice.by_time ? "take longer, by the data sheet's rate of copies to host memory" : "not fit in memory");
     }
     if (choice.on_host) {
       logger.info(

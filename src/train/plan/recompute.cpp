@@ -10,7 +10,8 @@ namespace hone {
 
 /// Same order as RecomputeLevel.
 const std::vector<std::string>& recompute_levels() {
-  static const std::vector<std::string> levels = {"none", "norms", "activations", "experts", "everything"};
+  static const std::vector<std::string> levels = {"none",      "norms", "activations", "experts", "all_but_attention",
+                                                  "everything"};
   return levels;
 }
 

@@ -8,7 +8,7 @@
 
 namespace hone {
 
-/// none, norms, activations, experts, everything: from the fastest to the least memory.
+/// none, norms, activations, experts, all_but_attention, everything: from the fastest to the least memory.
 const std::vector<std::string>& recompute_levels();
 
 /// The policy of a level: recomputes the nodes marked for it (Node::recomputed_from()). UserError for another name.

@@ -218,6 +218,8 @@ MemoryPlan Engine::plan() {
   plan.parameters = store_.bytes(options_.training);
   plan.libraries = options_.libraries;
   plan.moe_token_tile = moe_token_tile();
+  plan.work = passes_.memory().work;
+  plan.float32 = decoder_.dtype() == DType::kF32;
   return plan;
 }
 

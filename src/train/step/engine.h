@@ -72,6 +72,8 @@ struct MemoryPlan {
   ParameterBytes parameters;
   LibraryMemory libraries;     ///< not in total()
   int64_t moe_token_tile = 0;  ///< how many tokens experts take at a time; 0: all, or the rounds of an exchange
+  TapeWork work;               ///< of the device, in a micro-batch
+  bool float32 = false;        ///< the work is in float32, not in bfloat16
 
   /// Host memory for offloaded values and for experts on the host.
   int64_t host() const { return host_activations + experts_on_host + parameters.host; }
