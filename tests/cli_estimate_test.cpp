@@ -64,6 +64,18 @@ TEST(Estimate, TakesTokensInTilesWhereRowsOfExpertsAreMany) {
   EXPECT_EQ(plan("0").find(note), std::string::npos);
 }
 
+TEST(Estimate, TakesTokensInTilesWhereRowsOfMlpsAreMany) {
+  const auto plan = [](const std::string& tile) {
+    const Outcome outcome = run_hone({"estimate", "qwen3-8b", "--method", "lora", "--gpu", "h200", "max_length=131072",
+                                      "gradient_checkpointing=true", "mlp_token_tile=" + tile});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string note = "MLPs in tiles of 21760 tokens";
+  EXPECT_NE(plan("auto").find(note), std::string::npos);
+  EXPECT_EQ(plan("0").find(note), std::string::npos);
+}
+
 TEST(Estimate, SaysWhatTheRunWritesToDisk) {
   const Folder folder;
   const std::string model = make_model(folder);

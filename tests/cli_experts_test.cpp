@@ -108,6 +108,32 @@ TEST_F(TokenTiles, OfAResumedRunAreThoseOfTheStoppedOne) {
   EXPECT_THAT(run("parts", {"max_steps=6", "resume=auto"}), HasSubstr("moe_token_tile: 0")) << "chosen anew";
 }
 
+TEST_F(TokenTiles, OfMlpsOfAResumedRunAreThoseOfTheStoppedOne) {
+  Json config = tiny_config();
+  config["model_type"] = "qwen3";
+  config["architectures"] = {"Qwen3ForCausalLM"};
+  const Folder dense;
+  const std::string model = make_model(dense, config);
+  const auto run = [&](const std::string& output, std::vector<std::string> more) {
+    more.insert(more.end(), {"finetuning_type=lora", "lora_r=4", "lora_target_modules=all-linear", "use_dora=true",
+                             "lora_dropout=0.1", "save_steps=2"});
+    done(run_hone(train_arguments(model, data_, folder_ / output, more)));
+    return read_file(folder_ / output / "config.resolved.yaml");
+  };
+  EXPECT_THAT(run("all", {"max_steps=4"}), HasSubstr("mlp_token_tile: 0")) << "few tokens";
+  run("whole", {"max_steps=4", "mlp_token_tile=5"});
+  run("parts", {"max_steps=2", "mlp_token_tile=5"});
+  EXPECT_THAT(run("parts", {"max_steps=4", "mlp_token_tile=auto", "resume=auto"}), HasSubstr("mlp_token_tile: 5"));
+  EXPECT_TRUE(adapter_of("whole") == adapter_of("parts"));
+  EXPECT_FALSE(adapter_of("whole") == adapter_of("all")) << "the sums of gradients have another order";
+}
+
+TEST_F(TokenTiles, OfMlpsAreRefusedWithoutThem) {
+  const Outcome outcome = train("out", {"mlp_token_tile=64"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("mlp_token_tile is 64, but the model has no dense MLP and no shared expert"));
+}
+
 TEST_F(TokenTiles, AreRefusedWithoutExperts) {
   Json dense = tiny_config();
   dense["model_type"] = "qwen3";

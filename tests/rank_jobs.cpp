@@ -143,6 +143,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .host_ranks = job.host_ranks,
                  .least_bucket_bytes = job.least_bucket_bytes,
                  .moe_token_tile = job.moe_token_tile,
+                 .mlp_token_tile = job.mlp_token_tile,
                  .formats = job.formats,
                  .base = job.unpacked ? "dtype" : job.base,
                  .offload_activations = job.offload_activations,

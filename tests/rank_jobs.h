@@ -63,7 +63,7 @@ struct Job {
   bool uneven = false;             ///< the first rank is late before each update, the others before each pass
   bool recompute = false;          ///< at level kEverything
   bool recompute_on_host = false;  ///< the same of experts on the host
-  std::optional<int64_t> moe_token_tile = {};
+  std::optional<int64_t> moe_token_tile = {}, mlp_token_tile = {};
   bool optimizer_in_backward = false;
   std::vector<KernelTier> tiers = {};  ///< the highest tier of each rank's GPU kernels; empty: the GPU's
   uint64_t jitter = 0;                 ///< seed of a jitter of the weights that it begins with; 0: none. For one rank

@@ -309,6 +309,11 @@ TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& m
     throw UserError(fmt::format("moe_token_tile is {}, but the model has no experts", *config.model.moe_token_tile),
                     "moe_token_tile", "leave it out");
   }
+  if (config.model.mlp_token_tile.value_or(0) > 0 && model.widest_mlp() == 0) {
+    throw UserError(fmt::format("mlp_token_tile is {}, but the model has no dense MLP and no shared expert",
+                                *config.model.mlp_token_tile),
+                    "mlp_token_tile", "leave it out");
+  }
   TrainingMethods methods;
   methods.label_smoothing = static_cast<float>(config.optim.label_smoothing_factor);
   methods.neftune_noise_alpha = static_cast<float>(config.optim.neftune_noise_alpha);

@@ -329,6 +329,15 @@ void add_precision(GroupBuilder group) {
       .unset({"auto"})
       .default_note("auto")
       .at_least(0);
+  group
+      .key("mlp_token_tile",
+           "Tokens that dense MLPs and shared experts take at a time, whose rows bound their memory (docs/memory.md); "
+           "0: all. auto: those whose rows of the widest one have 268 million elements, where a micro-batch can have "
+           "more than 537 million and backward keeps nothing of them.")
+      .field(kModel, &Model::mlp_token_tile)
+      .unset({"auto"})
+      .default_note("auto")
+      .at_least(0);
   group.later("fp16", KeyType::kBool, "Training in float16.")
       .neutral(false)
       .instead("use bf16: true, which has the range of float32; float16 would need loss scaling");

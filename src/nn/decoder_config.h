@@ -1,6 +1,7 @@
 // The configuration of a decoder-only transformer; model files fill it from config.json.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -197,6 +198,14 @@ struct DecoderConfig {
     int64_t n = 0;
     for (const LayerConfig& layer : layers) n += layer.moe;
     return n;
+  }
+  /// The width of the widest dense MLP or shared expert; 0: there is none.
+  int64_t widest_mlp() const {
+    int64_t width = 0;
+    for (const LayerConfig& layer : layers) {
+      width = std::max(width, layer.moe ? moe.shared_expert_intermediate_size : layer.intermediate_size);
+    }
+    return width;
   }
   bool operator==(const DecoderConfig&) const = default;
 };

@@ -11,6 +11,7 @@
 #include "ops/mlp_activation/mlp_activation.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/router_jitter/router_jitter.h"
+#include "ops/row_tiles/row_tiles.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/transfer/transfer.h"
 #include "params/adapter.h"
@@ -20,6 +21,29 @@ namespace hone {
 namespace {
 
 ModuleSummary mlp_summary(int64_t width) { return {"MLP", fmt::format("of width {}", width)}; }
+
+using MlpBody = std::function<Var(Tape& tape, Var x, const Forward& forward)>;
+
+/// Records body(x) in tiles of forward.mlp_token_tile tokens, if that is stated. `mlp` is the body's.
+Var in_token_tiles(Tape& tape, Var x, const Forward& forward, const FeedForward& mlp, const MlpBody& body) {
+  if (forward.mlp_token_tile == 0) return body(tape, x, forward);
+  const auto tokens = static_cast<double>(tape.shape(x)[0]);
+  return row_tiles(tape, x,
+                   {.kind = "tiled_mlp",
+                    .group = OpGroup::kDense,
+                    .flops = mlp.flops({.tokens = tokens, .supervised = 0, .documents = {}}),
+                    .body =
+                        [forward, body](Tape& part, Var rows_of_x, const RowRange& rows) {
+                          DeviceBatch batch = *forward.batch;
+                          for (Tensor* of_token : {&batch.sample_ids, &batch.positions}) {
+                            if (of_token->defined()) *of_token = rows.of(*of_token);
+                          }
+                          Forward of_tile = forward;
+                          of_tile.batch = &batch;
+                          return body(part, rows_of_x, of_tile);
+                        }},
+                   forward.mlp_token_tile);
+}
 
 }  // namespace
 
@@ -34,11 +58,12 @@ Mlp::Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes
 }
 
 Var Mlp::operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const {
-  const Var x = in.x;
-  const Var activated =
-      gate_proj_ ? mlp_activation(tape, activation_, (*gate_proj_)(tape, x, forward), up_proj_(tape, x, forward))
-                 : mlp_activation(tape, activation_, up_proj_(tape, x, forward));
-  return down_proj_(tape, activated, forward);
+  return in_token_tiles(tape, in.x, forward, *this, [this](Tape& on, Var x, const Forward& with) {
+    const Var activated = gate_proj_
+                              ? mlp_activation(on, activation_, (*gate_proj_)(on, x, with), up_proj_(on, x, with))
+                              : mlp_activation(on, activation_, up_proj_(on, x, with));
+    return down_proj_(on, activated, with);
+  });
 }
 
 std::vector<const Linear*> Mlp::linears() const {
@@ -66,8 +91,9 @@ FusedMlp::FusedMlp(ParameterStore& store, const std::string& module, const MlpSi
                      ParameterKind::kMlp, layer, dtype) {}
 
 Var FusedMlp::operator()(Tape& tape, const FeedForwardInput& in, const Forward& forward) const {
-  const Var x = in.x;
-  return output_linear_(tape, mlp_activation(tape, activation_, input_linear_(tape, x, forward)), forward);
+  return in_token_tiles(tape, in.x, forward, *this, [this](Tape& on, Var x, const Forward& with) {
+    return output_linear_(on, mlp_activation(on, activation_, input_linear_(on, x, with)), with);
+  });
 }
 
 void FusedMlp::collect(std::vector<Parameter*>& group) const {

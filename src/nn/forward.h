@@ -35,6 +35,7 @@ struct Forward {
   LoraDropoutContext on_host = {};          ///< dropout_context() in host memory, for experts that are computed there
   TokenExchange* exchange = nullptr;        ///< connects the ranks that share the experts; null: all experts are here
   int64_t moe_token_tile = 0;               ///< how many tokens experts take at a time (moe_experts); 0: all
+  int64_t mlp_token_tile = 0;               ///< the same of dense MLPs and shared experts (row_tiles)
   /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> forced_expert_ids;
   /// Receives the chosen experts: i32 [T, k] for each MoE layer (verification), or empty.

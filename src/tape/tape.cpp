@@ -105,6 +105,20 @@ Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptio
   });
 }
 
+Tape::Tape(Tape& outer, PartOf pass)
+    : context_(outer.context_),
+      memory_(outer.memory_),
+      plan_(outer.plan_),
+      recording_plan_(false),
+      options_(outer.options_),
+      host_(nullptr),
+      part_(pass),
+      replaying_(outer.replaying_) {
+  HONE_ASSERT(outer.side_ == Side::kDevice, "parts run on the device");
+  part_memory_.emplace(memory_.block);
+  blocks_.emplace_back();
+}
+
 Tape::~Tape() {
   if (host_ != nullptr) host_->stream().set_kernel_notes(nullptr);  // which may end before the host's stream
   if (recording_plan_) plan_.recorded = true;
@@ -113,7 +127,7 @@ Tape::~Tape() {
 const Context& Tape::context() const { return side_ == Side::kDevice ? context_ : host().context(); }
 
 void Tape::count(NodeWork TapeWork::*pass, const Node& node, double bytes, int products) {
-  if (!context_.dry() || !training()) return;
+  if (!context_.dry() || !training() || part_) return;
   NodeWork& work = memory_of(side_).work.*pass;
   work.flops += products * node.flops(*this);
   work.bytes += bytes;
@@ -163,7 +177,15 @@ Var Tape::input(Tensor tensor, Tensor grad) {
   return {static_cast<int32_t>(values_.size()) - 1};
 }
 
+Var Tape::input(Tensor tensor, GradDest grad) {
+  HONE_ASSERT(part_.has_value());
+  const Var var = input(tensor, grad.dst);
+  at(var).grad_written = grad.wanted() && grad.beta != 0.0f;
+  return var;
+}
+
 void Tape::block(const std::function<void()>& body) {
+  HONE_ASSERT(!part_, "a part is one block");
   const auto index = static_cast<int32_t>(blocks_.size());
   blocks_.emplace_back();
   if (host_ != nullptr) host_->enter_block();
@@ -195,6 +217,24 @@ void Tape::with(Residency& residency, const std::function<void()>& body) {
   residency_ = nullptr;
 }
 
+/// Takes memory for the value that is added next, of as long a lifetime as the plan says.
+void Tape::place(Value& value, const Node& node, Keep keep) {
+  const size_t index = values_.size();
+  if (recording_plan_) plan_.values.emplace_back();
+  HONE_ASSERT(index < plan_.values.size(), "the tape differs from its plan");
+  const TapePlan::Fate& fate = plan_.values[index];
+  const bool until_backward =
+      training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node, side_)));
+  value.kept = recording_plan_ || fate.crosses || until_backward;
+  TapeMemory& memory = memory_of(side_);
+  if (value.kept && training()) {
+    value.data = memory.kept.take(value.shape, value.dtype);
+  } else {
+    Arena& arena = value.kept ? memory.boundary[value.block % 2] : memory.block;
+    value.data = arena.take(value.shape, value.dtype);
+  }
+}
+
 Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
   HONE_ASSERT(!blocks_.empty(), "ops run inside a block");
   const Var var{static_cast<int32_t>(values_.size())};
@@ -209,18 +249,10 @@ Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
     value.requires_grad = node.weights_want_grad || node.starts_gradient();
     for (Var input : node.inputs) value.requires_grad |= requires_grad(input);
   }
-  if (recording_plan_) plan_.values.emplace_back();
-  HONE_ASSERT(static_cast<size_t>(var.id) < plan_.values.size(), "the tape differs from its plan");
-  const TapePlan::Fate& fate = plan_.values[static_cast<size_t>(var.id)];
-  const bool until_backward =
-      training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node, side_)));
-  value.kept = recording_plan_ || fate.crosses || until_backward;
-  TapeMemory& memory = memory_of(side_);
-  if (value.kept && training()) {
-    value.data = memory.kept.take(shape, dtype);
-  } else {
-    Arena& arena = value.kept ? memory.boundary[value.block % 2] : memory.block;
-    value.data = arena.take(shape, dtype);
+  if (!part_) {
+    place(value, node, keep);
+  } else if (part_ == PartOf::kForward) {
+    value.data = memory_.block.take(shape, dtype);
   }
   values_.push_back(value);
   blocks_.back().values.push_back(var.id);
@@ -241,12 +273,7 @@ void Tape::record(std::unique_ptr<Node> node) {
       }
     }
   }
-  {
-    const ProfileScope scope(context(), node->group(), node->kind(), "forward");
-    node->forward(*this);
-    if (scope.profiled()) scope.set_work(node->forward_bytes(*this), node->flops(*this));
-    count(&TapeWork::forward, *node, node->forward_bytes(*this), 1);
-  }
+  if (part_ != PartOf::kBackward) run_forward(*node, &TapeWork::forward);
   const bool differentiated =
       std::any_of(node->outputs.begin(), node->outputs.end(), [&](Var v) { return requires_grad(v); });
   if (recording_plan_ && differentiated) {
@@ -273,14 +300,17 @@ void Tape::ensure(Var var) {
     at(output).data = memory_of(side_).block.take(at(output).shape, at(output).dtype);
   }
   hold(value.residency, true);
-  replaying_ = true;
-  {
-    const ProfileScope scope(context(), node.group(), node.kind(), "recompute");
-    node.forward(*this);
-    if (scope.profiled()) scope.set_work(node.forward_bytes(*this), node.flops(*this));
-    count(&TapeWork::recompute, node, node.forward_bytes(*this), 1);
-  }
-  replaying_ = false;
+  const bool replayed = std::exchange(replaying_, true);
+  run_forward(node, &TapeWork::recompute);
+  replaying_ = replayed;
+}
+
+void Tape::run_forward(Node& node, NodeWork TapeWork::*pass) {
+  if (part_) return node.forward(*this);  // in the span of the node whose part this is
+  const ProfileScope scope(context(), node.group(), node.kind(), pass == &TapeWork::forward ? "forward" : "recompute");
+  node.forward(*this);
+  if (scope.profiled()) scope.set_work(node.forward_bytes(*this), node.flops(*this));
+  count(pass, node, node.forward_bytes(*this), 1);
 }
 
 void Tape::hold(Residency* residency, bool reads_values) {
@@ -339,6 +369,16 @@ void Tape::backward() {
   }
 }
 
+void Tape::backward(Var output, Tensor gradient) {
+  HONE_ASSERT(training() && part_ == PartOf::kBackward);
+  Value& value = at(output);
+  HONE_ASSERT(value.producer != nullptr && gradient.shape == value.shape && gradient.dtype == value.dtype);
+  value.grad = gradient;
+  value.grad_written = true;
+  const std::vector<std::unique_ptr<Node>>& nodes = blocks_.front().nodes;
+  for (size_t i = nodes.size(); i-- > 0;) differentiate(*nodes[i], Side::kDevice, nullptr);
+}
+
 void Tape::backward_block(int32_t index) {
   const ProfileScope block_scope(context_, ProfileKind::kBlock, "block", "backward", index);
   Block& block = blocks_[static_cast<size_t>(index)];
@@ -357,6 +397,7 @@ void Tape::differentiate(Node& node, Side side, Residency* residency) {
   for (Var var : node.saved) ensure(var);
   hold(residency, node.backward_reads_weights());
   const OnSide on_side(*this, side);
+  if (part_) return node.backward(*this);
   const ProfileScope scope(context(), node.group(), node.kind(), "backward");
   node.backward(*this);
   if (scope.profiled()) scope.set_work(node.backward_bytes(*this), 0);

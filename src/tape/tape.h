@@ -16,6 +16,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -148,6 +149,11 @@ class Tape {
   /// Records the plan if it is empty (in a dry pass), else follows it; the structure must then be the same. `host`: for
   /// on_host(), dry if the context is; or null. It must outlive the tape.
   Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options, HostSide* host = nullptr);
+  /// The pass of a node that runs parts of its work on tapes of their own.
+  enum class PartOf : uint8_t { kForward, kBackward };
+  /// A tape for such a part, on the device, while the node runs: one block, whose values are in the memory of outer's
+  /// until this ends. Of kBackward record() runs no forward: backward() computes the values that it reads.
+  Tape(Tape& outer, PartOf pass);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -167,6 +173,8 @@ class Tape {
   /// Adds a value from outside; it must outlive the tape. Its gradient is written to `grad` (same shape and dtype), if
   /// that is defined.
   Var input(Tensor tensor, Tensor grad = {});
+  /// The same for a part, which adds to the gradient if beta is 1.
+  Var input(Tensor tensor, GradDest grad);
 
   /// Runs `body`, whose nodes form one block. Only this block and the next one may use values made in it.
   void block(const std::function<void()>& body);
@@ -188,6 +196,8 @@ class Tape {
 
   /// Differentiates all recorded nodes, last block first.
   void backward();
+  /// Differentiates the nodes of a part, whose `output` has this gradient.
+  void backward(Var output, Tensor gradient);
 
   const Shape& shape(Var var) const;
   DType dtype(Var var) const;
@@ -221,6 +231,8 @@ class Tape {
   /// Calls f with the context and the memory of each side.
   template <class F>
   void on_each_side(F f);
+  void place(Value& value, const Node& node, Keep keep);
+  void run_forward(Node& node, NodeWork TapeWork::*pass);
   void ensure(Var var);
   void backward_block(int32_t index);
   void hold(Residency* residency, bool reads_values);
@@ -235,6 +247,8 @@ class Tape {
   const bool recording_plan_;
   const TapeOptions options_;
   HostSide* const host_;
+  const std::optional<PartOf> part_ = {};
+  std::optional<ArenaScope> part_memory_;
   Side side_ = Side::kDevice;
   std::vector<Value> values_;
   std::vector<Block> blocks_;

@@ -64,6 +64,7 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
             {"optimizer_in_backward"},
             {"gradient_checkpointing", "--recompute"},
             {"moe_token_tile"},
+            {"mlp_token_tile"},
             {"cuda_graphs"},
             {"cpu_offload"},
             {"offload_expert_layers"},

@@ -65,6 +65,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
       weight_fetch_(options.weight_fetch),
       expert_round_tokens_(options.expert_round_tokens),
       moe_token_tile_(options.moe_token_tile),
+      mlp_token_tile_(options.mlp_token_tile),
       model_(model, options.dtype) {
   TrainableOptions trainable;
   trainable.adapter = options.adapter;
@@ -101,6 +102,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.weight_fetch = weight_fetch_;
   options.expert_round_tokens = expert_round_tokens_;
   options.moe_token_tile = moe_token_tile_;
+  options.mlp_token_tile = mlp_token_tile_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
   engine->reserve();
   return engine;

@@ -34,8 +34,8 @@ struct ReplayOptions {
   int host_ranks = 0;                  ///< as in RankShare; 0: all ranks are on one host
   int64_t least_sharded_elements = 0;  ///< the same, like the next one; small, since models of cases are small
   int64_t least_bucket_bytes = 0;
-  int64_t expert_round_tokens = 32;            ///< small, so that a case has several rounds
-  std::optional<int64_t> moe_token_tile = {};  ///< as in EngineOptions
+  int64_t expert_round_tokens = 32;                                 ///< small, so that a case has several rounds
+  std::optional<int64_t> moe_token_tile = {}, mlp_token_tile = {};  ///< as in EngineOptions
   TrainingFormats formats = {};
   std::string base = "dtype";  ///< base_weight_dtype
   Fp8Products fp8 = {};
@@ -89,7 +89,7 @@ class Replay {
   bool offload_activations_;
   FetchWay weight_fetch_;
   int64_t expert_round_tokens_;
-  std::optional<int64_t> moe_token_tile_;
+  std::optional<int64_t> moe_token_tile_, mlp_token_tile_;
   mutable LoadedModel model_;
 };
 

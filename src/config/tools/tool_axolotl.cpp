@@ -62,7 +62,7 @@ use_pose, pose_* ! positions with gaps are not in this version
 scaling_softmax* ! attention with another softmax is not in this version
 flash_attn_*, xformers_attention, sdp_attention, flex_attention, flex_attn_compile_kwargs, sage_attention, eager_attention, gemma4_hybrid_attn_impl, large_head_attention, sdpa_varlen, fused_attn_kernel, s2_attention, flash_optimum ~ attention never builds the score matrix
 lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel, lora_embedding_kernel, unsloth_*, liger_*, cut_cross_entropy, chunked_cross_entropy, chunked_cross_entropy_num_chunks, llama4_linearized_experts, deepcompile ~ the fused kernels are always on
-tiled_mlp, tiled_mlp_* ~ it is about memory: experts take tokens in tiles where it is short (moe_token_tile)
+tiled_mlp, tiled_mlp_* ~ it is about memory: MLPs and experts take tokens in tiles where it is short (mlp_token_tile, moe_token_tile)
 torch_compile_options, include_tkps, profiler_*, gc_steps, gc_collect_steps, torch_empty_cache_steps, selective_checkpointing ~ it does not change results
 layer_offloading ~ it is about memory
 bfloat16 = dtype {true: bfloat16, false: ""}

@@ -45,14 +45,14 @@ std::vector<Change> higher_stages(const RunConfig& config) {
   return changes;
 }
 
-/// Experts in tiles, smaller than those of moe_token_tile: auto and than a micro-batch.
-std::vector<Change> smaller_tiles(const RunConfig& config) {
-  constexpr int64_t kTile = 8192;
-  const int64_t stated = config.model.moe_token_tile.value_or(0);
+/// A key that has modules take tokens in tiles, smaller than those of auto and than a micro-batch.
+std::vector<Change> smaller_tiles(const RunConfig& config, const char* key,
+                                  std::optional<int64_t> RunConfig::Model::*value, int64_t tile) {
+  const int64_t stated = (config.model.*value).value_or(0);
   const int64_t tokens = config.schedule.per_device_train_batch_size * config.data.max_length.value_or(0);
-  if (tokens <= kTile || (stated > 0 && stated <= kTile)) return {};
-  Change change{config, fmt::format("moe_token_tile: {}", kTile)};
-  change.config.model.moe_token_tile = kTile;
+  if (tokens <= tile || (stated > 0 && stated <= tile)) return {};
+  Change change{config, fmt::format("{}: {}", key, tile)};
+  change.config.model.*value = tile;
   return {change};
 }
 
@@ -103,7 +103,8 @@ std::vector<Change> changes_of(const RunConfig& config, const MemoryRoom& room) 
   const auto add = [&](std::vector<Change> more) {
     for (Change& change : more) changes.push_back(std::move(change));
   };
-  if (room.experts) add(smaller_tiles(config));
+  if (room.mlps) add(smaller_tiles(config, "mlp_token_tile", &RunConfig::Model::mlp_token_tile, 4096));
+  if (room.experts) add(smaller_tiles(config, "moe_token_tile", &RunConfig::Model::moe_token_tile, 8192));
   add(higher_stages(config));
   if (room.host_is_apart) add(other_offloads(config, false));
   add(smaller_bases(config, room.int8_experts));

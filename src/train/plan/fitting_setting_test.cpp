@@ -71,6 +71,21 @@ TEST(FittingSetting, IsThenExpertsInTiles) {
   EXPECT_EQ(setting_of({}, true, 1024), "") << "a micro-batch is one tile";
 }
 
+TEST(FittingSetting, IsThenMlpsInTiles) {
+  const auto setting_of = [](std::optional<int64_t> stated, bool mlps) {
+    RunConfig config = run(FinetuningType::kFull, 4);
+    config.data.max_length = 8192;
+    config.model.mlp_token_tile = stated;
+    const MemoryRoom room{
+        .fits = [&](const RunConfig& changed, const std::string&) { return changed.model.mlp_token_tile != stated; },
+        .mlps = mlps};
+    return fitting_setting(config, room).value_or("");
+  };
+  EXPECT_EQ(setting_of({}, true), "mlp_token_tile: 4096");
+  EXPECT_EQ(setting_of({}, false), "");
+  EXPECT_EQ(setting_of(4096, true), "") << "no smaller ones";
+}
+
 TEST(FittingSetting, IsThenAHigherStageOfSeveralRanks) {
   const auto at_stage_2 = [](const RunConfig& c) { return c.machine.zero_stage >= ZeroStage::kGradients; };
   EXPECT_EQ(setting(run(FinetuningType::kFull, 4), at_stage_2), "zero_stage: 2" + kRecomputed);

@@ -18,8 +18,10 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
   const std::string base = precision.base.in_dtype()    ? ""
                            : precision.base.as_stored() ? ", frozen ones as stored"
                                                         : fmt::format(", frozen ones {}", precision.base.name());
-  const std::string tiles =
-      plan.moe_token_tile > 0 ? fmt::format(", experts in tiles of {} tokens", plan.moe_token_tile) : "";
+  const auto tiles_of = [](const char* modules, int64_t tile) {
+    return tile > 0 ? fmt::format(", {} in tiles of {} tokens", modules, tile) : "";
+  };
+  const std::string tiles = tiles_of("experts", plan.moe_token_tile) + tiles_of("MLPs", plan.mlp_token_tile);
   const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
   std::vector<MemoryRow> rows = {
       {"weights", static_cast<uint64_t>(p.weights),

@@ -133,39 +133,64 @@ std::optional<ExpertsPlace> place_before(const std::filesystem::path& checkpoint
   return std::nullopt;
 }
 
-/// The moe_token_tile of the run that wrote a checkpoint; warns if it is not known and `may_tile` says that it matters.
-std::optional<int64_t> token_tile_before(const std::filesystem::path& checkpoint, const RunContext& context,
-                                         bool may_tile) {
+/// A key for the tokens that a kind of module takes at a time.
+struct TileKey {
+  const char* name;
+  std::optional<int64_t> RunConfig::Model::*stated;
+  int64_t MemoryPlan::*planned;
+  const char* gradients;  ///< whose bits depend on it
+  bool in_rounds;         ///< with expert_parallel_size it has no effect
+  /// The tile of so many tokens where backward keeps nothing of the modules.
+  int64_t (*bounded)(const DecoderConfig& model, int64_t tokens);
+  bool (*has_modules)(const DecoderConfig& model);
+};
+
+constexpr TileKey kTileKeys[] = {
+    {"moe_token_tile", &RunConfig::Model::moe_token_tile, &MemoryPlan::moe_token_tile, "experts", true,
+     [](const DecoderConfig& model, int64_t tokens) {
+       return bounded_token_tile(tokens, model.moe.num_experts_per_tok);
+     },
+     [](const DecoderConfig& model) { return model.num_moe_layers() > 0; }},
+    {"mlp_token_tile", &RunConfig::Model::mlp_token_tile, &MemoryPlan::mlp_token_tile, "MLPs", false,
+     [](const DecoderConfig& model, int64_t tokens) { return bounded_mlp_tile(tokens, model.widest_mlp()); },
+     [](const DecoderConfig& model) { return model.widest_mlp() > 0; }}};
+
+bool takes_tiles(const TileKey& key, const DescribedRun& run) {
+  return key.has_modules(run.model->decoder().config()) &&
+         !(key.in_rounds && run.config.machine.expert_parallel_size > 1);
+}
+
+/// The tile of the run that wrote a checkpoint; warns if it is not known and `may_tile` says that it matters.
+std::optional<int64_t> token_tile_before(const TileKey& key, const std::filesystem::path& checkpoint,
+                                         const RunContext& context, bool may_tile) {
   const ConfigBefore before = config_before(checkpoint, context);
-  if (before.config && before.config->model.moe_token_tile) return before.config->model.moe_token_tile;
-  const bool spread = before.config && before.config->machine.expert_parallel_size > 1;
+  if (before.config && before.config->model.*key.stated) return before.config->model.*key.stated;
+  const bool spread = before.config && key.in_rounds && before.config->machine.expert_parallel_size > 1;
   if (before.config && !spread) return 0;  // a version without tiles wrote it
   if (may_tile) {
     context.logger.warning(
-        "moe_token_tile auto is chosen anew, since {} does not say which tile the stopped run had ({}): with another "
-        "one gradients of experts' weights are rounded differently, and losses differ from what that run would have "
+        "{} auto is chosen anew, since {} does not say which tile the stopped run had ({}): with another "
+        "one gradients of weights of {} are rounded differently, and losses differ from what that run would have "
         "had in their last bits",
-        before.file.string(), spread ? "its experts were spread over ranks" : before.problem);
+        key.name, before.file.string(), spread ? "its experts were spread over ranks" : before.problem, key.gradients);
   }
   return std::nullopt;
 }
 
-bool takes_token_tiles(const DescribedRun& run) {
-  return run.model->decoder().config().num_moe_layers() > 0 && run.config.machine.expert_parallel_size == 1;
-}
-
-/// A run that continues from `checkpoint` has the tile of the run that wrote it, on which its bits depend. Collective.
-void keep_token_tile(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
-  if (!checkpoint || run.config.model.moe_token_tile || !takes_token_tiles(run)) return;
-  const int64_t choices = run.model->decoder().config().moe.num_experts_per_tok;
-  std::string text;
-  if (group.context().ranks.rank == 0) {
-    const bool may_tile = bounded_token_tile(run.loader->capacity().max_tokens, choices) > 0;
-    const std::optional<int64_t> before = token_tile_before(*checkpoint, group.context(), may_tile);
-    if (before) text = std::to_string(*before);
+/// A run that continues from `checkpoint` has the tiles of the run that wrote it, on which its bits depend. Collective.
+void keep_token_tiles(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
+  if (!checkpoint) return;
+  for (const TileKey& key : kTileKeys) {
+    if (run.config.model.*key.stated || !takes_tiles(key, run)) continue;
+    std::string text;
+    if (group.context().ranks.rank == 0) {
+      const bool may_tile = key.bounded(run.model->decoder().config(), run.loader->capacity().max_tokens) > 0;
+      const std::optional<int64_t> before = token_tile_before(key, *checkpoint, group.context(), may_tile);
+      if (before) text = std::to_string(*before);
+    }
+    text = group.first_stated(text);
+    if (!text.empty()) run.config.model.*key.stated = std::stoll(text);
   }
-  text = group.first_stated(text);
-  if (!text.empty()) run.config.model.moe_token_tile = std::stoll(text);
 }
 
 /// Creates engines of a run, which is described again until it fits.
@@ -203,18 +228,19 @@ class Planning {
           "the CPU recomputes its experts in backward, too: keeping their forward pass would not fit in the host's "
           "memory");
     }
-    if (takes_token_tiles(run_)) state_token_tile(choice.plan.moe_token_tile);
+    for (const TileKey& key : kTileKeys) {
+      if (takes_tiles(key, run_)) state_token_tile(key, choice.plan.*key.planned);
+    }
     return {group_, run_, std::move(engine_), choice.plan, rows_of(choice), available_to(choice)};
   }
 
  private:
-  /// Replaces moe_token_tile: auto, so that a run that continues this one reads what it was.
-  void state_token_tile(int64_t tile) {
-    std::optional<int64_t>& stated = run_.config.model.moe_token_tile;
+  /// Replaces auto, so that a run that continues this one reads what it was.
+  void state_token_tile(const TileKey& key, int64_t tile) {
+    std::optional<int64_t>& stated = run_.config.model.*key.stated;
     if (!stated && tile > 0) {
-      group_.context().logger.info(
-          "moe_token_tile {}: the rows of all {} tokens of a micro-batch at once would take more memory", tile,
-          engine_->options().capacity.max_tokens);
+      group_.context().logger.info("{} {}: the rows of all {} tokens of a micro-batch at once would take more memory",
+                                   key.name, tile, engine_->options().capacity.max_tokens);
     }
     stated = tile;
   }
@@ -235,7 +261,8 @@ class Planning {
                           .int8_experts = experts_on_cpu && experts_fit(run_.model->store(), int8_format()),
                           .fits = [&](const RunConfig& changed,
                                       const std::string& level) { return fits_at(level, limit_, others.of(changed)); },
-                          .experts = run_.model->decoder().config().num_moe_layers() > 0};
+                          .experts = run_.model->decoder().config().num_moe_layers() > 0,
+                          .mlps = run_.model->decoder().config().widest_mlp() > 0};
     const std::optional<std::string> setting = fitting_setting(config, room);
     if (setting) return "it fits with " + *setting;
     const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != ZeroStage::kValues;
@@ -365,7 +392,7 @@ void report_shared_experts(const DescribedRun& run, Logger& logger) {
 PlannedRun plan_run(DescribedRun& run, RankGroup& group, const std::optional<std::filesystem::path>& checkpoint) {
   choose_experts_device(run, group, RunUse::kTraining, checkpoint);
   choose_offload(run, group, RunUse::kTraining);
-  keep_token_tile(run, group, checkpoint);
+  keep_token_tiles(run, group, checkpoint);
   group.share(rank_share(run.config, group.context().device(), group.context().ranks.rank));
   if (const int64_t size = run.config.machine.expert_parallel_size; size > 1) {
     const int64_t experts = run.model->decoder().config().moe.num_experts;
@@ -404,6 +431,7 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   EngineOptions options;
   options.capacity = capacity;
   options.moe_token_tile = config.model.moe_token_tile;
+  options.mlp_token_tile = config.model.mlp_token_tile;
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
   options.offload_activations = contains(config.machine.cpu_offload, OffloadPart::kActivations);
   options.weight_fetch = config.machine.weight_fetch;

@@ -75,11 +75,20 @@ int64_t Engine::moe_token_tile() const {
   return bounded_token_tile(options_.capacity.max_tokens, decoder_.config().moe.num_experts_per_tok);
 }
 
+int64_t Engine::mlp_token_tile() const {
+  const int64_t width = decoder_.config().widest_mlp();
+  if (width == 0) return 0;
+  if (options_.mlp_token_tile) return *options_.mlp_token_tile;
+  const bool recomputes = options_.recompute.level > RecomputeLevel::kExperts;
+  return options_.training && !recomputes ? 0 : bounded_mlp_tile(options_.capacity.max_tokens, width);
+}
+
 Forward Engine::forward_of(const Pass& pass, const DeviceBatch& batch) const {
   Forward forward = buffers_->forward(batch);
   forward.methods = options_.methods;
   forward.exchange = pass.exchange();
   forward.moe_token_tile = moe_token_tile();
+  forward.mlp_token_tile = mlp_token_tile();
   forward.forced_expert_ids = forced_experts_;
   return forward;
 }
@@ -218,6 +227,7 @@ MemoryPlan Engine::plan() {
   plan.parameters = store_.bytes(options_.training);
   plan.libraries = options_.libraries;
   plan.moe_token_tile = moe_token_tile();
+  plan.mlp_token_tile = mlp_token_tile();
   plan.work = passes_.memory().work;
   plan.float32 = decoder_.dtype() == DType::kF32;
   return plan;

@@ -45,6 +45,8 @@ struct EngineOptions {
   /// How many tokens experts take at a time; 0: all. Unset: bounded_token_tile() of the capacity if nothing of experts
   /// is kept for backward, else all.
   std::optional<int64_t> moe_token_tile = {};
+  /// The same of dense MLPs and shared experts, by bounded_mlp_tile().
+  std::optional<int64_t> mlp_token_tile = {};
   LibraryMemory libraries;  ///< for the plan
 };
 
@@ -72,6 +74,7 @@ struct MemoryPlan {
   ParameterBytes parameters;
   LibraryMemory libraries;     ///< not in total()
   int64_t moe_token_tile = 0;  ///< how many tokens experts take at a time; 0: all, or the rounds of an exchange
+  int64_t mlp_token_tile = 0;  ///< how many tokens dense MLPs and shared experts take at a time; 0: all
   TapeWork work;               ///< of the device, in a micro-batch
   bool float32 = false;        ///< the work is in float32, not in bfloat16
 
@@ -169,6 +172,7 @@ class Engine : private GroupObserver {
   void step_group(const std::vector<Parameter*>& parameters);
   void dry_passes();
   int64_t moe_token_tile() const;
+  int64_t mlp_token_tile() const;
   Forward forward_of(const Pass& pass, const DeviceBatch& batch) const;
   /// Output tensor for the micro-batch's token losses, if requested.
   Tensor token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses(); }
