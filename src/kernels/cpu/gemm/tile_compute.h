@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "kernels/cpu/gemm/tile_fetch.h"
+#include "kernels/cpu/gemm/tile_few_rows.h"
 #include "kernels/cpu/gemm/tile_kernel.h"
 #include "kernels/cpu/gemm/tile_packing.h"
+#include "kernels/cpu/gemm/tile_store.h"
 
 namespace hone {
 namespace {
@@ -50,6 +52,7 @@ class TileComputer {
 
  public:
   static void compute(const GemmArgs& g, const GemmTile& tile, const GemmWorkspace& w) {
+    if (FewRows<Vec>::takes(g)) return FewRows<Vec>::compute(g, tile, w);
     const int64_t panels = (tile.rows + PanelRows - 1) / PanelRows;
     const int64_t height = (tile.rows + panels - 1) / panels;
     const PanelSource a = PanelSource::of_a(g), b = PanelSource::of_b(g);
@@ -116,7 +119,7 @@ class TileComputer {
       const MicroKernel kernel = vectors <= PanelVectors ? kKernels[rows - 1][vectors - 1]
                                                          : kWideKernels[rows - 1][vectors - PanelVectors - 1];
       kernel(block.depth, a, strip.panels, sums, fetch.take(block.depth));
-      if (block.last && !to_c) store(g, part, last_sums, vectors * kLanes);
+      if (block.last && !to_c) TileStore<Vec>::store(g, part, last_sums, vectors * kLanes);
     }
   }
 
@@ -224,61 +227,6 @@ class TileComputer {
   /// Kernels by [rows - 1][vectors - 1], and those for strips of two panels.
   static constexpr auto kKernels = table<0>(std::make_integer_sequence<int, PanelRows>{});
   static constexpr auto kWideKernels = table<PanelVectors>(std::make_integer_sequence<int, kFewRows>{});
-
-  static void store(const GemmArgs& g, const GemmTile& part, const float* sums, int64_t stride) {
-    if (g.c_dtype == DType::kBF16) {
-      store_as(static_cast<uint16_t*>(g.c), g, part, sums, stride);
-    } else {
-      store_as(static_cast<float*>(g.c), g, part, sums, stride);
-    }
-  }
-
-  /// What is added to a row of a product, from one column on.
-  template <class T>
-  struct Terms {
-    float beta;
-    const T *bias, *c, *addend;  ///< bias and addend may be null
-  };
-
-  template <class T>
-  static void store_as(T* c, const GemmArgs& g, const GemmTile& part, const float* sums, int64_t stride) {
-    const T* const bias = g.bias ? static_cast<const T*>(g.bias) + part.col : nullptr;
-    for (int64_t r = 0; r < part.rows; ++r) {
-      const F scale = Vec::broadcast(g.row_scale ? g.alpha * g.row_scale[part.row + r] : g.alpha);
-      const int64_t at = (part.row + r) * g.ldc + part.col;
-      T* to = c + at;
-      const Terms<T> terms{g.beta, bias, to, g.addend ? static_cast<const T*>(g.addend) + at : nullptr};
-      const float* from = sums + r * stride;
-      int64_t col = 0;
-      for (; col + kLanes <= part.cols; col += kLanes) {
-        Vec::store(to + col, finish(scale, Vec::load(from + col), terms, col));
-      }
-      if (col == part.cols) continue;
-      // The remainder uses a whole vector, so that every element is computed with the same instructions.
-      const int64_t count = part.cols - col;
-      T rest[kLanes] = {}, rest_bias[kLanes] = {}, rest_addend[kLanes] = {};
-      if (g.beta != 0.0f) copy(rest, to + col, count);
-      if (bias) copy(rest_bias, bias + col, count);
-      if (terms.addend) copy(rest_addend, terms.addend + col, count);
-      const Terms<T> last{g.beta, bias ? rest_bias : nullptr, rest, terms.addend ? rest_addend : nullptr};
-      Vec::store(rest, finish(scale, Vec::load(from + col), last, 0));
-      copy(to + col, rest, count);
-    }
-  }
-
-  template <class T>
-  static F finish(F scale, F sum, const Terms<T>& terms, int64_t col) {
-    F value = scale * sum;
-    if (terms.bias) value += Vec::load(terms.bias + col);
-    if (terms.beta != 0.0f) value = Vec::multiply_add(Vec::broadcast(terms.beta), Vec::load(terms.c + col), value);
-    if (terms.addend) value += Vec::load(terms.addend + col);
-    return value;
-  }
-
-  template <class T>
-  static void copy(T* to, const T* from, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i];
-  }
 };
 
 }  // namespace
