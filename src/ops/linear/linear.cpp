@@ -16,7 +16,7 @@ void check_weight(const Context& context, const WeightView& w, DType activations
     HONE_ASSERT(w.is_dense() || w.format->read_in_place(weight_product_of(fp8), context.device()));
     return;
   }
-  if (w.is_dense()) return;
+  if (w.is_dense() || (w.packed && context.device().kind == DeviceKind::kCpu)) return;
   HONE_ASSERT(w.format->read_in_place(WeightProduct::kLinear, context.device()) && activations == DType::kBF16);
   HONE_ASSERT(w.payload.dtype == DType::kBF16 && w.format->fits(w.payload.shape));
 }
@@ -85,12 +85,12 @@ struct LinearNode : Node {
   }
 
   void forward(Tape& tape) override {
-    const UnpackedWeight weight(tape.context(), *w, weight_product_of(w->fp8().recipe));
-    LinearArgs args{.x = tape.data(inputs[0]),
-                    .w = weight.view,
-                    .scaling = scaling,
-                    .fp8 = w->fp8().recipe,
-                    .y = tape.data(outputs[0])};
+    const Fp8Recipe fp8 = w->fp8().recipe;
+    const bool in_panels = fp8 == Fp8Recipe::kOff && tape.context().device().kind == DeviceKind::kCpu &&
+                           tape.shape(inputs[0])[0] <= kMostRowsOfPanels;
+    const UnpackedWeight weight(tape.context(), *w, weight_product_of(fp8), in_panels);
+    LinearArgs args{
+        .x = tape.data(inputs[0]), .w = weight.view, .scaling = scaling, .fp8 = fp8, .y = tape.data(outputs[0])};
     if (bias != nullptr) args.bias = bias->view().dense();
     if (lora_b != nullptr) {
       args.xa = tape.data(inputs[1]);

@@ -26,7 +26,8 @@ namespace hone {
 /// multiplies the same rounded operands in float32.
 ///
 /// w may be in tiles (formats/tiled_weights.h) if x and y, or dy and dx, are bfloat16: frozen, on a CPU with
-/// AMX. The bits are those of a dense w.
+/// AMX. On a CPU it may be packed, for y: then a few rows of w at a time are unpacked to memory that stays in a cache,
+/// which for few rows of x is faster than unpacking all of it first. The bits are those of a dense w.
 struct LinearArgs {
   Tensor x;
   WeightView w;
@@ -36,6 +37,9 @@ struct LinearArgs {
   Fp8Recipe fp8 = Fp8Recipe::kOff;
   Tensor y;
 };
+
+/// The most rows of x for which a CPU unpacks a packed w in panels.
+inline constexpr int64_t kMostRowsOfPanels = 64;
 
 void linear(const Context& context, const LinearArgs& args);
 

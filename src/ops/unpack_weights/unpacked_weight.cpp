@@ -4,14 +4,14 @@
 
 namespace hone {
 
-UnpackedWeight::UnpackedWeight(const Context& context, const Weight& weight, WeightProduct product)
+UnpackedWeight::UnpackedWeight(const Context& context, const Weight& weight, WeightProduct product, bool in_panels)
     : scope_(context.scratch()) {
   const std::optional<PackedWeight> packed = weight.packed_view();
   if (!packed) {
     view = weight.view();
     return;
   }
-  if (packed->format->read_in_place(product, context.device())) {
+  if (in_panels || packed->format->read_in_place(product, context.device())) {
     view = {.payload = {nullptr, packed->dtype, weight.local_shape(), packed->chunks.device},
             .format = packed->format,
             .packed = packed};

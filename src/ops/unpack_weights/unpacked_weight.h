@@ -7,12 +7,14 @@
 namespace hone {
 
 /// Views a weight for a product; a packed one is unpacked to scratch memory for the lifetime of this, unless the
-/// product reads its codes:
+/// product reads its codes, as its format says (WeightFormat::read_in_place) or `in_panels`:
 ///   const UnpackedWeight weight(tape.context(), *w);
 ///   linear(tape.context(), {…, .w = weight.view});
 class UnpackedWeight {
  public:
-  UnpackedWeight(const Context& context, const Weight& weight, WeightProduct product = WeightProduct::kLinear);
+  /// `in_panels`: the product unpacks it by itself, a few rows at a time.
+  UnpackedWeight(const Context& context, const Weight& weight, WeightProduct product = WeightProduct::kLinear,
+                 bool in_panels = false);
 
   WeightView view;
 

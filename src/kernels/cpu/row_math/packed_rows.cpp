@@ -20,6 +20,8 @@ void unpack_part(const RowMath& math, const PackedLayout& layout, const HalfCode
     read_scales(layout, chunk, row, column, 1, 1, &scale);
     if (halves.values != nullptr) {
       math.scale_halves(halves.values, scale, codes + at / 2, halves.upper_first, values, run);
+    } else if (layout.code == PackedCode::kInt8) {
+      math.scale_int8(scale, reinterpret_cast<const int8_t*>(codes) + at, values, run);
     } else {
       math.scale_e4m3(scale, codes + at, values, run);
     }
@@ -34,9 +36,8 @@ void unpack_elements(const PackedLayout& layout, const std::byte* chunks, int64_
                      const Tensor& dst, int64_t at) {
   const RowMath& math = row_math();
   const HalfCodes halves = half_codes(layout.code);
-  // Codes of odd elements begin within a byte; int8 needs no lookup.
-  const bool simple = layout.code == PackedCode::kInt8 || (halves.values != nullptr && layout.columns % 2 != 0) ||
-                      (halves.values != nullptr && first % 2 != 0);
+  // Codes of odd elements begin within a byte.
+  const bool simple = halves.values != nullptr && (layout.columns % 2 != 0 || first % 2 != 0);
   float buffer[kRowBlock];
   for (int64_t i = first; i < first + count;) {
     const int64_t matrix = i / layout.elements(), in_matrix = i % layout.elements();

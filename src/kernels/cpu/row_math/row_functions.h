@@ -179,6 +179,10 @@ void add_scaled(float a, const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
+void scale_int8(float scale, const int8_t* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = scale * static_cast<float>(x[i]);
+}
+
 // 8-bit floats are converted by shifting their bits and adding the difference of the exponent biases. A subnormal is
 // read as if it had the implicit 1, one exponent higher, and an exact subtraction removes that 1 again. This avoids
 // subnormal float32 numbers, which cost a hundred cycles.
@@ -405,6 +409,7 @@ constexpr RowMath kTable = {
     .round_and_narrow = &round_and_narrow,
     .narrow_randomly = &narrow_randomly,
     .random_words = &random_words,
+    .scale_int8 = &scale_int8,
     .scale_e4m3 = &scale_e4m3,
     .scale_mxfp4 = &scale_mxfp4,
     .scale_halves = &scale_halves,

@@ -48,6 +48,7 @@ struct RowMath {
   void (*random_words)(uint64_t key, uint64_t first_group, uint32_t use, const uint32_t* salts, uint32_t* words,
                        int64_t groups);
 
+  void (*scale_int8)(float scale, const int8_t* x, float* y, int64_t n);  ///< y = scale · x
   /// y = scale · x, where x are float8_e4m3fn codes.
   void (*scale_e4m3)(float scale, const uint8_t* x, float* y, int64_t n);
   /// MXFP4 (OCP Microscaling Formats 1.0): y = 2^(scales[i / 32] - 127) · x[i]. `codes` has two e2m1 numbers per byte,

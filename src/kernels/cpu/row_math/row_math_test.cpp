@@ -93,6 +93,19 @@ TEST(RowMath, RoundsRandomlyAsItsBitsSay) {
   });
 }
 
+TEST(RowMath, EveryCodeOfInt8IsItsNumberTimesTheScale) {
+  for_each_isa([](const RowMath& math) {
+    std::vector<int8_t> codes;
+    for (int code = -128; code < 128; ++code) codes.push_back(static_cast<int8_t>(code));
+    codes.push_back(-3);  // no whole vector
+    std::vector<float> y(codes.size());
+    for (const float scale : {1.0f, -0.37f, 3e38f, 1e-44f}) {
+      math.scale_int8(scale, codes.data(), y.data(), static_cast<int64_t>(codes.size()));
+      for (size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(y[i], static_cast<float>(codes[i]) * scale) << i;
+    }
+  });
+}
+
 /// Decodes a small float by definition: sign, exponent with a bias, mantissa, subnormal numbers at exponent 0.
 double small_float(uint32_t code, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1, mantissa_units = 1 << mantissa_bits;
