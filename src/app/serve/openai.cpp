@@ -136,6 +136,7 @@ std::map<std::string, ReadField, std::less<>> common_fields() {
   fields["stop_token_ids"] = [](ApiRequest& r, const Json& v) {
     if (!v.is_array() || !v.empty()) r.stop_ids = ids(v, "stop_token_ids");
   };
+  fields["ignore_eos"] = [](ApiRequest& r, const Json& v) { r.ignores_eos = truth(v, "ignore_eos"); };
   fields["n"] = [](ApiRequest& r, const Json& v) { r.count = whole(v, "n", 1, kMostAnswers); };
   fields["stream"] = [](ApiRequest& r, const Json& v) { r.stream = truth(v, "stream"); };
   fields["stream_options"] = [](ApiRequest& r, const Json& v) {

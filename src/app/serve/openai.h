@@ -46,7 +46,8 @@ struct ApiRequest {
   SamplingOverrides sampling;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_ids;
-  int count = 1;  ///< answers to each prompt (n)
+  bool ignores_eos = false;  ///< the model's stop tokens do not end an answer
+  int count = 1;             ///< answers to each prompt (n)
   bool stream = false, tells_usage = false;
   std::optional<int> likely;  ///< log-probabilities, of so many tokens beside the chosen one
 };

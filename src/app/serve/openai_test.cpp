@@ -84,6 +84,7 @@ TEST(OpenAiRequest, RefusesByName) {
       {R"("prompt": "a")", "prompt"},
       {R"("messages": [])", "messages"},
       {R"("stop_token_ids": [-1])", "stop_token_ids"},
+      {R"("ignore_eos": 1)", "ignore_eos"},
   };
   for (const auto& [field, name] : fields) EXPECT_EQ(problem(ApiForm::kChat, chat_with(field)).first, name) << field;
   EXPECT_THAT(problem(ApiForm::kChat, chat_with(R"("temperatur": 1)")).second,

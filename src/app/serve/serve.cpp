@@ -150,7 +150,7 @@ class Answer {
   bool push(size_t index, const GeneratedToken& token) {
     Part& part = parts_[index];
     ++usage_.completion_tokens;
-    if (model_.is_stop(token.id)) return true;  // the sequence ends by itself
+    if (model_.is_stop(token.id)) return true;  // it ends the sequence, or is ignored
     AnswerPiece piece = part.text.push(token.id);
     if (facts_.tells_likely) part.fresh.push_back(shown(token));
     if (!piece.empty()) tell(part, std::move(piece));
@@ -482,7 +482,7 @@ class Server {
       }
       for (int i = 0; i < request.count; ++i) {
         const size_t index = answer->add(prompt.text);
-        std::vector<int32_t> stop_ids = model_.stop_ids();
+        std::vector<int32_t> stop_ids = request.ignores_eos ? std::vector<int32_t>() : model_.stop_ids();
         stop_ids.insert(stop_ids.end(), request.stop_ids.begin(), request.stop_ids.end());
         sequences.push_back(
             {.request = {.prompt = prompt.ids,

@@ -187,6 +187,26 @@ TEST_F(Serve, StopsAtATextAndAtTheLength) {
   EXPECT_LE(longest["usage"]["total_tokens"], 64);
 }
 
+TEST_F(Serve, IgnoresTheEndOfAnAnswerWhereItIsAsked) {
+  options_.max_length = 128;
+  start();
+  Json drawn = {{"temperature", 1e4}, {"top_k", 0}, {"n", 3}, {"max_tokens", 40}, {"seed", 0}};  // any token
+  const auto ends = [](const Json& answer) {
+    const Json& choices = answer["choices"];
+    return std::count_if(choices.begin(), choices.end(), [](const Json& c) { return c["finish_reason"] == "stop"; });
+  };
+  Json answer = post("/v1/chat/completions", chat("a", drawn)).second;
+  for (int seed = 1; seed < 50 && ends(answer) == 0; ++seed) {
+    drawn["seed"] = seed;
+    answer = post("/v1/chat/completions", chat("a", drawn)).second;
+  }
+  ASSERT_GT(ends(answer), 0);
+  drawn["ignore_eos"] = true;
+  answer = post("/v1/chat/completions", chat("a", drawn)).second;
+  EXPECT_EQ(ends(answer), 0);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 3 * 40);
+}
+
 TEST_F(Serve, ServesAnAdapterBesideItsBase) {
   options_.adapter = (kChatModelCase / "lora_attention_init").string();
   options_.name = "tuned";
