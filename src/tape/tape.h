@@ -130,7 +130,7 @@ struct TapeMemory {
   Arena scratch, block;
   KeptMemory kept;
   Arena boundary[2];
-  TapeWork work;  ///< of the last training tape of a dry pass
+  TapeWork work;  ///< that a dry pass counted in its last training tape
 
   void begin_dry();
   /// Allocates the high-water marks of the dry passes since begin_dry().

@@ -116,7 +116,7 @@ OpCase mlp_case(const Mlp& mlp, int64_t tile) {
     if (tile == 0) return std::vector<Var>{body(tape, in[0], {0, mlp.tokens})};
     return std::vector<Var>{row_tiles(tape, in[0], {.kind = "mlp", .body = body}, tile)};
   };
-  // Of a frozen or trained MLP with SwiGLU, without adapters.
+  // For a frozen or trained MLP with SwiGLU, without adapters.
   result.reference = [=](const std::vector<Values>& a) {
     const auto product = [](const Values& x, const Values& w, int64_t in) {
       const auto k = static_cast<size_t>(in);

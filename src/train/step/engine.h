@@ -75,7 +75,7 @@ struct MemoryPlan {
   LibraryMemory libraries;     ///< not in total()
   int64_t moe_token_tile = 0;  ///< how many tokens experts take at a time; 0: all, or the rounds of an exchange
   int64_t mlp_token_tile = 0;  ///< how many tokens dense MLPs and shared experts take at a time; 0: all
-  TapeWork work;               ///< of the device, in a micro-batch
+  TapeWork work;               ///< what the device does in a micro-batch
   bool float32 = false;        ///< the work is in float32, not in bfloat16
 
   /// Host memory for offloaded values and for experts on the host.
