@@ -305,10 +305,11 @@ void add_precision(GroupBuilder group) {
       .field(kModel, &Model::opt_v_dtype, kMoments)
       .spelled(kFloatSpellings);
   group
-      .key("gradient_checkpointing",
-           "What backward recomputes: all (true), or norms and rotations; with activations also those of dense MLPs; "
-           "with experts also gate and up of experts; with all_but_attention all but what attention returns. auto takes "
-           "the fastest that the memory plan allows.")
+      .key(
+          "gradient_checkpointing",
+          "What backward recomputes: all (true), or norms and rotations; with activations also those of dense MLPs; "
+          "with experts also gate and up of experts; with all_but_attention all but what attention returns. auto takes "
+          "the fastest that the memory plan allows.")
       .field(kModel, &Model::gradient_checkpointing)
       .later({"selective"})
       .spelled({{"full", "true"},
