@@ -15,7 +15,6 @@ namespace {
 using testing::Argument;
 using testing::OpCase;
 using testing::OpResult;
-using testing::RunOptions;
 using testing::Values;
 
 constexpr MlpActivation kSwiglu{}, kGeglu{MlpActivation::Kind::kGeglu}, kSquaredRelu{MlpActivation::Kind::kSquaredRelu};

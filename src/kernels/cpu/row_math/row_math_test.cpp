@@ -189,7 +189,8 @@ TEST(RowMath, ReductionsMatchFloat64) {
         largest = std::max(largest, x[i]);
       }
       // A partial sum is a chain of at most n / 16 + 64 additions with one rounding of half a unit each.
-      EXPECT_NEAR(math.dot(x.data(), z.data(), n), dot, magnitude * kUlp / 2 * static_cast<double>(n / 16 + 64));
+      const int64_t chain = n / 16 + 64;
+      EXPECT_NEAR(math.dot(x.data(), z.data(), n), dot, magnitude * kUlp / 2 * static_cast<double>(chain));
       EXPECT_NEAR(math.sum_squares(x.data(), n), squares, squares * 1e-13);
       EXPECT_EQ(math.maximum(x.data(), n), largest);
     }
@@ -237,7 +238,8 @@ TEST(RowMath, ExponentialSumsMatchFloat64) {
       }
       const ExpSums sums = math.exp_sums(x.data(), shift, n);
       // Per term: 2 units from exp, and one from the argument (|shifted| < 16: 8 units of exp). Sums as for dot.
-      const double relative = kUlp * (10 + static_cast<double>(n / 16 + 64) / 2);
+      const int64_t chain = n / 16 + 64;
+      const double relative = kUlp * (10 + static_cast<double>(chain) / 2);
       EXPECT_NEAR(sums.sum, sum, sum * relative);
       EXPECT_NEAR(sums.weighted, weighted, magnitude * relative);
     }
