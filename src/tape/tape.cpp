@@ -127,7 +127,7 @@ Tape::~Tape() {
 const Context& Tape::context() const { return side_ == Side::kDevice ? context_ : host().context(); }
 
 void Tape::count(NodeWork TapeWork::*pass, const Node& node, double bytes, int products) {
-  if (!context_.dry() || !training() || part_) return;
+  if (!training()) return;
   NodeWork& work = memory_of(side_).work.*pass;
   work.flops += products * node.flops(*this);
   work.bytes += bytes;
@@ -310,7 +310,7 @@ void Tape::run_forward(Node& node, NodeWork TapeWork::*pass) {
   const ProfileScope scope(context(), node.group(), node.kind(), pass == &TapeWork::forward ? "forward" : "recompute");
   node.forward(*this);
   if (scope.profiled()) scope.set_work(node.forward_bytes(*this), node.flops(*this));
-  count(pass, node, node.forward_bytes(*this), 1);
+  if (context_.dry()) count(pass, node, node.forward_bytes(*this), 1);
 }
 
 void Tape::hold(Residency* residency, bool reads_values) {
@@ -401,6 +401,7 @@ void Tape::differentiate(Node& node, Side side, Residency* residency) {
   const ProfileScope scope(context(), node.group(), node.kind(), "backward");
   node.backward(*this);
   if (scope.profiled()) scope.set_work(node.backward_bytes(*this), 0);
+  if (!context_.dry()) return;
   const bool input_wants_grad =
       std::any_of(node.inputs.begin(), node.inputs.end(), [&](Var input) { return requires_grad(input); });
   count(&TapeWork::backward, node, node.backward_bytes(*this), int{input_wants_grad} + int{node.weights_want_grad});

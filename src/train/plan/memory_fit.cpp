@@ -118,7 +118,8 @@ bool fits_at(const std::string& level, const MemoryLimit& limit,
 std::string level_note(const std::string& level, bool on_host) {
   if (level == recompute_levels().front()) return "kept";
   std::string note = fmt::format("kept, {} recomputed", level);
-  if (level == "all_but_attention") note = "recomputed in backward, but not attention";
+  if (recompute_policy(level).level == RecomputeLevel::kAllButAttention)
+    note = "recomputed in backward, but not attention";
   if (level == recompute_levels().back()) note = "recomputed in backward";
   return note + (on_host ? ", experts on the CPU too" : "");
 }
