@@ -10,6 +10,7 @@
 #include "nn/module_facts.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/router/router.h"
+#include "ops/row_tiles/bounded_tile.h"
 
 namespace hone {
 
@@ -35,8 +36,7 @@ class FeedForward {
 /// then at full speed: they have 10,368 rows at a width of 25,600.
 inline constexpr int64_t kUntiledMlp = int64_t{1} << 29, kMlpTile = int64_t{1} << 28;
 constexpr int64_t bounded_mlp_tile(int64_t tokens, int64_t width) {
-  if (width == 0 || tokens <= kUntiledMlp / width) return 0;
-  return kMlpTile / width < 128 ? 128 : kMlpTile / width / 128 * 128;
+  return bounded_tile(tokens, width, kUntiledMlp, kMlpTile);
 }
 
 struct MlpSizes {

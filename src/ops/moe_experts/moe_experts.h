@@ -42,6 +42,7 @@
 #include "kernels/lora_dropout.h"
 #include "kernels/mlp_activation.h"
 #include "ops/router/router.h"
+#include "ops/row_tiles/bounded_tile.h"
 #include "tape/tape.h"
 
 namespace hone {
@@ -159,8 +160,7 @@ class TokenExchange;
 /// 2,048 rows each.
 inline constexpr int64_t kUntiledRows = 524288, kTileRows = 262144;
 constexpr int64_t bounded_token_tile(int64_t tokens, int64_t choices) {
-  if (choices == 0 || tokens <= kUntiledRows / choices) return 0;
-  return kTileRows / choices < 128 ? 128 : kTileRows / choices / 128 * 128;
+  return bounded_tile(tokens, choices, kUntiledRows, kTileRows);
 }
 
 /// Records the experts of x [T, H] for `routed`. `dropout` is read in training if an adapter has dropout. Returns [T,
