@@ -189,7 +189,7 @@ void Optimizer::update(const Context& context, const std::vector<Parameter*>& pa
   for (Parameter* parameter : parameters) {
     if (parameter->share().own().count > 0) members[&options_.group_of(*parameter)].push_back(parameter);
   }
-  if (store_.offloads_state() && !offloaded_) offloaded_.emplace(context.device());
+  if (store_.steps_from_host() && !offloaded_) offloaded_.emplace(context.device());
   for (auto& [group, stepped] : members) {
     const bool on_host = stepped.front()->value().home().host_computed;
     group->rule->step(context, {.parameters = std::move(stepped),

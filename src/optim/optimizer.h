@@ -107,7 +107,7 @@ class Optimizer {
   OptimizerOptions options_;
   DataParallel* ranks_;
   HostSide* host_;
-  std::optional<StateStream> offloaded_;  // if any state is in host memory
+  std::optional<StateStream> offloaded_;  // if the device steps what is in host memory
   Buffer results_, host_results_;
   bool ends_on_host_ = false;               // the measurement
   std::vector<const Parameter*> measured_;  // in this step, in order

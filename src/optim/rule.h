@@ -18,7 +18,7 @@ struct RuleStep {
   const StepScalars* scalars = nullptr;
   double rate_factor = 1;       ///< multiplies the scalars' learning rate
   double weight_decay = 0;      ///< multiplied by the learning rate
-  StateStream* host = nullptr;  ///< copies state in host memory to the device in pieces; null: no state is there
+  StateStream* host = nullptr;  ///< copies what is in host memory to the device in pieces; null: nothing is there
 };
 
 class Rule {

@@ -1,4 +1,4 @@
-// StateStream: steps tensors whose optimizer state is in host memory. Pieces of the state are copied to device memory,
+// StateStream: steps tensors whose values or optimizer state are in host memory. Pieces are copied to device memory,
 // stepped by an elementwise op, and copied back. Three pieces are in flight: copies in both directions overlap with the
 // op. The results are those of one call for all elements.
 #pragma once

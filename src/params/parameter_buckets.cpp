@@ -281,6 +281,7 @@ void ParameterStore::share_among(const RankShare& share) {
     for (Parameter* p : shared) p->value_.filled_here_ = shared_->fills(*p);
   }
   offloads_state_ = share.offload.optimizer;
+  offloads_trained_ = false;
   if (share.ranks == 1 && !share.offload.values() && !share.frozen_in_files) return;
   HONE_ASSERT(share.ranks == 1 || !share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
   std::map<BucketKey, Bucket> buckets;
@@ -291,6 +292,7 @@ void ParameterStore::share_among(const RankShare& share) {
       p.value_.home_ = &device_home(p, share, stage, is_offloaded(p, share, stage, layers));
       p.value_.filled_here_ = p.value().home().memory != ValueHome::Memory::kFile;
     }
+    offloads_trained_ |= p.trainable() && p.value().home().offloaded();
     const bool among_ranks = share.ranks > 1 && (p.trainable() || stage != ZeroStage::kNone);
     if (!among_ranks && !p.value().home().brought) continue;
     const BucketKey key{!p.trainable(),

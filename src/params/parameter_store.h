@@ -68,8 +68,8 @@ class ParameterStore {
   bool experts_on_host() const { return experts_on_host_; }
   /// Whether some values come to the device for each use, from other ranks or from host memory.
   bool brings_values() const { return shares(&Bucket::brings_values); }
-  /// Whether the optimizer's state is in host memory.
-  bool offloads_state() const { return offloads_state_; }
+  /// Whether the device steps what is in host memory: the optimizer's state, or trained values that are offloaded.
+  bool steps_from_host() const { return offloads_state_ || offloads_trained_; }
   /// Buckets of trained parameters, in the order in which backward finishes them, the embedding last; empty for one
   /// rank.
   std::span<const Bucket> buckets() const { return {buckets_.data(), trained_buckets_}; }
@@ -136,7 +136,7 @@ class ParameterStore {
   std::map<std::string, Parameter*> by_name_;
   std::vector<Buffer> buffers_;
   std::vector<HostBuffer> host_buffers_;
-  bool offloads_state_ = false, experts_on_host_ = false;
+  bool offloads_state_ = false, offloads_trained_ = false, experts_on_host_ = false;
   bool share_layer_gradients_ = false;
   int expert_ranks_ = 1, expert_rank_ = 0;
   std::vector<Bucket> buckets_;

@@ -333,7 +333,7 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
     measure();
     step();
   };
-  store_.offloads_state() ? both() : graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, both);
+  store_.steps_from_host() ? both() : graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, both);
   companions_.end_update(context_);
 }
 
