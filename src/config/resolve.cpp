@@ -46,9 +46,11 @@ class NameCheck {
     if (unknown_.empty()) return;
     const std::string tool = tool_of(file);
     if (tool.empty()) refuse_ambiguous();
-    if (unknown_.size() == 1 && is_section(config_name(unknown_.front().name))) {
-      throw UserError(fmt::format("'{}' is a section: expected a mapping of keys", unknown_.front().name),
-                      unknown_.front().value->where, fmt::format("write {}: {{KEY: VALUE}}", unknown_.front().name));
+    const auto section = std::find_if(unknown_.begin(), unknown_.end(),
+                                      [](const Written& unknown) { return is_section(config_name(unknown.name)); });
+    if (section != unknown_.end() && (tool.empty() || unknown_.size() == 1)) {
+      throw UserError(fmt::format("'{}' is a section: expected a mapping of keys", section->name),
+                      section->value->where, fmt::format("write {}: {{KEY: VALUE}}", section->name));
     }
     throw UserError(what(), unknown_.front().value->where, fix(tool, file));
   }
