@@ -87,8 +87,8 @@ def transformers_round(a):
         torch.set_num_threads(a.threads)
     gpu = torch.cuda.is_available()
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        a.transformers, dtype=torch.bfloat16 if gpu else getattr(torch, a.dtype)).eval()
-    model.to("cuda" if gpu else "cpu")
+        a.transformers, dtype=torch.bfloat16 if gpu else getattr(torch, a.dtype),
+        device_map="cuda" if gpu else "cpu").eval()
     model.generation_config = transformers.GenerationConfig(do_sample=False, eos_token_id=None, pad_token_id=0)
 
     def run(a, prompts):

@@ -26,7 +26,7 @@ __device__ int document_of(const int32_t* cu_seqlens, int num_documents, int til
 struct TilesArgs {
   const int32_t* cu_seqlens;
   int num_documents, num_tiles;
-  int window;
+  int window, least_rows;
   TileWork work;
   int4 *unsorted, *sorted;  // AttentionTile
   int* counters;
@@ -38,7 +38,9 @@ __global__ void list_tiles_kernel(TilesArgs args) {
   if (tile >= args.num_tiles) return;
   const int n = document_of<kAttentionRows>(args.cu_seqlens, args.num_documents, tile);
   const int begin = args.cu_seqlens[n], first = (tile - (begin / kAttentionRows + n)) * kAttentionRows;
-  args.unsorted[tile] = {begin, args.cu_seqlens[n + 1] - begin, first, (begin / kStatsRows + n) * kStatsRows};
+  const int length = args.cu_seqlens[n + 1] - begin;
+  args.unsorted[tile] = {begin, length < args.least_rows ? 0 : length, first,
+                         args.work == TileWork::kKeys ? n : (begin / kStatsRows + n) * kStatsRows};
 }
 
 /// Approximate work in rows. For tiles of keys it does not increase from tile to tile of a document.
@@ -120,13 +122,14 @@ AttentionTiles::AttentionTiles(ArenaScope& memory, const AttentionArgs& args)
   counters = memory.take({2}, DType::kI32);
 }
 
-void list_attention_tiles(const Context& context, const AttentionArgs& args, TileWork work,
-                          const AttentionTiles& tiles) {
+void list_attention_tiles(const Context& context, const AttentionArgs& args, TileWork work, const AttentionTiles& tiles,
+                          int least_rows) {
   const cudaStream_t stream = stream_of(context);
   const TilesArgs kernel_args{.cu_seqlens = elements<int32_t>(args.sequences.cu_seqlens),
                               .num_documents = static_cast<int>(args.sequences.num_documents),
                               .num_tiles = static_cast<int>(tiles.count),
                               .window = static_cast<int>(args.options.sliding_window),
+                              .least_rows = least_rows,
                               .work = work,
                               .unsorted = reinterpret_cast<int4*>(tiles.unsorted.data),
                               .sorted = reinterpret_cast<int4*>(tiles.sorted.data),

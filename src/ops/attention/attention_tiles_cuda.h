@@ -18,7 +18,7 @@ struct AttentionTile {
   int32_t begin;   ///< first row of the document
   int32_t length;  ///< rows of the document
   int32_t first;   ///< first row of the tile, relative to `begin`; >= `length`: an empty tile
-  int32_t stats;   ///< index of the document's first statistic
+  int32_t stats;   ///< index of the document's first statistic; of tiles of queries (TileWork::kKeys), the document
 };
 
 /// The tiles of all documents, in scratch memory. Every head has the same list.
@@ -34,8 +34,9 @@ struct AttentionTiles {
 
 /// The work of a tile: the keys that its queries attend to, or the queries that attend to its keys.
 enum class TileWork { kKeys, kQueries };
-void list_attention_tiles(const Context& context, const AttentionArgs& args, TileWork work,
-                          const AttentionTiles& tiles);
+/// Documents of fewer than `least_rows` rows have no tiles.
+void list_attention_tiles(const Context& context, const AttentionArgs& args, TileWork work, const AttentionTiles& tiles,
+                          int least_rows = 1);
 
 /// Statistics of queries for the gradients, in scratch memory.
 struct QueryStats {

@@ -9,7 +9,7 @@ namespace hone {
 /// share lengths and the added offsets. Row t of sequence n is the token at position lengths[n] + t − cu_seqlens[n].
 struct KvCache {
   Tensor k;               ///< [N, capacity, Hkv·D] dtype of the activations; rows below lengths[n] are set
-  Tensor v;               ///< [N, capacity, Hkv·Dv] same
+  Tensor v;               ///< [N, capacity, Hkv·Dv] same; a pass of several tokens may zero rows from there on
   Tensor lengths;         ///< [N] int32: tokens of earlier passes
   PackedSequences added;  ///< new tokens, num_documents = N; a sequence may add none. lengths[n] + new <= capacity
                           ///< (checked on a CPU)

@@ -1,42 +1,22 @@
-// Sequences that add several tokens use the general kernel of attention. A sequence that adds a single token would
-// leave most of that kernel's tile empty and most of the GPU idle: its cached positions are divided into parts of
+// Sequences that add several tokens use attention's kernel for Hopper or the general one. A sequence that adds a single
+// token would leave most of their tile empty and most of the GPU idle: its cached positions are divided into parts of
 // kPartKeys, one per CTA, and a second kernel combines the parts in order. The choice for a sequence depends only on
 // that sequence.
+#include <optional>
+
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/cached/cached_attention.h"
-#include "ops/attention/general/attention_cuda.h"
+#include "ops/attention/cached/decode_part_cuda.h"
+#include "ops/attention/sm90/attention_cuda.h"
 
 namespace hone::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kPartKeys = 256;
 /// Heads that a CTA computes at a time, as many as fit in its static shared memory; a larger group takes several
 /// passes.
 template <int kDim>
 constexpr int kHeadsAtOnce = kDim > 256 ? 8 : 16;
-
-template <class T>
-struct DecodingArgs {
-  const T *q, *k, *v;  ///< k and v are the cache
-  T* out;
-  float* lse;    ///< [Hq, T], or null
-  float* sums;   ///< [N, Hq, parts, Dv]: Σ exp(score − largest) v of a part
-  float* stats;  ///< [N, Hq, parts, 2]: the largest score of a part, Σ exp(score − largest)
-  const int32_t *cu_seqlens, *lengths;
-  int64_t tokens, capacity;
-  int num_heads, num_kv_heads, head_dim, v_head_dim, parts;
-  float scale;
-  int64_t window;
-
-  /// Whether sequence n adds one token, and it fits.
-  __device__ bool decodes(int n) const { return cu_seqlens[n + 1] - cu_seqlens[n] == 1 && lengths[n] < capacity; }
-  /// The first position that the new token of sequence n attends to; the token is at lengths[n].
-  __device__ int64_t first_key(int n) const {
-    return window > 0 ? max(lengths[n] - window + 1, int64_t{0}) : int64_t{0};
-  }
-};
 
 /// Scores of the block's keys for `heads` heads: scores[h, key] = scale · q_h·k; a warp processes kAtOnce keys at a
 /// time.
@@ -65,28 +45,6 @@ __device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], 
         sum = warp_sum(sum);
         if (lane == 0 && first + j < keys) scores[head][first + j] = args.scale * sum;
       }
-    }
-  }
-}
-
-/// scores = exp(scores − largest) of each head, one warp per head; writes the part's statistics.
-__device__ void exponentiate(float (*scores)[kPartKeys], int heads, int keys, float* stats, int64_t stats_stride) {
-  const int lane = threadIdx.x % 32;
-  for (int head = threadIdx.x / 32; head < heads; head += kWarps) {
-    float largest = -INFINITY, sum = 0.0f;
-    for (int key = lane; key < keys; key += 32) largest = fmaxf(largest, scores[head][key]);
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-    }
-    for (int key = lane; key < keys; key += 32) {
-      scores[head][key] = expf(scores[head][key] - largest);
-      sum += scores[head][key];
-    }
-    sum = warp_sum(sum);
-    if (lane == 0) {
-      stats[head * stats_stride] = largest;
-      stats[head * stats_stride + 1] = sum;
     }
   }
 }
@@ -221,11 +179,35 @@ void append(const Context& context, const KvCache& sequences, const Tensor& rows
   check_launch("appending to the key-value cache");
 }
 
+/// Zeroes the rows of v that follow each sequence's last one in its last kAttentionRows: the kernel for Hopper
+/// multiplies them by probabilities of 0. One CTA per sequence.
+__global__ void clear_next_kernel(const int32_t* cu_seqlens, const int32_t* lengths, int64_t capacity,
+                                  int64_t row_bytes, std::byte* cache) {
+  const int n = static_cast<int>(blockIdx.x);
+  const int64_t end = min(int64_t{lengths[n]} + cu_seqlens[n + 1] - cu_seqlens[n], capacity);
+  const int64_t stop = min((end / kAttentionRows + 1) * kAttentionRows, capacity);
+  auto* const rows = reinterpret_cast<uint16_t*>(cache + (n * capacity + end) * row_bytes);
+  for (int64_t i = threadIdx.x; i < (stop - end) * row_bytes / 2; i += blockDim.x) rows[i] = 0;
+}
+
+void clear_next_rows(const Context& context, const KvCache& cache) {
+  clear_next_kernel<<<blocks_for(cache.v.shape[0], 1), kThreads, 0, stream_of(context)>>>(
+      elements<int32_t>(cache.added.cu_seqlens), elements<int32_t>(cache.lengths), cache.v.shape[1],
+      cache.v.shape[2] * static_cast<int64_t>(size_of(cache.v.dtype)), cache.v.data);
+  check_launch("clearing rows of the key-value cache");
+}
+
 template <class T>
 void decode(const Context& context, const DecodingArgs<T>& args, int64_t num_sequences) {
   const auto sequences = static_cast<unsigned>(num_sequences);
   dispatch_padded_dim(std::max(args.head_dim, args.v_head_dim), [&](auto padded) {
     const dim3 grid(static_cast<unsigned>(args.parts), static_cast<unsigned>(args.num_kv_heads), sequences);
+    if constexpr (std::is_same_v<T, __nv_bfloat16> && padded.value <= kMostTensorDim) {
+      if (tensor_cores_serve(args.head_dim, args.v_head_dim)) {
+        decode_part_tensor_kernel<padded.value><<<grid, kThreads, 0, stream_of(context)>>>(args);
+        return check_launch("attending to cached keys");
+      }
+    }
     decode_part_kernel<T, padded.value><<<grid, kThreads, 0, stream_of(context)>>>(args);
     check_launch("attending to cached keys");
   });
@@ -247,7 +229,22 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
   ArenaScope memory(context.scratch());
   const Tensor sums = memory.take({sequences, options.num_heads, parts, options.v_head_dim}, DType::kF32);
   const Tensor stats = memory.take({sequences, options.num_heads, parts, 2}, DType::kF32);
-  const Tensor lse = args.sinks.defined() ? memory.take({options.num_heads, tokens}, DType::kF32) : Tensor{};
+  const auto rows_of = [](const Tensor& cache) {
+    return Tensor{cache.data, cache.dtype, {cache.shape[0] * cache.shape[1], cache.shape[2]}, cache.device};
+  };
+  AttentionArgs several{.q = args.q,
+                        .k = rows_of(args.cache.k),
+                        .v = rows_of(args.cache.v),
+                        .out = args.out,
+                        .lse = {},
+                        .options = options,
+                        .sequences = args.cache.added};
+  const bool by_hopper = sm90::hopper_attention_serves(context, several);
+  const Tensor lse =
+      by_hopper || args.sinks.defined() ? memory.take({options.num_heads, tokens}, DType::kF32) : Tensor{};
+  several.lse = lse;
+  std::optional<AttentionTiles> tiles;
+  if (by_hopper) tiles.emplace(memory, several);
   if (context.dry() || tokens == 0) return;
   append(context, args.cache, args.k, args.cache.k);
   append(context, args.cache, args.v, args.cache.v);
@@ -274,6 +271,10 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                .window = options.sliding_window},
               sequences);
     if (args.cache.added.max_seqlen == 1) return;
+    if (by_hopper) {
+      clear_next_rows(context, args.cache);
+      return sm90::hopper_attention(context, several, *tiles, {elements<int32_t>(args.cache.lengths), capacity});
+    }
     launch_general_forward<T>(context, {.q = elements<T>(args.q),
                                         .k = elements<T>(args.cache.k),
                                         .v = elements<T>(args.cache.v),
@@ -292,7 +293,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                                         .capacity = capacity,
                                         .least_queries = 2});
   });
-  if (lse.defined()) apply_sinks(context, {args.sinks, args.out, lse});
+  if (args.sinks.defined()) apply_sinks(context, {args.sinks, args.out, lse});
 }
 
 void advance_cache(const Context& context, const AdvanceCacheArgs& args) {

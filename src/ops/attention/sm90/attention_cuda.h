@@ -19,8 +19,17 @@ bool hopper_attention_may_serve(const Context& context, const AttentionArgs& arg
 
 bool hopper_attention_serves(const Context& context, const AttentionArgs& args);
 
+/// Keys and values of earlier passes: the forward's k and v are [N · capacity, …], and row r of document n, which is its
+/// token lengths[n] + r, attends to rows n · capacity to n · capacity + lengths[n] + r. Rows of v that follow a
+/// document's last one, up to the next multiple of kAttentionRows, are finite. Documents of one row are left out.
+struct CachedKeys {
+  const int32_t* lengths = nullptr;  ///< [N]; null: k and v are the rows of q's documents
+  int64_t capacity = 0;
+};
+
 /// Writes lse as [Hq, T].
-void hopper_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles);
+void hopper_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles,
+                      const CachedKeys& cached = {});
 
 /// Arguments of the kernel.
 struct HopperForward {
@@ -31,16 +40,19 @@ struct HopperForward {
   int window;  ///< 0: none
   __nv_bfloat16* out;
   float* lse;  ///< [Hq, T]
+  CachedKeys cached;
 };
 
 // -- Backward: backward_cuda.cu
 
-/// Head sizes that the kernel is compiled for, and its queries per step.
+/// Head sizes that the kernels are compiled for, the queries of a step, and the CTAs that share a tile of keys and add
+/// to parts of dq of their own.
 struct HopperSizes {
   int64_t head_dim, v_head_dim;
-  int queries;
+  int queries, ctas;
 };
-inline constexpr HopperSizes kHopperSizes[] = {{64, 64, 128}, {128, 128, 64}, {192, 128, 64}, {256, 256, 64}};
+inline constexpr HopperSizes kHopperSizes[] = {
+    {64, 64, 128, 1}, {128, 128, 64, 1}, {192, 128, 64, 1}, {256, 256, 64, 2}};
 
 /// The smallest sizes that fit these heads, or null.
 constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) {
@@ -54,7 +66,7 @@ constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) 
 struct HopperScratch {
   AttentionTiles tiles;
   QueryStats stats;
-  Tensor turns;       ///< [Hq, query_blocks] int32: number of key tiles that have added to a block's dq
+  Tensor turns;       ///< [CTAs, Hq, query_blocks] int32: number of key tiles that have added to a block's dq
   Tensor partial_dq;  ///< [Hq, query_blocks, rows of a block, head_dim padded] float32, in the accumulators' layout
   int64_t query_blocks = 0;
 
@@ -78,7 +90,7 @@ struct HopperBackward {
   TileOrder order;
   const float *shifts, *deltas;  ///< [Hq, stats_rows]
   int64_t stats_rows;
-  int* turns;         ///< [Hq, query_blocks]
+  int* turns;         ///< [CTAs, Hq, query_blocks]
   float* partial_dq;  ///< [Hq, query_blocks, …]
   int64_t query_blocks;
   int num_heads, num_kv_heads, head_dim, v_head_dim;
@@ -125,10 +137,12 @@ struct HopperOperand {
 
   uint32_t address;
 
-  /// Called by one thread: copies the tile from row `row` of head `head` on.
-  __device__ void load(const CUtensorMap& map, int head, int row, uint32_t barrier) const {
+  /// Called by one thread: copies the tile from row `row` of head `head` on, elements from `element` on.
+  __device__ void load(const CUtensorMap& map, int head, int row, uint32_t barrier, int element = 0) const {
 #pragma unroll
-    for (int box = 0; box < kDim / 64; ++box) copy_box(map, 64 * box, head, row, address + box * kBoxBytes, barrier);
+    for (int box = 0; box < kDim / 64; ++box) {
+      copy_box(map, 64 * box + element, head, row, address + box * kBoxBytes, barrier);
+    }
   }
   /// As a K-major operand from row `row` on: elements [16 step, 16 step + 16) of the head.
   __device__ uint64_t rows(int row, int step) const {

@@ -34,10 +34,24 @@ namespace {
 constexpr int kStages = 2;
 constexpr float kLog2E = 1.44269504088896f, kLn2 = 0.693147180559945f;
 
-template <int kDim, int kValueDim, int kKeysOfStep>
+template <int kDim, int kValueDim, int kKeysOfStep, bool kHasCache = false>
 struct Shape {
   static constexpr int kElements = kDim, kValueElements = kValueDim, kKeys = kKeysOfStep;
+  static constexpr bool kCached = kHasCache;  ///< keys and values are those of a cache (CachedKeys)
+  using WithCache = Shape<kDim, kValueDim, kKeysOfStep, true>;
 };
+
+/// The tile as rows among the keys: the first of its document's keys, and its rows counted from there.
+template <class Shape>
+__device__ AttentionTile among_keys(const HopperForward& args, AttentionTile tile) {
+  if constexpr (Shape::kCached) {
+    const int n = tile.stats, before = args.cached.lengths[n];
+    tile.begin = n * static_cast<int>(args.cached.capacity);
+    tile.length += before;
+    tile.first += before;
+  }
+  return tile;
+}
 
 template <class Shape>
 struct Shared {
@@ -102,9 +116,10 @@ __device__ void load(const Maps& maps, const HopperForward& args, const Shared<S
     const auto& [tile, head] = item;
     barrier_arrive_expect(shared.queries_full(), Shared<Shape>::Queries::kBytes);
     shared.q().load(maps.q, head, tile.begin + tile.first, shared.queries_full());
-    const KeySteps<Shape::kKeys> steps(tile, args.window);
+    const AttentionTile keys = among_keys<Shape>(args, tile);
+    const KeySteps<Shape::kKeys> steps(keys, args.window);
     for (int i = 0; i < steps.count; ++i, ring.advance()) {
-      const int row = tile.begin + steps.key(i);
+      const int row = keys.begin + steps.key(i);
       barrier_wait(shared.k_empty(ring.stage), ring.phase ^ 1);
       barrier_arrive_expect(shared.k_full(ring.stage), Shared<Shape>::Keys::kBytes);
       shared.k(ring.stage).load(maps.k, head / group, row, shared.k_full(ring.stage));
@@ -216,8 +231,9 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
     barrier_wait(shared.queries_full(), queries_ring.phase);
     const auto [tile, head] = shared.item();
     if (head < 0) return;
-    const KeySteps<kKeys> steps(tile, args.window);
-    const int query = tile.first + 64 * warpgroup;  // the warpgroup's first query
+    const AttentionTile keys = among_keys<Shape>(args, tile);
+    const KeySteps<kKeys> steps(keys, args.window);
+    const int query = keys.first + 64 * warpgroup;  // the warpgroup's first query among the keys
     float out[kSums] = {};
     uint32_t factor[kKeys / 4];
     Softmax softmax{.scale_log2 = args.scale * kLog2E};
@@ -274,7 +290,7 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
     wgmma_wait<0>();
     hold(out);
     release(shared.v_empty(before.stage));
-    store_rows(args, softmax, out, tile, query, head);
+    store_rows(args, softmax, out, tile, tile.first + 64 * warpgroup, head);
   }
 }
 
@@ -297,7 +313,10 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
 }
 
 template <class Shape>
-void launch(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles) {
+void launch(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles, const CachedKeys& cached) {
+  if constexpr (!Shape::kCached) {
+    if (cached.lengths != nullptr) return launch<typename Shape::WithCache>(context, args, tiles, cached);
+  }
   const AttentionOptions& options = args.options;
   const Maps maps{.q = head_map(args.q, options.num_heads, options.head_dim, kAttentionRows),
                   .k = head_map(args.k, options.num_kv_heads, options.head_dim, Shape::kKeys),
@@ -310,7 +329,8 @@ void launch(const Context& context, const AttentionArgs& args, const AttentionTi
                                   .scale = options.scale,
                                   .window = static_cast<int>(options.sliding_window),
                                   .out = elements<__nv_bfloat16>(args.out),
-                                  .lse = elements<float>(args.lse)};
+                                  .lse = elements<float>(args.lse),
+                                  .cached = cached};
   constexpr size_t kBytes = Shared<Shape>::kBytes;
   check(cudaFuncSetAttribute(forward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
         "preparing attention");
@@ -327,13 +347,14 @@ bool hopper_attention_serves(const Context& context, const AttentionArgs& args) 
   return hopper_attention_may_serve(context, args) && options.head_dim <= 256 && options.v_head_dim <= 256;
 }
 
-void hopper_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles) {
-  list_attention_tiles(context, args, TileWork::kKeys, tiles);
+void hopper_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles,
+                      const CachedKeys& cached) {
+  list_attention_tiles(context, args, TileWork::kKeys, tiles, cached.lengths == nullptr ? 1 : 2);
   const int64_t dim = args.options.head_dim, value_dim = args.options.v_head_dim;
-  if (dim <= 64 && value_dim <= 64) return launch<Shape<64, 64, 128>>(context, args, tiles);
-  if (dim <= 128 && value_dim <= 128) return launch<Shape<128, 128, 128>>(context, args, tiles);
-  if (dim <= 192 && value_dim <= 128) return launch<Shape<192, 128, 128>>(context, args, tiles);
-  launch<Shape<256, 256, 64>>(context, args, tiles);
+  if (dim <= 64 && value_dim <= 64) return launch<Shape<64, 64, 128>>(context, args, tiles, cached);
+  if (dim <= 128 && value_dim <= 128) return launch<Shape<128, 128, 128>>(context, args, tiles, cached);
+  if (dim <= 192 && value_dim <= 128) return launch<Shape<192, 128, 128>>(context, args, tiles, cached);
+  launch<Shape<256, 256, 64>>(context, args, tiles, cached);
 }
 
 }  // namespace hone::cuda::sm90

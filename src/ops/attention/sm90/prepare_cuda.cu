@@ -8,7 +8,7 @@ HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) : ti
   const int64_t tokens = args.q.shape[0], heads = args.options.num_heads;
   const HopperSizes& sizes = *hopper_sizes(args.options.head_dim, args.options.v_head_dim);
   query_blocks = tokens / sizes.queries;
-  turns = memory.take({heads, query_blocks}, DType::kI32);
+  turns = memory.take({sizes.ctas, heads, query_blocks}, DType::kI32);
   partial_dq = memory.take({heads, query_blocks, sizes.queries, sizes.head_dim}, DType::kF32);
 }
 
