@@ -92,6 +92,31 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                : "memory");
 }
 
+/// Copies from this CTA's shared memory to the same address in CTA `rank` of the cluster, with that CTA's barrier.
+__device__ inline void copy_to_cta(uint32_t address, uint32_t bytes, uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 to, remote;\n"
+      "mapa.shared::cluster.u32 to, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote, %2, %3;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1, [remote];\n"
+      "}\n" ::"r"(address),
+      "r"(bytes), "r"(barrier), "r"(rank)
+      : "memory");
+}
+/// Stores four bytes at this address in CTA `rank` of the cluster, which its barrier counts as received.
+__device__ inline void store_at(uint32_t address, int value, uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 to, remote;\n"
+      "mapa.shared::cluster.u32 to, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote, %2, %3;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [to], %1, [remote];\n"
+      "}\n" ::"r"(address),
+      "r"(value), "r"(barrier), "r"(rank)
+      : "memory");
+}
+
 /// Needed between ordinary writes (and cp.async) to shared memory and their reads by wgmma or TMA: in the writing
 /// thread, or in the reading one after a barrier.
 __device__ inline void fence_for_async_reads() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }

@@ -164,6 +164,24 @@ struct Wgmma<192, kAColumns, kBColumns> {
   }
 };
 
+template <bool kAColumns, bool kBColumns>
+struct Wgmma<256, kAColumns, kBColumns> {
+  template <int kSize>
+  static __device__ void add(float (&d)[kSize], uint64_t a, uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.b32 p, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" HONE_NAMES_128
+        "}, "
+        "%128, %129, p, 1, 1, %131, %132;\n"
+        "}\n"
+        : HONE_SUMS_32(0), HONE_SUMS_32(32), HONE_SUMS_32(64), HONE_SUMS_32(96)
+        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(static_cast<int>(kAColumns)),
+          "n"(static_cast<int>(kBColumns)));
+  }
+};
+
 /// d [64, n] (+)= a [64, 32] · b [32, n] of e4m3, both operands K-major in shared memory, in lines of 128 codes: a step
 /// of 32 along k advances the address by 32 bytes, as 16 of bfloat16 do. Sums keep some 14 bits while they stay in the
 /// tensor cores.

@@ -1,5 +1,5 @@
-// The backward pass of attention on Hopper: a CTA owns 128 keys of one key-value head (64, for heads that fill its
-// registers) and visits the queries that attend to them, last ones first; dk and dv stay in registers.
+// The backward pass of attention on Hopper: a CTA owns 128 keys of one key-value head (of heads that fill its registers,
+// a pair of CTAs 64 each) and visits the queries that attend to them, last ones first; dk and dv stay in registers.
 //
 // The order of dq. A query's dq is a sum over CTAs, which add in document order (turns): the first stores, the next
 // ones add with red.add in the accumulators' layout, the last one, on the diagonal, finishes. The previous tile of a
@@ -15,18 +15,17 @@
 // the order of dq.
 //
 // One H200, causal, model TFLOP/s, `hone bench ops --op attention`, 2026-11-22: 4 x 4096, 32/4 heads of 128: 418 (56 %
-// of a square product; cuDNN, dense and not deterministic, 487); heads of 64: 393 (355); of 256: 269, with six products
-// instead of five. Raw: bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 466, 377, 270
-// (bench/results/sm80-kernels-2026-11-23.txt). Tried without gain: one thread that both waits for turns and publishes
+// of a square product; cuDNN, dense and not deterministic, 487); heads of 64: 393 (355). Raw:
+// bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 466, 377
+// (bench/results/sm80-kernels-2026-11-23.txt). Heads of 256: by_pair_cuda.h. Tried without gain: one thread that both waits for turns and publishes
 // them, which cost each step a round trip to memory.
 //
 // With few key-value heads at a time (attention_order.h), old and new by turns on one H200, 2026-11-29: 128/128 heads
 // of 192 and 128: 293 -> 404 at 4 x 4096, 314 -> 439 at 1 x 16384 (50 % and 54 % of a square product), of which 303 and
-// 317 without the order (by_keys_cuda.h); 32/4 of 128: 425 -> 440 and 471 -> 477; 16/2 of 256: 273 -> 296. Heads at a
-// time, 4 x 4096, 128/128 heads: 128: 303; 32: 299; 16: 365; 8: 383; 4: 394; 2: 397; 1: 401; 32/4 heads of 128: 4: 425;
+// 317 without the order (by_keys_cuda.h); 32/4 of 128: 425 -> 440 and 471 -> 477. Heads at a time, 4 x 4096, 128/128 heads: 128: 303; 32: 299; 16: 365; 8: 383; 4: 394; 2: 397; 1: 401; 32/4 heads of 128: 4: 425;
 // 2: 443; 1: 418. Raw: bench/results/h200-attention-order-2026-11-29.txt.
 #include "ops/attention/sm90/by_keys_cuda.h"
-#include "ops/attention/sm90/by_product_cuda.h"
+#include "ops/attention/sm90/by_pair_cuda.h"
 
 namespace hone::cuda::sm90 {
 
@@ -50,7 +49,7 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const HopperS
     }
     const auto [tile, kv_head] = args.order.at(index);
     if (tile.first >= tile.length) continue;
-    HopperSteps<Shape> at(tile, args.window, args.num_heads / args.num_kv_heads);
+    typename Shared::Steps at(tile, args.window, args.num_heads / args.num_kv_heads);
     barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
     keys_ring.advance();
     shared.item() = {tile, kv_head, at.count};
@@ -73,29 +72,30 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const HopperS
   }
 }
 
-/// Called by one thread: calls visit(counter of tiles that have added, step) for each step whose dq is a sum.
-template <class Shape, class Visit>
-__device__ void for_each_turn(const HopperBackward& args, const HopperShared<Shape>& shared, const Visit& visit) {
+/// Called by one thread: calls visit(counter of tiles that have added, step) for each step whose dq is a sum. `turns`
+/// are this CTA's: [Hq, query_blocks].
+template <class Shared, class Visit>
+__device__ void for_each_turn(const HopperBackward& args, int* turns, const Shared& shared, const Visit& visit) {
   RingPosition<1> keys_ring;
   for (;; keys_ring.advance()) {
     barrier_wait(shared.keys_full(), keys_ring.phase);
     const HopperItem item = shared.item();
     if (item.steps < 0) return;
     barrier_arrive(shared.keys_empty());
-    HopperSteps<Shape> at(item.tile, args.window, args.num_heads / args.num_kv_heads);
+    typename Shared::Steps at(item.tile, args.window, args.num_heads / args.num_kv_heads);
     for (int i = 0; i < at.count; ++i, at.advance()) {
       const QueryStep step = at.record(item.kv_head);
-      if (step.turns > 1) visit(args.turns + step.head * args.query_blocks + step.block, step);
+      if (step.turns > 1) visit(turns + step.head * args.query_blocks + step.block, step);
     }
   }
 }
 
 /// One thread polls the counters in memory, another one publishes this CTA's additions, so the MMA warps never stall on
 /// a round trip to memory.
-template <class Shape>
-__device__ void wait_for_turns(const HopperBackward& args, const HopperShared<Shape>& shared) {
-  RingPosition<HopperShared<Shape>::kTurns> ring;
-  for_each_turn(args, shared, [&](const int* added, const QueryStep& step) {
+template <class Shared>
+__device__ void wait_for_turns(const HopperBackward& args, int* turns, const Shared& shared) {
+  RingPosition<Shared::kTurns> ring;
+  for_each_turn(args, turns, shared, [&](const int* added, const QueryStep& step) {
     barrier_wait(shared.shown(ring.stage), ring.phase ^ 1);
     while (load_acquire(added) != step.turn) {
     }
@@ -103,10 +103,10 @@ __device__ void wait_for_turns(const HopperBackward& args, const HopperShared<Sh
     ring.advance();
   });
 }
-template <class Shape>
-__device__ void show_turns(const HopperBackward& args, const HopperShared<Shape>& shared) {
-  RingPosition<HopperShared<Shape>::kTurns> ring;
-  for_each_turn(args, shared, [&](int* added, const QueryStep& step) {
+template <class Shared>
+__device__ void show_turns(const HopperBackward& args, int* turns, const Shared& shared) {
+  RingPosition<Shared::kTurns> ring;
+  for_each_turn(args, turns, shared, [&](int* added, const QueryStep& step) {
     barrier_wait(shared.added(ring.stage), ring.phase);
     if (step.turn < step.turns - 1) store_release(added, step.turn + 1);
     barrier_arrive(shared.shown(ring.stage));
@@ -125,42 +125,69 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
   if (threadIdx.x >= 256) {
     fewer_registers<kLoadRegisters>();
     if (threadIdx.x == 256) load<Shape>(maps, args, shared);
-    if (threadIdx.x == 288) wait_for_turns<Shape>(args, shared);
-    if (threadIdx.x == 320) show_turns<Shape>(args, shared);
+    if (threadIdx.x == 288) wait_for_turns(args, args.turns, shared);
+    if (threadIdx.x == 320) show_turns(args, args.turns, shared);
   } else {
     more_registers<kMultiplyRegisters>();
-    if constexpr (Shape::kByProduct) {
-      if (threadIdx.x < 128) {
-        add_dk(args, shared);
-      } else {
-        add_dv_and_dq(args, shared);
-      }
-    } else {
-      multiply_by_keys(args, shared);
-    }
+    multiply_by_keys(args, shared);
   }
 #endif
 }
 
-template <class Shape>
-void launch(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch) {
+__global__ void __cluster_dims__(2) __launch_bounds__(kHopperThreads, 1)
+    pair_backward_kernel(const __grid_constant__ Maps maps, const __grid_constant__ HopperBackward args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ char dynamic[];
+  const PairShared shared(dynamic);
+  const uint32_t rank = cluster_rank();
+  if (threadIdx.x == 0) shared.init_barriers();
+  __syncwarp();
+  cluster_sync();
+  if (threadIdx.x >= 256) {
+    fewer_registers<kPairLoadRegisters>();
+    int* const turns = args.turns + rank * args.num_heads * args.query_blocks;
+    if (threadIdx.x == 256) load_for_pair(maps, args, shared, rank);
+    if (threadIdx.x == 352) load_douts(maps, args, shared);
+    if (threadIdx.x == 288) wait_for_turns(args, turns, shared);
+    if (threadIdx.x == 320) show_turns(args, turns, shared);
+    __syncwarp();
+  } else if (threadIdx.x < 128) {
+    more_registers<kDkRegisters>();
+    add_dk(args, shared, rank);
+  } else {
+    more_registers<kDvRegisters>();
+    add_dv_and_dq(args, shared, rank);
+  }
+  cluster_sync();  // the other CTA may write to this one's shared memory until here
+#endif
+}
+
+Maps maps_of(const AttentionBackwardArgs& args, int queries, int keys) {
   const AttentionArgs& forward = args.forward;
   const AttentionOptions& options = forward.options;
-  const Maps maps{.q = head_map(forward.q, options.num_heads, options.head_dim, Shape::kQueries),
-                  .dout = head_map(args.dout, options.num_heads, options.v_head_dim, Shape::kQueries),
-                  .k = head_map(forward.k, options.num_kv_heads, options.head_dim, Shape::kKeys),
-                  .v = head_map(forward.v, options.num_kv_heads, options.v_head_dim, Shape::kKeys)};
-  constexpr int kParts = kAttentionRows / Shape::kKeys;  // in a tile of the list
-  const TileOrder order(context, forward, scratch.tiles, TileWork::kQueries, kParts);
+  return {.q = head_map(forward.q, options.num_heads, options.head_dim, queries),
+          .dout = head_map(args.dout, options.num_heads, options.v_head_dim, queries),
+          .k = head_map(forward.k, options.num_kv_heads, options.head_dim, keys),
+          .v = head_map(forward.v, options.num_kv_heads, options.v_head_dim, keys)};
+}
+
+/// Launches a kernel of `kCtas` CTAs an item.
+template <int kCtas, class Kernel>
+void launch(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch, Kernel* kernel,
+            const Maps& maps, size_t bytes) {
+  const TileOrder order(context, args.forward, scratch.tiles, TileWork::kQueries);
   const HopperBackward kernel_args(args, scratch, order);
-  constexpr size_t kBytes = HopperShared<Shape>::kBytes;
-  check(cudaFuncSetAttribute(backward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
-        "preparing attention's gradients");
-  const int64_t items = scratch.tiles.count * kParts * options.num_kv_heads;
-  const auto blocks = std::min<int64_t>(queue_of(context).multiprocessors(), items);
-  backward_kernel<Shape>
-      <<<static_cast<unsigned>(blocks), kHopperThreads, kBytes, stream_of(context)>>>(maps, kernel_args);
+  allow_shared_memory(kernel, bytes);
+  const int64_t items = scratch.tiles.count * args.forward.options.num_kv_heads;
+  const auto blocks = kCtas * std::min<int64_t>(queue_of(context).multiprocessors() / kCtas, items);
+  kernel<<<static_cast<unsigned>(blocks), kHopperThreads, bytes, stream_of(context)>>>(maps, kernel_args);
   check_launch("computing the gradients of attention");
+}
+
+template <class Shape>
+void launch(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch) {
+  launch<1>(context, args, scratch, backward_kernel<Shape>, maps_of(args, Shape::kQueries, Shape::kKeys),
+            HopperShared<Shape>::kBytes);
 }
 
 }  // namespace
@@ -174,7 +201,8 @@ void hopper_backward(const Context& context, const AttentionBackwardArgs& args, 
     case 2:
       return launch<HopperShape<192, 128>>(context, args, scratch);
     default:
-      return launch<HopperShape<256, 256>>(context, args, scratch);
+      return launch<2>(context, args, scratch, pair_backward_kernel, maps_of(args, PairShape::kQueries, PairShape::kKeys),
+                       PairShared::kBytes);
   }
 }
 

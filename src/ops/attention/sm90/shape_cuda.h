@@ -1,4 +1,4 @@
-// Shapes and shared memory of attention's backward kernel on Hopper. Included by *_cuda.cu only.
+// Shapes and shared memory of attention's backward kernel on Hopper for one CTA a tile. Included by *_cuda.cu only.
 #pragma once
 
 #include "ops/attention/sm90/attention_cuda.h"
@@ -11,16 +11,12 @@ namespace hone::cuda::sm90 {
 template <int kDim, int kValueDim>
 struct HopperShape {
   static constexpr int kElements = kDim, kValueElements = kValueDim;
-  /// Whether the warpgroups divide a tile by products (by_product_cuda.h) or by keys (by_keys_cuda.h).
-  static constexpr bool kByProduct = kDim + kValueDim > 320;
-  static constexpr int kKeys = kByProduct ? 64 : kAttentionRows;
+  static constexpr int kKeys = kAttentionRows;
   /// Queries per step, limited by registers.
   static constexpr int kQueries = hopper_sizes(kDim, kValueDim)->queries;
   static constexpr int kStages = kDim <= 128 ? 3 : 2;
   /// Accumulators per thread for the scores of a step.
   static constexpr int kScores = kQueries / 2;
-  /// Warps that add to dq.
-  static constexpr int kAddingWarps = kByProduct ? 4 : 8;
 };
 
 /// Record of a tile and key-value head, stored next to K in shared memory to save registers of the MMA warps.
@@ -31,11 +27,9 @@ struct HopperItem {
 };
 
 template <class Shape>
-using HopperSteps = QuerySteps<Shape::kQueries, Shape::kKeys>;
-
-template <class Shape>
 struct HopperShared {
   static constexpr int kStages = Shape::kStages, kQueries = Shape::kQueries;
+  using Steps = QuerySteps<kQueries, Shape::kKeys>;
   using Keys = HopperOperand<Shape::kElements, Shape::kKeys>;
   using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
   using Queries = HopperOperand<Shape::kElements, kQueries>;
@@ -45,7 +39,7 @@ struct HopperShared {
   static constexpr int kBuffers = 2;
   static constexpr int kStatsBytes = 2 * kQueries * static_cast<int>(sizeof(float));
   static constexpr int kItemBytes = Keys::kBytes + Values::kBytes, kStageBytes = Queries::kBytes + Douts::kBytes;
-  static constexpr int kTurns = 2, kBarriers = 2 * kStages + 2 + 3 * kTurns + 2 * kBuffers;
+  static constexpr int kTurns = 2, kBarriers = 2 * kStages + 2 + 3 * kTurns;
   static constexpr int kGradientsBegin = kItemBytes, kStagesBegin = kGradientsBegin + kBuffers * Gradients::kBytes,
                        kStatsBegin = kStagesBegin + kStages * kStageBytes,
                        kBarriersBegin = kStatsBegin + kStages * kStatsBytes,
@@ -84,9 +78,6 @@ struct HopperShared {
   __device__ uint32_t turn(int i) const { return barrier(2 * kStages + 2 + i); }
   __device__ uint32_t added(int i) const { return barrier(2 * kStages + 2 + kTurns + i); }
   __device__ uint32_t shown(int i) const { return barrier(2 * kStages + 2 + 2 * kTurns + i); }
-  /// Full and empty barriers of a buffer of dS that one warpgroup passes to the other.
-  __device__ uint32_t gradients_full(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + i); }
-  __device__ uint32_t gradients_empty(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + kBuffers + i); }
 
   /// Called by one thread; __syncthreads must follow.
   __device__ void init_barriers() const {
@@ -98,12 +89,8 @@ struct HopperShared {
     barrier_init(keys_empty(), kMultiplyingWarps + 2);  // and the two threads for the order of dq
     for (int i = 0; i < kTurns; ++i) {
       barrier_init(turn(i), 1);
-      barrier_init(added(i), Shape::kAddingWarps);
+      barrier_init(added(i), kMultiplyingWarps);
       barrier_init(shown(i), 1);
-    }
-    for (int i = 0; i < kBuffers; ++i) {
-      barrier_init(gradients_full(i), kMultiplyingWarps / 2);
-      barrier_init(gradients_empty(i), kMultiplyingWarps / 2);
     }
     barrier_init_done();
   }
