@@ -81,7 +81,9 @@ class NameCheck {
 
   std::string what() const {
     std::vector<std::string> names = writable_names(schema());
-    names.insert(names.end(), section_names().begin(), section_names().end());
+    for (const std::string& section : section_names()) {  // 'model' is a key as well
+      if (std::find(names.begin(), names.end(), section) == names.end()) names.push_back(section);
+    }
     if (unknown_.size() == 1) {
       const std::string& name = unknown_.front().name;
       return fmt::format("unknown key '{}'.{}", name, did_you_mean(config_name(name), names));

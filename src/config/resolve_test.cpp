@@ -118,7 +118,7 @@ TEST(Config, AnUnknownKeyIsAnErrorWithASuggestionAndItsLine) {
   EXPECT_THAT(refusal("trainin: {seed: 1}\n"), StartsWith("unknown key 'trainin'. Did you mean 'training'"));
   EXPECT_THAT(refusal("", {"--sed", "1"}), AllOf(HasSubstr("'seed'"), HasSubstr("command line: --sed 1")));
   EXPECT_THAT(refusal("training: 3\n"), StartsWith("'training' is a section"));
-  EXPECT_THAT(refusal("modl: m\ntraining: 3\n"), StartsWith("'training' is a section")) << "beside another unknown key";
+  EXPECT_THAT(refusal("modl: m\ndata: 3\n"), StartsWith("'data' is a section")) << "beside another unknown key";
 }
 
 TEST(Config, EveryUseOfAnAliasSaysTheCanonicalNameOnce) {

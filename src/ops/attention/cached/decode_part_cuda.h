@@ -1,6 +1,6 @@
-// One part of the keys of a sequence that adds one token, on tensor cores: scores and the sum of values of up to 16 heads
-// that share keys. Each warp has 32 of the part's 256 keys. Nothing is staged in shared memory: a lane loads 16 bytes of
-// a row at a time, and the elements of a head are numbered so that these are its operands.
+// One part of the keys of a sequence that adds one token, on tensor cores: scores and the sum of values of up to 16
+// heads that share keys. Each warp has 32 of the part's 256 keys. Nothing is staged in shared memory: a lane loads 16
+// bytes of a row at a time, and the elements of a head are numbered so that these are its operands.
 //
 //   scores   A: heads, B: keys. Of 32 elements of a head, lane 4 g + t has elements 8 t to 8 t + 7 of key g, which are
 //            its B of two products over 16; A takes the same numbering.
@@ -134,8 +134,8 @@ __global__ void __launch_bounds__(kThreads) decode_part_tensor_kernel(DecodingAr
           for (int j = 0; j < 16; j += 4) {  // columns 8 (2 t) + j of the first half, 8 (2 t + 1) + j − 8 of the second
             const int x = 2 * row + j / 8;
             const auto& of = sums[8 * b + j % 8];
-            *reinterpret_cast<float4*>(out + 64 * b + j) = {of[x], sums[8 * b + j % 8 + 1][x], sums[8 * b + j % 8 + 2][x],
-                                                            sums[8 * b + j % 8 + 3][x]};
+            *reinterpret_cast<float4*>(out + 64 * b + j) = {of[x], sums[8 * b + j % 8 + 1][x],
+                                                            sums[8 * b + j % 8 + 2][x], sums[8 * b + j % 8 + 3][x]};
           }
         }
       }

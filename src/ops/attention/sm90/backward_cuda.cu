@@ -1,5 +1,6 @@
-// The backward pass of attention on Hopper: a CTA owns 128 keys of one key-value head (of heads that fill its registers,
-// a pair of CTAs 64 each) and visits the queries that attend to them, last ones first; dk and dv stay in registers.
+// The backward pass of attention on Hopper: a CTA owns 128 keys of one key-value head (of heads that fill its
+// registers, a pair of CTAs 64 each) and visits the queries that attend to them, last ones first; dk and dv stay in
+// registers.
 //
 // The order of dq. A query's dq is a sum over CTAs, which add in document order (turns): the first stores, the next
 // ones add with red.add in the accumulators' layout, the last one, on the diagonal, finishes. The previous tile of a
@@ -17,13 +18,14 @@
 // One H200, causal, model TFLOP/s, `hone bench ops --op attention`, 2026-11-22: 4 x 4096, 32/4 heads of 128: 418 (56 %
 // of a square product; cuDNN, dense and not deterministic, 487); heads of 64: 393 (355). Raw:
 // bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 466, 377
-// (bench/results/sm80-kernels-2026-11-23.txt). Heads of 256: by_pair_cuda.h. Tried without gain: one thread that both waits for turns and publishes
-// them, which cost each step a round trip to memory.
+// (bench/results/sm80-kernels-2026-11-23.txt). Heads of 256: by_pair_cuda.h. Tried without gain: one thread that both
+// waits for turns and publishes them, which cost each step a round trip to memory.
 //
 // With few key-value heads at a time (attention_order.h), old and new by turns on one H200, 2026-11-29: 128/128 heads
 // of 192 and 128: 293 -> 404 at 4 x 4096, 314 -> 439 at 1 x 16384 (50 % and 54 % of a square product), of which 303 and
-// 317 without the order (by_keys_cuda.h); 32/4 of 128: 425 -> 440 and 471 -> 477. Heads at a time, 4 x 4096, 128/128 heads: 128: 303; 32: 299; 16: 365; 8: 383; 4: 394; 2: 397; 1: 401; 32/4 heads of 128: 4: 425;
-// 2: 443; 1: 418. Raw: bench/results/h200-attention-order-2026-11-29.txt.
+// 317 without the order (by_keys_cuda.h); 32/4 of 128: 425 -> 440 and 471 -> 477. Heads at a time, 4 x 4096, 128/128
+// heads: 128: 303; 32: 299; 16: 365; 8: 383; 4: 394; 2: 397; 1: 401; 32/4 heads of 128: 4: 425; 2: 443; 1: 418. Raw:
+// bench/results/h200-attention-order-2026-11-29.txt.
 #include "ops/attention/sm90/by_keys_cuda.h"
 #include "ops/attention/sm90/by_pair_cuda.h"
 
@@ -201,8 +203,8 @@ void hopper_backward(const Context& context, const AttentionBackwardArgs& args, 
     case 2:
       return launch<HopperShape<192, 128>>(context, args, scratch);
     default:
-      return launch<2>(context, args, scratch, pair_backward_kernel, maps_of(args, PairShape::kQueries, PairShape::kKeys),
-                       PairShared::kBytes);
+      return launch<2>(context, args, scratch, pair_backward_kernel,
+                       maps_of(args, PairShape::kQueries, PairShape::kKeys), PairShared::kBytes);
   }
 }
 

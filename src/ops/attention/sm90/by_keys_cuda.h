@@ -12,8 +12,8 @@
 //
 // Tried and lost, heads of 128, one H200, 2026-11-29: dk before the warpgroups exchange dS, so that tensor cores have
 // it while they wait: 478 -> 450 at 1 x 16384, 439 -> 420 at 4 x 4096, since the addition of dq then stands alone. The
-// next step's scores before that addition: ptxas serialises wgmma (C7514). The next step's scores after dV, with dk from
-// shared memory, for which registers suffice: 485 -> 467 and 457 -> 444
+// next step's scores before that addition: ptxas serialises wgmma (C7514). The next step's scores after dV, with dk
+// from shared memory, for which registers suffice: 485 -> 467 and 457 -> 444
 // (bench/results/h200-attention-pairs-2026-11-30.txt).
 #pragma once
 

@@ -1,17 +1,18 @@
 // Attention's backward on Hopper for heads of 256, where dk and dv of 64 keys take 128 accumulators per thread each. A
-// pair of CTAs (a cluster) takes a tile of 128 keys, 64 each, and visits the same queries in step. Each CTA computes the
-// scores, dk and dv of its keys. dq is a product over the keys of both: the CTAs exchange dS, and each computes half of
-// the elements of dq, so what is added to dq in memory is half of what two single CTAs would add. Included by
+// pair of CTAs (a cluster) takes a tile of 128 keys, 64 each, and visits the same queries in step. Each CTA computes
+// the scores, dk and dv of its keys. dq is a product over the keys of both: the CTAs exchange dS, and each computes
+// half of the elements of dq, so what is added to dq in memory is half of what two single CTAs would add. Included by
 // *_cuda.cu only.
 //
 //   warpgroup 0    S = K Qᵀ, dP = V dOᵀ, dK += dSᵀ Q   | P and dS to shared memory, dS also to the other CTA's
 //   warpgroup 1    dV += Pᵀ dO, dQ = dS K              | over the keys of both CTAs, half of the elements
 //
-// One H200, causal, 16/2 heads, 2026-11-30: 439 TFLOP/s at 4 x 4096, 478 at 1 x 16384 (54 and 64 % of a square product).
-// One CTA a tile of 64 keys, which computed S in both warpgroups, reached 307 and 322: it added twice as much to dq in
-// memory, and the way to L2 was busy 66 % of the time (now 52 %), the tensor cores 40 % (50 %). What is left waits for
-// dO, for which shared memory has room once: dV before dQ of the same step, or dQ one step behind (the kernel), 470 and
-// 480 at 1 x 16384; dO loaded by the thread that loads Q: 465. Raw: bench/results/h200-attention-pairs-2026-11-30.txt.
+// One H200, causal, 16/2 heads, 2026-11-30: 439 TFLOP/s at 4 x 4096, 478 at 1 x 16384 (54 and 64 % of a square
+// product). One CTA a tile of 64 keys, which computed S in both warpgroups, reached 307 and 322: it added twice as much
+// to dq in memory, and the way to L2 was busy 66 % of the time (now 52 %), the tensor cores 40 % (50 %). What is left
+// waits for dO, for which shared memory has room once: dV before dQ of the same step, or dQ one step behind (the
+// kernel), 470 and 480 at 1 x 16384; dO loaded by the thread that loads Q: 465. Raw:
+// bench/results/h200-attention-pairs-2026-11-30.txt.
 #pragma once
 
 #include "ops/attention/sm90/scores_cuda.h"
@@ -26,8 +27,8 @@ constexpr int kDkRegisters = 240, kDvRegisters = 232, kPairLoadRegisters = 32;
 static_assert(kDkRegisters + kDvRegisters + kPairLoadRegisters == 3 * 168);
 
 struct PairShape {
-  static constexpr int kElements = 256;      ///< of a head, of queries and keys as of values
-  static constexpr int kKeys = 64;           ///< of a CTA
+  static constexpr int kElements = 256;  ///< of a head, of queries and keys as of values
+  static constexpr int kKeys = 64;       ///< of a CTA
   static constexpr int kTileKeys = 2 * kKeys;
   static constexpr int kQueries = hopper_sizes(kElements, kElements)->queries;
   static constexpr int kDqElements = kElements / 2;  ///< of a CTA
@@ -115,7 +116,7 @@ struct PairShared {
       barrier_init(q_empty(i), kWarps);
       barrier_init(probabilities_full(i), kWarps);
       barrier_init(probabilities_empty(i), kWarps);
-      barrier_init(gradients_full(i), 1);           // for this CTA's half; the other one's comes as bytes
+      barrier_init(gradients_full(i), 1);            // for this CTA's half; the other one's comes as bytes
       barrier_init(gradients_empty(i), 2 * kWarps);  // of both CTAs
     }
     for (int i = 0; i < kTurns; ++i) {
