@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
 #endif
 }
 
-__global__ void __cluster_dims__(2) __launch_bounds__(kHopperThreads, 1)
+/// Launched in clusters of two CTAs.
+__global__ void __launch_bounds__(kHopperThreads, 1)
     pair_backward_kernel(const __grid_constant__ Maps maps, const __grid_constant__ HopperBackward args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ char dynamic[];
@@ -173,7 +174,7 @@ Maps maps_of(const AttentionBackwardArgs& args, int queries, int keys) {
           .v = head_map(forward.v, options.num_kv_heads, options.v_head_dim, keys)};
 }
 
-/// Launches a kernel of `kCtas` CTAs an item.
+/// Launches a kernel of `kCtas` CTAs, a cluster, an item.
 template <int kCtas, class Kernel>
 void launch(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch, Kernel* kernel,
             const Maps& maps, size_t bytes) {
@@ -182,8 +183,17 @@ void launch(const Context& context, const AttentionBackwardArgs& args, const Hop
   allow_shared_memory(kernel, bytes);
   const int64_t items = scratch.tiles.count * args.forward.options.num_kv_heads;
   const auto blocks = kCtas * std::min<int64_t>(queue_of(context).multiprocessors() / kCtas, items);
-  kernel<<<static_cast<unsigned>(blocks), kHopperThreads, bytes, stream_of(context)>>>(maps, kernel_args);
-  check_launch("computing the gradients of attention");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kCtas, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(blocks);
+  config.blockDim = kHopperThreads;
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream_of(context);
+  config.attrs = &cluster;
+  config.numAttrs = kCtas > 1 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, maps, kernel_args), "computing the gradients of attention");
 }
 
 template <class Shape>
