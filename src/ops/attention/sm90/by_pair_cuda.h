@@ -27,11 +27,11 @@ constexpr int kDkRegisters = 240, kDvRegisters = 232, kPairLoadRegisters = 32;
 static_assert(kDkRegisters + kDvRegisters + kPairLoadRegisters == 3 * 168);
 
 struct PairShape {
-  static constexpr int kElements = 256;  ///< of a head, of queries and keys as of values
-  static constexpr int kKeys = 64;       ///< of a CTA
+  static constexpr int kElements = 256;  ///< a head's, in queries and keys as in values
+  static constexpr int kKeys = 64;       ///< a CTA's
   static constexpr int kTileKeys = 2 * kKeys;
   static constexpr int kQueries = hopper_sizes(kElements, kElements)->queries;
-  static constexpr int kDqElements = kElements / 2;  ///< of a CTA
+  static constexpr int kDqElements = kElements / 2;  ///< those that a CTA adds to
 };
 
 /// A CTA's shared memory: 225 KB. Q, P and dS have two buffers; dO has one, which the products of a step leave early.
@@ -110,14 +110,14 @@ struct PairShared {
 
   /// Called by one thread; cluster_sync must follow.
   __device__ void init_barriers() const {
-    constexpr int kWarps = kMultiplyingWarps / 2;  // of a warpgroup
+    constexpr int kWarps = kMultiplyingWarps / 2;  // a warpgroup's
     for (int i = 0; i < kBuffers; ++i) {
       barrier_init(q_full(i), 1);
       barrier_init(q_empty(i), kWarps);
       barrier_init(probabilities_full(i), kWarps);
       barrier_init(probabilities_empty(i), kWarps);
       barrier_init(gradients_full(i), 1);            // for this CTA's half; the other one's comes as bytes
-      barrier_init(gradients_empty(i), 2 * kWarps);  // of both CTAs
+      barrier_init(gradients_empty(i), 2 * kWarps);  // those of both CTAs
     }
     for (int i = 0; i < kTurns; ++i) {
       barrier_init(turn(i), 1);
@@ -223,7 +223,7 @@ struct PairStep {
   uint32_t number = 0;
 
   __device__ int buffer() const { return static_cast<int>(number % PairShared::kBuffers); }
-  __device__ uint32_t phase() const { return number / PairShared::kBuffers % 2; }  ///< of that buffer
+  __device__ uint32_t phase() const { return number / PairShared::kBuffers % 2; }  ///< that buffer's
   __device__ uint32_t dout_phase() const { return number % 2; }
   __device__ int record() const { return static_cast<int>(number % PairShared::kRecords); }
 };
