@@ -3,6 +3,7 @@
 // kPartKeys, one per CTA, and a second kernel combines the parts in order. The choice for a sequence depends only on
 // that sequence.
 #include <optional>
+#include <type_traits>
 
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/cached/cached_attention.h"

@@ -34,7 +34,7 @@ template <int kDim>
 __global__ void __launch_bounds__(kThreads) decode_part_tensor_kernel(DecodingArgs<__nv_bfloat16> args) {
   constexpr int kHeads = 16, kChunks = (kDim + 31) / 32, kKeys = kPartKeys / kWarps, kColumns = kDim < 128 ? 64 : 128;
   constexpr int kSums = kColumns / 64 * 8 * 4;
-  constexpr int kStride = kPartKeys + 8;  // of scores: the rows of a product are in different banks
+  constexpr int kStride = kPartKeys + 8;  // in scores: the rows of a product are in different banks
   __shared__ union {
     float scores[kHeads][kStride];
     float sums[kWarps / 2][kSums][32];
