@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "core/base/aligned.h"
 #include "ops/add/add.h"
+#include "ops/attention/cached/cached_attention.h"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding_noise/embedding_noise.h"
 #include "ops/gather_rows/gather_rows.h"
@@ -102,9 +104,10 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
 }
 
 std::vector<std::vector<CacheTensor>> Decoder::cache(int64_t sequences, int64_t capacity) const {
+  const auto rows = static_cast<int64_t>(aligned(static_cast<size_t>(capacity), kCacheBlock));
   std::vector<std::vector<CacheTensor>> result;
   for (const Layer& layer : layers_) {
-    result.push_back(layer.mixer ? layer.mixer->cache(sequences, capacity) : std::vector<CacheTensor>());
+    result.push_back(layer.mixer ? layer.mixer->cache(sequences, rows) : std::vector<CacheTensor>());
   }
   return result;
 }

@@ -18,7 +18,8 @@ struct RuleStep {
   const StepScalars* scalars = nullptr;
   double rate_factor = 1;       ///< multiplies the scalars' learning rate
   double weight_decay = 0;      ///< multiplied by the learning rate
-  StateStream* host = nullptr;  ///< copies what is in host memory to the device in pieces; null: nothing is there
+  StateStream* host = nullptr;  ///< copies what is in host memory to the device in pieces (elementwise rules alone);
+                                ///< null: nothing is there
 };
 
 class Rule {

@@ -5,6 +5,9 @@
 
 namespace hone {
 
+/// With capacities that are multiples of this, every kernel of a GPU serves.
+inline constexpr int64_t kCacheBlock = 128;
+
 /// Keys and values of N sequences, and the tokens that a pass adds to them. Each layer has its own k and v; all layers
 /// share lengths and the added offsets. Row t of sequence n is the token at position lengths[n] + t − cu_seqlens[n].
 struct KvCache {
@@ -20,7 +23,7 @@ struct KvCache {
 /// each. Without a window the results of a row do not depend on how tokens are divided into passes, except that on a
 /// GPU a pass with one token sums in another order than one with several; they never depend on the other sequences or
 /// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (Dv + 2) floats per 256
-/// positions of the cache's capacity; with sinks lse [Hq, T].
+/// positions of the cache's capacity; with sinks and on Hopper lse [Hq, T], there also lists of tiles.
 struct CachedAttentionArgs {
   Tensor q;           ///< [T, Hq·D] float32 or bfloat16
   Tensor k;           ///< [T, Hkv·D]

@@ -27,7 +27,7 @@ __device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], 
   constexpr int kAtOnce = 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t stride = int64_t{args.num_kv_heads} * args.head_dim;
-  for (int first = warp * kAtOnce; first < keys; first += kWarps * kAtOnce) {
+  for (int first = warp * kAtOnce; first < keys; first += kDecodeWarps * kAtOnce) {
     float rows[kAtOnce][kDim / 32];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
@@ -52,10 +52,11 @@ __device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], 
 
 /// One part of the keys of one sequence, for the heads of one key-value head.
 template <class T, int kDim>
-__global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> args) {
+__global__ void __launch_bounds__(kDecodeThreads) decode_part_kernel(DecodingArgs<T> args) {
   constexpr int kHeads = kHeadsAtOnce<kDim>;
-  constexpr int kColumns = kDim > kThreads ? kDim / kThreads : 1;  // dimensions of a thread, kThreads apart
-  constexpr int kSplits = kColumns * kThreads / kDim;  // threads that share dimensions and sum over different keys
+  // A thread's dimensions, kDecodeThreads apart, and the threads that share them and sum over different keys.
+  constexpr int kColumns = kDim > kDecodeThreads ? kDim / kDecodeThreads : 1;
+  constexpr int kSplits = kColumns * kDecodeThreads / kDim;
   __shared__ float q[kHeads][kDim];
   __shared__ float scores[kHeads][kPartKeys];
   __shared__ float partial[kSplits][kDim];
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
     const int heads = min(group - done, kHeads), head = kv_head * group + done;
     const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts + part;  // index of the first head's part
     __syncthreads();
-    for (int i = threadIdx.x; i < heads * kDim; i += kThreads) {
+    for (int i = threadIdx.x; i < heads * kDim; i += kDecodeThreads) {
       const T* row = args.q + (int64_t{args.cu_seqlens[n]} * args.num_heads + head + i / kDim) * dim;
       q[i / kDim][i % kDim] = i % kDim < dim ? to_float(row[i % kDim]) : 0.0f;
     }
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
     for (int key = split; key < keys; key += kSplits) {
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        const int at = column + c * kThreads;
+        const int at = column + c * kDecodeThreads;
         const float value = at < v_dim ? to_float(v[key * v_stride + at]) : 0.0f;
 #pragma unroll
         for (int i = 0; i < kHeads; ++i) {
@@ -101,12 +102,12 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
       if (i >= heads) continue;
       __syncthreads();
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) partial[split][column + c * kThreads] = sums[i][c];
+      for (int c = 0; c < kColumns; ++c) partial[split][column + c * kDecodeThreads] = sums[i][c];
       __syncthreads();
       if (split != 0) continue;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        const int of_sum = column + c * kThreads;
+        const int of_sum = column + c * kDecodeThreads;
         if (of_sum >= v_dim) continue;
         float sum = 0.0f;
 #pragma unroll
@@ -180,7 +181,7 @@ void append(const Context& context, const KvCache& sequences, const Tensor& rows
   check_launch("appending to the key-value cache");
 }
 
-/// Zeroes the rows of v that follow each sequence's last one in its last kAttentionRows: the kernel for Hopper
+/// Zeroes the rows of v that follow each sequence's last one in its last block of kAttentionRows: the kernel for Hopper
 /// multiplies them by probabilities of 0. One CTA per sequence.
 __global__ void clear_next_kernel(const int32_t* cu_seqlens, const int32_t* lengths, int64_t capacity,
                                   int64_t row_bytes, std::byte* cache) {
@@ -192,7 +193,7 @@ __global__ void clear_next_kernel(const int32_t* cu_seqlens, const int32_t* leng
 }
 
 void clear_next_rows(const Context& context, const KvCache& cache) {
-  clear_next_kernel<<<blocks_for(cache.v.shape[0], 1), kThreads, 0, stream_of(context)>>>(
+  clear_next_kernel<<<blocks_for(cache.v.shape[0], 1), kDecodeThreads, 0, stream_of(context)>>>(
       elements<int32_t>(cache.added.cu_seqlens), elements<int32_t>(cache.lengths), cache.v.shape[1],
       cache.v.shape[2] * static_cast<int64_t>(size_of(cache.v.dtype)), cache.v.data);
   check_launch("clearing rows of the key-value cache");
@@ -203,13 +204,13 @@ void decode(const Context& context, const DecodingArgs<T>& args, int64_t num_seq
   const auto sequences = static_cast<unsigned>(num_sequences);
   dispatch_padded_dim(std::max(args.head_dim, args.v_head_dim), [&](auto padded) {
     const dim3 grid(static_cast<unsigned>(args.parts), static_cast<unsigned>(args.num_kv_heads), sequences);
-    if constexpr (std::is_same_v<T, __nv_bfloat16> && padded.value <= kMostTensorDim) {
+    if constexpr (std::is_same_v<T, __nv_bfloat16> && padded.value >= 64 && padded.value <= kMostTensorDim) {
       if (tensor_cores_serve(args.head_dim, args.v_head_dim)) {
-        decode_part_tensor_kernel<padded.value><<<grid, kThreads, 0, stream_of(context)>>>(args);
+        decode_part_tensor_kernel<padded.value><<<grid, kDecodeThreads, 0, stream_of(context)>>>(args);
         return check_launch("attending to cached keys");
       }
     }
-    decode_part_kernel<T, padded.value><<<grid, kThreads, 0, stream_of(context)>>>(args);
+    decode_part_kernel<T, padded.value><<<grid, kDecodeThreads, 0, stream_of(context)>>>(args);
     check_launch("attending to cached keys");
   });
   join_parts_kernel<T><<<dim3(static_cast<unsigned>(args.num_heads), sequences), 128, 0, stream_of(context)>>>(args);
@@ -240,7 +241,10 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                         .lse = {},
                         .options = options,
                         .sequences = args.cache.added};
-  const bool by_hopper = sm90::hopper_attention_serves(context, several);
+  static_assert(kCacheBlock % kAttentionRows == 0);
+  // Then no block of keys has rows of another sequence, whose values would be multiplied by probabilities of 0.
+  const bool by_hopper = capacity % kCacheBlock == 0 && sequences * capacity <= INT32_MAX / 2 &&
+                         sm90::hopper_attention_serves(context, several);
   const Tensor lse =
       by_hopper || args.sinks.defined() ? memory.take({options.num_heads, tokens}, DType::kF32) : Tensor{};
   several.lse = lse;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <tuple>
 
 #include "core/cpu/cpu_features.h"
 #include "core/cpu/thread_pool.h"
@@ -217,6 +218,8 @@ TEST(CachedAttention, PrefillAndDecodingGiveWhatFullAttentionGives) {
     for (const auto& [heads, kv_heads, dim, v_dim] : {std::array<int64_t, 4>{2, 2, 16, 16},
                                                       {8, 1, 16, 16},
                                                       {34, 2, 20, 20},
+                                                      {34, 2, 64, 64},
+                                                      {34, 2, 96, 192},
                                                       {4, 2, 128, 128},
                                                       {2, 1, 256, 256},
                                                       {18, 2, 512, 512},
@@ -224,9 +227,9 @@ TEST(CachedAttention, PrefillAndDecodingGiveWhatFullAttentionGives) {
                                                       {4, 2, 20, 33}}) {
       const Model model{
           .num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .v_head_dim = v_dim, .dtype = dtype};
-      Generation generation(model, 1, 300);
+      Generation generation(model, 1, 384);
       const auto want = full_attention(model, 0, 277);
-      const auto in_one_pass = Generation(model, 1, 300).add({277});
+      const auto in_one_pass = Generation(model, 1, 384).add({277});
       size_t row = 0;
       for (int32_t count : {250, 1, 1, 17, 1, 1, 5, 1}) {
         for (const Values& got : generation.add({count})) {
@@ -250,7 +253,7 @@ TEST(CachedAttention, PrefillAndDecodingGiveWhatFullAttentionGives) {
 TEST(CachedAttention, AWindowHidesOldTokens) {
   for (const auto& [dim, dtype] : {std::pair{16, DType::kF32}, {16, DType::kBF16}, {128, DType::kBF16}}) {
     const Model model{.head_dim = dim, .v_head_dim = dim, .window = 40, .dtype = dtype};
-    Generation generation(model, 1, 300);
+    Generation generation(model, 1, 384);
     std::vector<Values> rows;
     for (int32_t count : {150, 1, 1, 110, 1, 20, 1}) {
       for (Values& row : generation.add({count})) rows.push_back(std::move(row));
@@ -267,7 +270,7 @@ TEST(CachedAttention, SinksTakeTheirShareInEveryPass) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     for (int64_t window : {int64_t{0}, int64_t{40}}) {
       const Model model{.window = window, .dtype = dtype, .has_sinks = true};
-      Generation generation(model, 1, 300);
+      Generation generation(model, 1, 384);
       const auto want = full_attention(model, 0, 274);
       Model without = model;
       without.has_sinks = false;
@@ -282,11 +285,12 @@ TEST(CachedAttention, SinksTakeTheirShareInEveryPass) {
   }
 }
 
-/// Also where a block of keys that a kernel reads ends in rows of other sequences, which may not be written.
 TEST(CachedAttention, SequencesOfABatchDoNotSeeEachOther) {
-  for (const auto& [dim, dtype] : {std::pair{16, DType::kF32}, {16, DType::kBF16}, {128, DType::kBF16}}) {
+  using Case = std::tuple<int64_t, DType, int64_t>;
+  for (const auto& [dim, dtype, capacity] :
+       {Case{16, DType::kF32, 80}, {16, DType::kBF16, 80}, {128, DType::kBF16, 80}, {128, DType::kBF16, 256}}) {
     const Model model{.head_dim = dim, .v_head_dim = dim, .dtype = dtype, .threads = 3};
-    Generation generation(model, 4, 80);
+    Generation generation(model, 4, capacity);
     const std::vector<std::vector<int32_t>> passes{{5, 0, 70, 0}, {1, 3, 1, 0}, {1, 1, 0, 0}, {0, 1, 1, 2}};
     std::vector<std::vector<Values>> rows(4);
     for (const auto& counts : passes) {
@@ -297,7 +301,7 @@ TEST(CachedAttention, SequencesOfABatchDoNotSeeEachOther) {
       }
     }
     for (size_t n = 0; n < rows.size(); ++n) {
-      Generation by_itself(model, 1, 80, static_cast<int64_t>(n));
+      Generation by_itself(model, 1, capacity, static_cast<int64_t>(n));
       std::vector<Values> want;
       for (const auto& counts : passes) {
         for (Values& row : by_itself.add({counts[n]})) want.push_back(std::move(row));

@@ -31,13 +31,14 @@ __device__ inline uint4 load_or_zero(const __nv_bfloat16* from, bool exists) {
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads) decode_part_tensor_kernel(DecodingArgs<__nv_bfloat16> args) {
-  constexpr int kHeads = 16, kChunks = (kDim + 31) / 32, kKeys = kPartKeys / kWarps, kColumns = kDim < 128 ? 64 : 128;
+__global__ void __launch_bounds__(kDecodeThreads) decode_part_tensor_kernel(DecodingArgs<__nv_bfloat16> args) {
+  constexpr int kHeads = 16, kChunks = (kDim + 31) / 32, kKeys = kPartKeys / kDecodeWarps,
+                kColumns = kDim < 128 ? 64 : 128;
   constexpr int kSums = kColumns / 64 * 8 * 4;
   constexpr int kStride = kPartKeys + 8;  // in scores: the rows of a product are in different banks
   __shared__ union {
     float scores[kHeads][kStride];
-    float sums[kWarps / 2][kSums][32];
+    float sums[kDecodeWarps / 2][kSums][32];
   } shared;
   const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim, v_dim = args.v_head_dim;
   if (!args.decodes(n)) return;
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) decode_part_tensor_kernel(DecodingAr
       }
       // The warps' sums, in a fixed order: 4 to 0, 5 to 1, …; then 2 to 0 and 3 to 1; then 1 to 0.
 #pragma unroll
-      for (int warps = kWarps / 2; warps > 0; warps /= 2) {
+      for (int warps = kDecodeWarps / 2; warps > 0; warps /= 2) {
         __syncthreads();
         if (warp >= warps && warp < 2 * warps) {
 #pragma unroll

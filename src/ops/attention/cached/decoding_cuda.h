@@ -6,7 +6,7 @@
 
 namespace hone::cuda {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kDecodeThreads = 256, kDecodeWarps = kDecodeThreads / 32;
 constexpr int kPartKeys = 256;
 
 template <class T>
@@ -35,7 +35,7 @@ struct DecodingArgs {
 template <int kStride>
 __device__ inline void exponentiate(float (*scores)[kStride], int heads, int keys, float* stats, int64_t stats_stride) {
   const int lane = threadIdx.x % 32;
-  for (int head = threadIdx.x / 32; head < heads; head += kWarps) {
+  for (int head = threadIdx.x / 32; head < heads; head += kDecodeWarps) {
     float largest = -INFINITY, sum = 0.0f;
     for (int key = lane; key < keys; key += 32) largest = fmaxf(largest, scores[head][key]);
 #pragma unroll

@@ -153,7 +153,6 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
     if (threadIdx.x == 352) load_douts(maps, args, shared);
     if (threadIdx.x == 288) wait_for_turns(args, turns, shared);
     if (threadIdx.x == 320) show_turns(args, turns, shared);
-    __syncwarp();
   } else if (threadIdx.x < 128) {
     more_registers<kDkRegisters>();
     add_dk(args, shared, rank);
@@ -161,6 +160,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
     more_registers<kDvRegisters>();
     add_dv_and_dq(args, shared, rank);
   }
+  __syncwarp();
   cluster_sync();  // the other CTA may write to this one's shared memory until here
 #endif
 }

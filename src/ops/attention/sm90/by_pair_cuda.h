@@ -45,7 +45,7 @@ struct PairShared {
   using Probabilities = HopperOperand<PairShape::kQueries, PairShape::kKeys>;
   using Gradients = HopperOperand<PairShape::kQueries, PairShape::kTileKeys>;
   static constexpr int kBuffers = 2, kTurns = 2;
-  /// Warpgroup 1 reads a step's record until it has added to dq, up to four steps after the loader wrote it.
+  /// When the loader writes a record, warpgroup 1 may not have read those of the three steps before.
   static constexpr int kRecords = 4;
   static constexpr int kItemBytes = 2 * Keys::kBytes + OtherKeys::kBytes;
   static constexpr int kStatsBytes = 2 * PairShape::kQueries * static_cast<int>(sizeof(float));
