@@ -61,9 +61,7 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_kernel(DecodingArg
   __shared__ float scores[kHeads][kPartKeys];
   __shared__ float partial[kSplits][kDim];
   const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim, v_dim = args.v_head_dim;
-  if (!args.decodes(n)) return;
-  const int64_t begin = max(int64_t{part} * kPartKeys, args.first_key(n));
-  const int keys = static_cast<int>(min(int64_t{part + 1} * kPartKeys, int64_t{args.lengths[n]} + 1) - begin);
+  const auto [begin, keys] = args.keys_of(n, part);
   if (keys <= 0) return;
 
   const int64_t heads_before = (n * args.capacity + begin) * args.num_kv_heads + kv_head;

@@ -28,6 +28,16 @@ struct DecodingArgs {
   __device__ int64_t first_key(int n) const {
     return window > 0 ? max(lengths[n] - window + 1, int64_t{0}) : int64_t{0};
   }
+  struct Keys {
+    int64_t begin;  ///< the first position
+    int count;      ///< none: at most 0
+  };
+  /// The positions of a part that the new token of sequence n attends to.
+  __device__ Keys keys_of(int n, int part) const {
+    if (!decodes(n)) return {0, 0};
+    const int64_t begin = max(int64_t{part} * kPartKeys, first_key(n));
+    return {begin, static_cast<int>(min(int64_t{part + 1} * kPartKeys, int64_t{lengths[n]} + 1) - begin)};
+  }
 };
 
 /// scores = exp(scores − largest) of each head, one warp per head, and 0 for keys that the part lacks; writes the
