@@ -130,6 +130,18 @@ __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[
   }
 }
 
+/// A CTA's dynamic shared memory, aligned to 1024, for which its size has 1024 bytes more.
+struct HopperMemory {
+  char* memory;
+  uint32_t begin;  ///< its address
+
+  __device__ explicit HopperMemory(char* dynamic) {
+    const uint32_t address = shared_address(dynamic), padding = (1024 - address % 1024) % 1024;
+    memory = dynamic + padding;
+    begin = address + padding;
+  }
+};
+
 /// A tile of `kRows` rows of one head: consecutive boxes of 64 elements.
 template <int kDim, int kRows>
 struct HopperOperand {

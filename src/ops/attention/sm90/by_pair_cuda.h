@@ -35,7 +35,7 @@ struct PairShape {
 };
 
 /// A CTA's shared memory: 225 KB. Q, P and dS have two buffers; dO has one, which the products of a step leave early.
-struct PairShared {
+struct PairShared : HopperMemory {
   using Steps = QuerySteps<PairShape::kQueries, PairShape::kTileKeys>;
   using Keys = HopperOperand<PairShape::kElements, PairShape::kKeys>;
   using Queries = HopperOperand<PairShape::kElements, PairShape::kQueries>;
@@ -61,14 +61,8 @@ struct PairShared {
   static constexpr size_t kBytes = 1024 + kIndexBegin + sizeof(int);
   static_assert(kBytes <= 227 * 1024 && kStatsBegin % 16 == 0 && kIndexBegin % 4 == 0);
 
-  char* memory;  ///< aligned to 1024
-  uint32_t begin;
+  using HopperMemory::HopperMemory;
 
-  __device__ explicit PairShared(char* dynamic) {
-    const uint32_t address = shared_address(dynamic), padding = (1024 - address % 1024) % 1024;
-    memory = dynamic + padding;
-    begin = address + padding;
-  }
   __device__ Keys k() const { return {begin}; }
   __device__ Keys v() const { return {begin + Keys::kBytes}; }
   __device__ OtherKeys other_k() const { return {begin + 2 * Keys::kBytes}; }

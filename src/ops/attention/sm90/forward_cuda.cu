@@ -54,7 +54,7 @@ __device__ AttentionTile among_keys(const HopperForward& args, AttentionTile til
 }
 
 template <class Shape>
-struct Shared {
+struct Shared : HopperMemory {
   using Queries = HopperOperand<Shape::kElements, kAttentionRows>;
   using Keys = HopperOperand<Shape::kElements, Shape::kKeys>;
   using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
@@ -63,14 +63,8 @@ struct Shared {
   static constexpr size_t kBytes = 1024 + kBarriersBegin + 8 * kBarriers + sizeof(AttentionItem);
   static_assert(kBytes <= 227 * 1024);
 
-  char* memory;  ///< aligned to 1024
-  uint32_t begin;
+  using HopperMemory::HopperMemory;
 
-  __device__ explicit Shared(char* dynamic) {
-    const uint32_t address = shared_address(dynamic), padding = (1024 - address % 1024) % 1024;
-    memory = dynamic + padding;
-    begin = address + padding;
-  }
   __device__ Queries q() const { return {begin}; }
   __device__ Keys k(int stage) const { return {begin + Queries::kBytes + stage * kStageBytes}; }
   __device__ Values v(int stage) const { return {k(stage).address + Keys::kBytes}; }
@@ -332,8 +326,7 @@ void launch(const Context& context, const AttentionArgs& args, const AttentionTi
                                   .lse = elements<float>(args.lse),
                                   .cached = cached};
   constexpr size_t kBytes = Shared<Shape>::kBytes;
-  check(cudaFuncSetAttribute(forward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
-        "preparing attention");
+  allow_shared_memory(forward_kernel<Shape>, kBytes);
   const auto blocks = std::min<int64_t>(queue_of(context).multiprocessors(), tiles.count * options.num_heads);
   forward_kernel<Shape>
       <<<static_cast<unsigned>(blocks), kHopperThreads, kBytes, stream_of(context)>>>(maps, kernel_args);

@@ -27,7 +27,7 @@ struct HopperItem {
 };
 
 template <class Shape>
-struct HopperShared {
+struct HopperShared : HopperMemory {
   static constexpr int kStages = Shape::kStages, kQueries = Shape::kQueries;
   using Steps = QuerySteps<kQueries, Shape::kKeys>;
   using Keys = HopperOperand<Shape::kElements, Shape::kKeys>;
@@ -48,14 +48,8 @@ struct HopperShared {
   static constexpr size_t kBytes = 1024 + kStepsBegin + kStages * sizeof(QueryStep);
   static_assert(kBytes <= 227 * 1024);
 
-  char* memory;  ///< aligned to 1024
-  uint32_t begin;
+  using HopperMemory::HopperMemory;
 
-  __device__ explicit HopperShared(char* dynamic) {
-    const uint32_t address = shared_address(dynamic), padding = (1024 - address % 1024) % 1024;
-    memory = dynamic + padding;
-    begin = address + padding;
-  }
   __device__ Keys k() const { return {begin}; }
   __device__ Values v() const { return {begin + Keys::kBytes}; }
   __device__ Gradients gradients(int buffer) const { return {begin + kGradientsBegin + buffer * Gradients::kBytes}; }
