@@ -108,6 +108,9 @@ __device__ inline void store_release(int* address, int value) {
 
 // -- Asynchronous copies of 16 bytes from global to shared memory by one thread.
 
+__device__ inline void cp_async_16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
+}
 /// Writes zeros if !valid; `from` must be a legal address in either case.
 __device__ inline void cp_async_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");

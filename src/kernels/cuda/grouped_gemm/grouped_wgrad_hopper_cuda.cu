@@ -2,9 +2,11 @@
 // over the rows of a group. Budget and ring as in hopper_pipeline_cuda.h, but 224 registers per consumer and 56 per
 // producer thread.
 //
-// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-23: down 468, gate and up 447 TFLOP/s
-// (bench/results/sm80-kernels-2026-11-23.txt). Tried without gain: 40 registers for the producer (spills in its loop,
-// 20 % slower), gathering rows beyond the group without a mask (3 % slower).
+// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-30, in float32: down 573, gate and up
+// 565 TFLOP/s (bench/results/h200-expert-gradients-2026-11-30.txt). Shared memory is near its limit: wgmma reads and
+// TMA writes take 832 cycles of it for 768 cycles of products, and the epilogue 96. Tried without gain: 40 registers
+// for the producer (spills in its loop, 20 % slower), two steps of wgmma in flight (1 % slower: a stage less for the
+// producer).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_pipeline_cuda.h"
@@ -47,13 +49,14 @@ class WeightLoader {
 
   __device__ void run(WeightTiles tiles) {
     const bool gather = f_.p_rows != nullptr;
-    const bool first_warp = threadIdx.x % 128 < 32;
-    if (!gather && !first_warp) return;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4, warps = gather ? 4 : 1;
+    if (warp >= warps) return;
     if (gather) request_rows(tiles.rows_of_next(), 0);
     PairTile tile;
     while (tiles.next(tile)) {
       const int steps = steps_of(tile);
       if (gather && steps == 0) request_rows(tiles.rows_of_next(), 0);
+      const char* const from = reinterpret_cast<const char*>(f_.gathered + tile.m_begin + unit() * 8);
       for (int step = 0; step < steps; ++step) {
         if (gather && step % kRequested == 0) {
           take_requested();
@@ -62,8 +65,8 @@ class WeightLoader {
                        ends ? 0 : step + kRequested);
         }
         barrier_wait(shared_.empty(at_.stage), at_.phase ^ 1);
-        if (first_warp && elect_one()) load(tile, step * kTileK, gather);
-        if (gather) gather_rows(tile, step % kRequested);
+        if (elect_one()) load(tile, step * kTileK, gather, warp, warps);
+        if (gather) gather_rows(from, tile.m_count - unit() * 8, step % kRequested);
         at_.advance();
       }
     }
@@ -74,15 +77,18 @@ class WeightLoader {
   static constexpr int kRequested = 8;                                    // steps ahead
   static constexpr uint16_t kBothBlocks = 3;
 
-  __device__ void load(const PairTile& tile, int k, bool gather) {
+  /// The part of one of `warps` warps.
+  __device__ void load(const PairTile& tile, int k, bool gather, int warp, int warps) {
     const uint32_t full = shared_.full(at_.stage), a = shared_.a(at_.stage), b = shared_.b(at_.stage);
-    const int p_blocks = gather ? 0 : blocks_of(tile);
-    barrier_arrive_expect(full, static_cast<uint32_t>(kBBytes + p_blocks * kLineBlockBytes));
-    for (int block = 0; block < p_blocks; ++block) {
-      copy_box(f_.p, tile.m_begin + block * kBlockM, tile.k_begin + k, 0,
-               a + static_cast<uint32_t>(block * kLineBlockBytes), full);
+    if (warp == 0) {
+      const int p_blocks = gather ? 0 : blocks_of(tile);
+      barrier_arrive_expect(full, static_cast<uint32_t>(kBBytes + p_blocks * kLineBlockBytes));
+      for (int block = 0; block < p_blocks; ++block) {
+        copy_box(f_.p, tile.m_begin + block * kBlockM, tile.k_begin + k, 0,
+                 a + static_cast<uint32_t>(block * kLineBlockBytes), full);
+      }
     }
-    for (int block = 0; block < kTileN / 64; ++block) {
+    for (int block = warp; block < kTileN / 64; block += warps) {
       copy_box_to_cluster(f_.s, tile.n_tile * kTileN + 64 * block, tile.k_begin + k + 32 * rank_, 0,
                           b + static_cast<uint32_t>(block * kLineBlockBytes + rank_ * (kLineBlockBytes / 2)), full,
                           kBothBlocks);
@@ -93,13 +99,13 @@ class WeightLoader {
   __device__ static int unit() { return static_cast<int>(threadIdx.x) % 8; }
 
   /// Each of the 8 threads that copy a line reads the row indices of one of the next 8 steps, since a step is shorter
-  /// than the latency of global memory. -1 beyond the group.
+  /// than the latency of global memory. Beyond the group row 0 stands in, whose copy ClearOtherGroup zeroes.
   __device__ void request_rows(RowRange range, int first_step) {
     const int32_t* rows = f_.p_rows + range.begin;
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) {
       const int row = (first_step + unit()) * kTileK + line() + i * kRowsApart;
-      requested_[i] = row < range.count ? rows[row] : -1;
+      requested_[i] = row < range.count ? rows[row] : 0;
     }
   }
   __device__ void take_requested() {
@@ -107,25 +113,23 @@ class WeightLoader {
     for (int i = 0; i < kRowsEach; ++i) rows_[i] = requested_[i];
   }
 
-  __device__ void gather_rows(const PairTile& tile, int requested_step) {
+  /// Copies this thread's 16 bytes of its lines, of which `columns` are in the tile, from the thread's first one on.
+  __device__ void gather_rows(const char* from, int columns, int requested_step) {
     const int holder = static_cast<int>(threadIdx.x) % 32 / kRequested * kRequested + requested_step;
-    int rows[kRowsEach];
+    const char* rows[kRowsEach];
 #pragma unroll
-    for (int i = 0; i < kRowsEach; ++i) rows[i] = __shfl_sync(0xffffffffu, rows_[i], holder);
+    for (int i = 0; i < kRowsEach; ++i) {
+      const auto row = static_cast<uint32_t>(__shfl_sync(0xffffffffu, rows_[i], holder));
+      rows[i] = from + uint64_t{row} * (static_cast<uint32_t>(f_.p_width) * 2);
+    }
     const uint32_t to = shared_.a(at_.stage) + static_cast<uint32_t>(line() * 128 + ((unit() ^ (line() % 8)) * 16));
-    const uint32_t row_units = static_cast<uint32_t>(f_.p_width / 8);
-    const uint4* from = reinterpret_cast<const uint4*>(f_.gathered + tile.m_begin);
 #pragma unroll
     for (int block = 0; block < kTileM / kBlockM; ++block) {
-      if (block * kBlockM >= tile.m_count) break;
-      const bool inside = tile.m_begin + block * kBlockM + unit() * 8 < f_.p_width;
+      if (block * kBlockM >= columns) break;
 #pragma unroll
       for (int i = 0; i < kRowsEach; ++i) {
-        const bool exists = inside && rows[i] >= 0;
-        const uint32_t units =
-            exists ? static_cast<uint32_t>(rows[i]) * row_units + static_cast<uint32_t>(block * (kBlockM / 8) + unit())
-                   : 0;
-        cp_async_16(to + static_cast<uint32_t>(block * kLineBlockBytes + i * kRowsApart * 128), from + units, exists);
+        cp_async_16(to + static_cast<uint32_t>(block * kLineBlockBytes + i * kRowsApart * 128),
+                    rows[i] + block * kLineBytes);
       }
     }
     barrier_arrive_after_copies(shared_.full(at_.stage));
@@ -150,13 +154,20 @@ class ClearOtherGroup {
     const int first = rows_ - step * kTileK;
     if (gathered_) fence_for_async_reads();
     if (first >= kTileK) return;
-    constexpr int kUnits = 8, kLineBlocks = kStageBytes / kLineBlockBytes;
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < (kTileK - first) * kLineBlocks * kUnits; i += 128) {
-      const int unit = i % kUnits, block = i / kUnits % kLineBlocks, line = first + i / (kUnits * kLineBlocks);
-      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};\n" ::"r"(
-                       shared_.a(stage) + static_cast<uint32_t>(block * kLineBlockBytes + line * 128 + unit * 16)),
-                   "r"(0)
-                   : "memory");
+    // Each thread has one unit and every 16th line: divisions would take longer than a step's products.
+    constexpr int kApart = 16, kLineBlocks = kStageBytes / kLineBlockBytes;
+    const int unit = static_cast<int>(threadIdx.x) % 8, own_line = static_cast<int>(threadIdx.x) % 128 / 8;
+    const uint32_t to = shared_.a(stage) + static_cast<uint32_t>(own_line * kLineBytes + unit * 16);
+#pragma unroll
+    for (int line = 0; line < kTileK; line += kApart) {
+      if (line + own_line < first) continue;
+#pragma unroll
+      for (int block = 0; block < kLineBlocks; ++block) {
+        asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};\n" ::"r"(
+                         to + static_cast<uint32_t>(block * kLineBlockBytes + line * kLineBytes)),
+                     "r"(0)
+                     : "memory");
+      }
     }
     fence_for_async_reads();
     named_sync(1 + warpgroup_, 128);

@@ -18,7 +18,7 @@ namespace hone::cuda::sm90 {
 /// The shared-memory descriptor of an operand. A step of 16 along k advances the address by 32 bytes if K-major, by
 /// 2048 bytes if MN-major. `line_group_bytes` is the distance from 64 rows of A (columns of B) to the next 64; MN-major
 /// only.
-__device__ inline uint64_t wgmma_factor(uint32_t address, uint32_t line_group_bytes) {
+__device__ constexpr uint64_t wgmma_factor(uint32_t address, uint32_t line_group_bytes) {
   constexpr uint64_t kAtomBytes = 1024, kSwizzle128 = 1;
   constexpr uint64_t kInBlock = 0x3ffff;  // in a cluster the higher bits select the CTA
   return (address & kInBlock) >> 4 | (static_cast<uint64_t>(line_group_bytes) >> 4) << 16 | (kAtomBytes >> 4) << 32 |
