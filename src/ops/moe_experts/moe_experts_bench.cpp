@@ -150,7 +150,8 @@ OpCase decode_part(BenchData& data, const std::string& name, DecodePart part) {
                             .function = function,
                             .xa = {},
                             .h = h,
-                            .activation = activation});
+                            .activation = activation,
+                            .decode = true});
     }
     if (part == DecodePart::kDown) {
       moe_down(context, {.rows = rows,
@@ -159,7 +160,8 @@ OpCase decode_part(BenchData& data, const std::string& name, DecodePart part) {
                          .weight = second->view(),
                          .adapters = {},
                          .dropout = {},
-                         .out = out});
+                         .out = out,
+                         .decode = true});
     }
     if (part != DecodePart::kLayer) return Var{};
     return moe_experts(tape, tape.input(x), {tape.input(ids), tape.input(weights)},
