@@ -65,6 +65,7 @@ struct BenchSizes {
   Conv conv;
   Experts experts;
   Fp8Products fp8 = {};  ///< dense matrices multiply so
+  bool decode = false;   ///< a pass of generation instead, which adds one token to each of T sequences of `seq`
 
   double element_bytes() const { return static_cast<double>(size_of(dtype)); }
   /// Bytes of [T, width] in the dtype of activations.
@@ -159,7 +160,11 @@ class OpCases {
   std::vector<OpCaseMaker> makers;
 
   void add(OpGroup group, std::vector<std::string> names, std::function<OpCase(BenchData&)> make) {
-    makers.push_back({op, group, std::move(names), std::move(make)});
+    if (!sizes.decode) makers.push_back({op, group, std::move(names), std::move(make)});
+  }
+  /// A case of sizes.decode: forward alone, as one part, of span "step".
+  void add_decode(OpGroup group, std::string name, std::function<OpCase(BenchData&)> make) {
+    if (sizes.decode) makers.push_back({op, group, {std::move(name)}, std::move(make)});
   }
 };
 

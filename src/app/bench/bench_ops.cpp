@@ -89,8 +89,9 @@ class OpsBenchmark {
     check_fp8(recipe, stream_);
     result_.dtype = options_.dtype;
     if (recipe != Fp8Recipe::kOff) result_.dtype += fmt::format(", fp8 {}", recipe);
-    result_.tokens = point.tokens > 0 ? point.tokens : gpu ? 16384 : 2048;
-    result_.seq = std::clamp<int64_t>(options_.seq, 1, result_.tokens);
+    result_.tokens = point.tokens > 0 ? point.tokens : options_.decode ? 64 : gpu ? 16384 : 2048;
+    result_.seq =
+        options_.decode ? std::max<int64_t>(options_.seq, 1) : std::clamp<int64_t>(options_.seq, 1, result_.tokens);
     result_.threads = gpu ? 0 : pool_.size();
     if (gpu) {
       const cuda::KernelTiers tiers = cuda::kernel_tiers(stream_);
@@ -137,6 +138,7 @@ class OpsBenchmark {
     BenchSizes sizes =
         bench_sizes(config_, result_.tokens, result_.seq, dtype_named(options_.dtype), stream_.device().kind);
     sizes.fp8 = {choice_called<Fp8Recipe>(options_.fp8), true};
+    sizes.decode = options_.decode;
     return sizes;
   }
 
@@ -179,9 +181,11 @@ class OpsBenchmark {
     std::vector<OpRow> rows;
     try {
       BenchData data(stream_, sizes_);
-      const OpCase op_case = maker.make(data);
-      const SpanTimes times = time_spans(stream_, op_case);
-      for (OpPart part : op_case.parts) {
+      const bool decode = options_.decode && !maker.op.empty();
+      std::vector<OpCase> cases;
+      for (int i = 0; i < (decode ? kCasesInGraph : 1); ++i) cases.push_back(maker.make(data));
+      const SpanTimes times = decode ? time_in_graph(stream_, cases) : time_spans(stream_, cases.front());
+      for (OpPart part : cases.front().parts) {
         const auto found = times.seconds.find({part.span, part.pass});
         const bool ran = found != times.seconds.end();
         if (ran && part.forwards > 0) part.flops += part.forwards * times.flops.at(part.span);

@@ -135,7 +135,8 @@ void add_ops(CLI::App& bench, Action& action) {
                "  hone bench ops --compare before.json      exit code 1 if an op is 5 % slower\n"
                "  hone bench ops --device cpu --threads 1,2,4,8,16      parallel efficiency of each op\n"
                "  hone bench ops --device cpu --tokens 512,1024,2048    is its cost linear?\n"
-               "  hone bench ops --op moe --experts 8,16,32,64          with as many chosen for each token");
+               "  hone bench ops --op moe --experts 8,16,32,64          with as many chosen for each token\n"
+               "  hone bench ops --decode       of a pass of generation, in which 64 sequences add a token each");
   auto options = std::make_shared<BenchOpsOptions>();
   verb->add_option(
       "--model", options->model,
@@ -146,9 +147,12 @@ void add_ops(CLI::App& bench, Action& action) {
         ->delimiter(',')
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   };
-  add_list("--tokens", options->tokens, "rows of the ops; default: 16384 on a GPU, 2048 on a CPU");
+  add_list("--tokens", options->tokens, "rows of the ops; default: 16384 on a GPU, 2048 on a CPU, with --decode 64");
   add_list("--experts", options->experts, "in all; default: the model's");
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
+  verb->add_flag(
+      "--decode", options->decode,
+      "ops of a pass of generation: each row adds a token to a sequence of --seq; on a GPU from a CUDA graph");
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
   verb->add_option("--fp8", options->fp8, "dense matrices multiply in 8-bit floats by this recipe, in all products")

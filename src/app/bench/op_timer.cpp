@@ -4,8 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/stream/graph_cache.h"
 #include "core/stream/kernel_notes.h"
 #include "core/stream/profiler.h"
+#include "core/stream/stream_clock.h"
 #include "ops/start_gradient.h"
 #include "tape/pass_runner.h"
 
@@ -42,6 +44,36 @@ SpanTimes medians_of(const std::vector<ProfileSpan>& spans) {
 }
 
 }  // namespace
+
+SpanTimes time_in_graph(Stream& stream, std::span<const OpCase> cases) {
+  PassRunner passes(stream);
+  TapePlan plan;
+  const auto run = [&] {
+    Tape tape = passes.tape(plan);
+    for (const OpCase& op_case : cases) tape.block([&] { op_case.record(tape); });
+  };
+  passes.measure(run);
+  passes.reserve();
+  SpanTimes times;
+  {
+    const KernelNotes notes(stream);
+    run();  // libraries choose their algorithms
+    times.kernels = notes.text();
+  }
+  GraphCache graphs(stream, GraphUse::kAlways, [] { return true; });
+  StreamClock clock(stream);
+  for (int64_t i = 0; i < 2 + kMostRuns; ++i) {
+    clock.mark();
+    graphs.run({}, run);  // the second run is recorded
+  }
+  clock.mark();
+  const std::vector<double> marks = clock.seconds();
+  std::vector<double> runs;
+  for (size_t i = 3; i < marks.size(); ++i) runs.push_back(marks[i] - marks[i - 1]);
+  std::sort(runs.begin(), runs.end());
+  times.seconds[{"step", ""}] = runs[runs.size() / 2] / static_cast<double>(cases.size());
+  return times;
+}
 
 SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
   PassRunner passes(stream);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,13 @@ struct SpanTimes {
   std::map<std::string, double> flops;
   std::string kernels;  ///< that the ops have noted (KernelNotes::text())
 };
+
+/// Cases whose data together are more than a cache holds.
+inline constexpr int kCasesInGraph = 16;
+
+/// The time of one of these equal cases, which run one after another, on a GPU from a CUDA graph: span "step", without
+/// FLOPs.
+SpanTimes time_in_graph(Stream& stream, std::span<const OpCase> cases);
 
 /// Runs the case as often as fits in a third of a second, at least a few times.
 SpanTimes time_spans(Stream& stream, const OpCase& op_case);

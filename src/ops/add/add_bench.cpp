@@ -9,7 +9,8 @@ OpCase sum(BenchData& data) {
   const int64_t width = data.sizes.hidden;
   const auto a = data.input(width), b = data.input(width);
   OpCase result;
-  result.parts = {{"add", data.sizes.shape(width), "add", "forward", 3 * data.sizes.bytes(width)}};
+  result.parts = {{"add", data.sizes.shape(width), data.sizes.decode ? "step" : "add",
+                   data.sizes.decode ? "" : "forward", 3 * data.sizes.bytes(width)}};
   result.record = [=](Tape& tape) { return add(tape, a(tape), b(tape)); };
   result.gradient = data.activations(width);
   return result;
@@ -17,6 +18,9 @@ OpCase sum(BenchData& data) {
 
 }  // namespace
 
-void add_cases(OpCases& cases) { cases.add(OpGroup::kMemoryBound, {"add"}, sum); }
+void add_cases(OpCases& cases) {
+  cases.add(OpGroup::kMemoryBound, {"add"}, sum);
+  cases.add_decode(OpGroup::kMemoryBound, "add", sum);
+}
 
 }  // namespace hone

@@ -18,7 +18,8 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
                          .w = in_dtype(context, scratch, args.weight.payload, dtype),
                          .extra_a = xa,
                          .extra_w = lora.b(scratch, Ranks::kLast),
-                         .c = y});
+                         .c = y,
+                         .decode = args.decode});
   if (args.bias.defined()) add_bias_rows(context, args.rows, in_dtype(context, scratch, args.bias, dtype), y);
   combine_rows(context, {.rows = args.rows, .y = y, .weights = args.weights, .dst = {args.out}});
 }

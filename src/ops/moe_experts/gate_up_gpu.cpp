@@ -18,7 +18,8 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
                          .extra_a = args.xa,
                          .extra_w = lora.b(scratch, Ranks::kLast),
                          .c = args.h,
-                         .activation = apart ? Tensor{} : args.activation});
+                         .activation = apart ? Tensor{} : args.activation,
+                         .decode = args.decode});
   if (!apart) return;
   const Tensor bias = args.bias.defined() ? in_dtype(context, scratch, args.bias, dtype) : Tensor{};
   activate_biased_rows(

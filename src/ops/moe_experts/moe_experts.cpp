@@ -128,7 +128,8 @@ struct GateUpNode : ExpertNode {
                                  .function = function,
                                  .xa = half.adapters.empty() ? Tensor{} : tape.data(outputs[2]),
                                  .h = tape.data(outputs[0]),
-                                 .activation = tape.data(outputs[1])});
+                                 .activation = tape.data(outputs[1]),
+                                 .decode = !tape.training()});
   }
 
   bool reads_x() const { return half.weight->wants_grad() || half.wants_lora_a(); }
@@ -165,7 +166,8 @@ struct DownNode : ExpertNode {
                               .bias = half.bias_view(),
                               .adapters = half.adapter_views(tape.training()),
                               .dropout = dropout,
-                              .out = tape.data(outputs[0])});
+                              .out = tape.data(outputs[0]),
+                              .decode = !tape.training()});
   }
 
   void backward(Tape& tape) override {

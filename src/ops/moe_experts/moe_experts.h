@@ -81,6 +81,8 @@ struct MoeGateUpArgs {
   Tensor xa;          ///< out, [R, J = Σ expert_rank_columns]: mask(x) Aᵀ of all adapters, concatenated
   Tensor h;           ///< out, [R, C], dtype of x
   Tensor activation;  ///< out, [R, I] = f(h), computed from the rounded h
+  /// No gradient follows: products of few rows may add in another order than those of training (a GPU).
+  bool decode = false;
 };
 
 /// Unwanted gradients are not computed. Experts without rows get exact zeros if beta is 0.
@@ -107,7 +109,8 @@ struct MoeDownArgs {
   Tensor bias = {};   ///< [E, H], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  Tensor out;  ///< out, [T, H], dtype of the activation
+  Tensor out;           ///< out, [T, H], dtype of the activation
+  bool decode = false;  ///< as in MoeGateUpArgs
 };
 
 /// Needs no expert outputs: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row> + <dout[t], bias_e>.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/base/philox.h"
 #include "formats/int8_weights.h"
@@ -99,6 +100,76 @@ OpCase layer(BenchData& data, const Variant& variant) {
   return result;
 }
 
+enum class DecodePart { kPermutation, kGateUp, kDown, kLayer };
+
+/// A part of the forward pass of decode, with experts chosen evenly at random.
+OpCase decode_part(BenchData& data, const std::string& name, DecodePart part) {
+  const BenchSizes& sizes = data.sizes;
+  const int64_t experts = sizes.experts.count, k = sizes.experts.chosen, inner = sizes.experts.intermediate;
+  const int64_t tokens = sizes.tokens, hidden = sizes.hidden, columns = sizes.activation.columns(inner);
+  const Tensor ids = data.upload({tokens, k}, choose_experts(tokens, experts, k, 0));
+  const auto int32s = [&](Shape shape) { return data.take(shape, DType::kI32); };
+  const ExpertRows rows{.offsets = data.take({experts + 1}, DType::kI64),
+                        .token = int32s({tokens * k}),
+                        .assignment = int32s({tokens * k}),
+                        .row = int32s({tokens, k})};
+  {
+    Arena scratch(data.stream().device(), "permutation");
+    const auto sort = [&] { moe_permutation(Context(data.stream(), scratch), {.ids = ids, .rows = rows}); };
+    sort();
+    scratch.reserve(scratch.high_water());
+    sort();
+    data.stream().synchronize();
+  }
+  const auto of_rows = [&](int64_t width) { return data.random({tokens * k, width}, sizes.dtype); };
+  const Tensor x = data.activations(hidden), weights = data.activations(k);
+  const bool gate_up = part == DecodePart::kGateUp || part == DecodePart::kLayer;
+  const bool down = part == DecodePart::kDown || part == DecodePart::kLayer;
+  Weight* first = gate_up ? &data.frozen_weight({experts, columns, hidden}, sizes.dtype) : nullptr;
+  Weight* second = down ? &data.frozen_weight({experts, hidden, inner}, sizes.dtype) : nullptr;
+  const Tensor h = of_rows(columns), activation = of_rows(inner), out = data.activations(hidden);
+  OpCase result;
+  OpPart row{name, fmt::format("[{}, {}], {} of {} × {}", tokens, hidden, k, experts, inner), "step", ""};
+  std::vector<bool> used(static_cast<size_t>(experts));
+  for (const int32_t id : choose_experts(tokens, experts, k, 0)) used[static_cast<size_t>(id)] = true;
+  const double matrix = sizes.element_bytes() * static_cast<double>(inner * hidden) *
+                        static_cast<double>(std::count(used.begin(), used.end(), true));
+  if (gate_up) row.bytes += matrix * static_cast<double>(columns / inner);
+  if (down) row.bytes += matrix;
+  result.parts = {row};
+  result.backward = false;
+  result.record = [=, function = sizes.activation](Tape& tape) {
+    const Context& context = tape.context();
+    if (part == DecodePart::kPermutation) moe_permutation(context, {.ids = ids, .rows = rows});
+    if (part == DecodePart::kGateUp) {
+      moe_gate_up(context, {.rows = rows,
+                            .x = x,
+                            .weight = first->view(),
+                            .adapters = {},
+                            .dropout = {},
+                            .function = function,
+                            .xa = {},
+                            .h = h,
+                            .activation = activation,
+                            .decode = true});
+    }
+    if (part == DecodePart::kDown) {
+      moe_down(context, {.rows = rows,
+                         .activation = activation,
+                         .weights = weights,
+                         .weight = second->view(),
+                         .adapters = {},
+                         .dropout = {},
+                         .out = out,
+                         .decode = true});
+    }
+    if (part != DecodePart::kLayer) return Var{};
+    return moe_experts(tape, tape.input(x), {tape.input(ids), tape.input(weights)},
+                       {.gate_up = first, .down = second, .function = function});
+  };
+  return result;
+}
+
 }  // namespace
 
 void moe_experts_cases(OpCases& cases) {
@@ -108,6 +179,12 @@ void moe_experts_cases(OpCases& cases) {
     names.push_back(variant.name);
     cases.add(OpGroup::kExperts, std::move(names), [=](BenchData& data) { return layer(data, variant); });
   };
+  for (const auto& [name, part] : {std::pair{"moe_permutation", DecodePart::kPermutation},
+                                   {"moe_gate_up", DecodePart::kGateUp},
+                                   {"moe_down", DecodePart::kDown},
+                                   {"moe layer", DecodePart::kLayer}}) {
+    cases.add_decode(OpGroup::kExperts, name, [name, part](BenchData& data) { return decode_part(data, name, part); });
+  }
   add({"moe_permutation", "moe_gate_up", "moe_down", "moe_down grad", "moe_gate_up grad"},
       {.name = "moe layer", .nodes = true});
   add({}, {.name = "moe layer, Zipf", .zipf = 1});

@@ -13,14 +13,21 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int64_t kMaxExperts = 3072;  // counts of all warps of a block in 48 KiB of shared memory
 
+// Few choices, as a pass of generation has them, are sorted by one CTA: four kernels would take four times as long.
+constexpr int kFewWarps = 32, kFewThreads = 32 * kFewWarps;
+constexpr int64_t kFewChoices = 4096, kFewExperts = kMaxExperts * kWarps / kFewWarps;
+
 struct Chunks {
   int64_t choices, per_chunk, count;
 
-  explicit Chunks(int64_t all) : choices(all) {
-    // A warp processes its choices sequentially, so chunks are short; at most 4096 chunks, whose counts are scanned.
-    per_chunk = std::max<int64_t>(128, (all + 4095) / 4096);
+  Chunks(int64_t all, int64_t least, int64_t most) : choices(all) {
+    per_chunk = std::max<int64_t>(least, (all + most - 1) / most);
     count = std::max<int64_t>(1, (all + per_chunk - 1) / per_chunk);
   }
+  /// A warp processes its choices sequentially, so chunks are short; at most 4096 chunks, whose counts are scanned.
+  static Chunks of_many(int64_t all) { return {all, 128, 4096}; }
+  /// The chunks of one CTA's warps.
+  static Chunks of_few(int64_t all) { return {all, 32, kFewWarps}; }
 };
 
 /// The experts that are here: [first, first + count) of `all`.
@@ -118,22 +125,14 @@ __global__ void offsets_kernel(const int* totals, int experts, int64_t* offsets)
 }
 
 struct RowOrder {
-  const int64_t* offsets;
+  int64_t* offsets;
   int32_t *token, *assignment, *row;
   int64_t k;
 };
 
-__global__ void __launch_bounds__(kThreads)
-    scatter_kernel(const int32_t* ids, Chunks chunks, Block block, const int* counts, RowOrder order) {
-  extern __shared__ int shared[];
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t chunk = int64_t{blockIdx.x} * kWarps + warp;
-  if (chunk >= chunks.count) return;
-  int* next = shared + warp * block.count;
-  for (int e = lane; e < block.count; e += 32) {
-    next[e] = static_cast<int>(order.offsets[e]) + counts[e * chunks.count + chunk];
-  }
-  __syncwarp();
+/// Gives the choices of this warp's chunk their rows; next[e] is the first one of expert e.
+__device__ void place_choices(const int32_t* ids, const Chunks& chunks, int64_t chunk, const Block& block, int* next,
+                              const RowOrder& order) {
   for_each_choice(ids, chunks, chunk, block, [&](int64_t index, int32_t expert, int rank, int equals) {
     const int first = expert >= 0 ? next[expert] : 0;
     __syncwarp();
@@ -147,29 +146,93 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+__global__ void __launch_bounds__(kThreads)
+    scatter_kernel(const int32_t* ids, Chunks chunks, Block block, const int* counts, RowOrder order) {
+  extern __shared__ int shared[];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t chunk = int64_t{blockIdx.x} * kWarps + warp;
+  if (chunk >= chunks.count) return;
+  int* next = shared + warp * block.count;
+  for (int e = lane; e < block.count; e += 32) {
+    next[e] = static_cast<int>(order.offsets[e]) + counts[e * chunks.count + chunk];
+  }
+  __syncwarp();
+  place_choices(ids, chunks, chunk, block, next, order);
+}
+
+/// All of the above in one CTA: a warp has a chunk, a thread an expert.
+__global__ void __launch_bounds__(kFewThreads)
+    sort_few_kernel(const int32_t* ids, Chunks chunks, Block block, RowOrder order) {
+  extern __shared__ int shared[];  // [chunks, experts]
+  __shared__ int sums[kFewWarps];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int chunk_count = static_cast<int>(chunks.count), e = static_cast<int>(threadIdx.x);
+  int* own = shared + warp * block.count;
+  if (warp < chunk_count) {
+    for (int i = lane; i < block.count; i += 32) own[i] = 0;
+    __syncwarp();
+    for_each_choice(ids, chunks, warp, block, [&](int64_t, int32_t expert, int rank, int equals) {
+      if (expert >= 0 && rank == 0) own[expert] += equals;
+    });
+  }
+  __syncthreads();
+  int total = 0;
+  if (e < block.count) {
+    for (int chunk = 0; chunk < chunk_count; ++chunk) total += shared[chunk * block.count + e];
+  }
+  int up_to = total;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int lower = __shfl_up_sync(0xffffffffu, up_to, step);
+    if (lane >= step) up_to += lower;
+  }
+  if (lane == 31) sums[warp] = up_to;
+  __syncthreads();
+  for (int other = 0; other < warp; ++other) up_to += sums[other];
+  if (e < block.count) {
+    int next = up_to - total;
+    order.offsets[e] = next;
+    if (e == block.count - 1) order.offsets[block.count] = up_to;
+    for (int chunk = 0; chunk < chunk_count; ++chunk) {
+      int& count = shared[chunk * block.count + e];
+      const int of_chunk = count;
+      count = next;
+      next += of_chunk;
+    }
+  }
+  __syncthreads();
+  if (warp < chunk_count) place_choices(ids, chunks, warp, block, own, order);
+}
+
 }  // namespace
 
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
-  const Chunks chunks(args.ids.numel());
-  const int64_t experts = args.rows.offsets.numel() - 1;
+  const int64_t choices = args.ids.numel(), experts = args.rows.offsets.numel() - 1;
+  const Chunks chunks = Chunks::of_many(choices);
   HONE_ASSERT(experts <= kMaxExperts);
   ArenaScope scratch(context.scratch());
   const Tensor counts = scratch.take({experts, chunks.count}, DType::kI32);
   const Tensor totals = scratch.take({experts}, DType::kI32);
   if (context.dry()) return;
   const cudaStream_t stream = stream_of(context);
-  const unsigned blocks = blocks_for(chunks.count, kWarps);
-  const size_t shared = static_cast<size_t>(kWarps * experts) * sizeof(int);
   const auto* ids = args.ids.as<int32_t>();
   const int count = static_cast<int>(experts);
   const Block block{static_cast<int>(args.rows.first_expert), count,
                     args.rows.partial() ? static_cast<int>(args.rows.all_experts) : count};
+  const RowOrder order{args.rows.offsets.as<int64_t>(), args.rows.token.as<int32_t>(),
+                       args.rows.assignment.as<int32_t>(), args.rows.row.as<int32_t>(), args.ids.shape[1]};
+  if (choices <= kFewChoices && experts <= kFewExperts) {
+    const Chunks few = Chunks::of_few(choices);
+    const size_t shared = static_cast<size_t>(few.count * experts) * sizeof(int);
+    sort_few_kernel<<<1, kFewThreads, shared, stream>>>(ids, few, block, order);
+    return check_launch("sorting few tokens by expert");
+  }
+  const unsigned blocks = blocks_for(chunks.count, kWarps);
+  const size_t shared = static_cast<size_t>(kWarps * experts) * sizeof(int);
   count_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, block, counts.as<int32_t>());
   scan_chunks_kernel<<<blocks_for(experts, 1), kThreads, 0, stream>>>(counts.as<int32_t>(), chunks.count,
                                                                       totals.as<int32_t>());
-  offsets_kernel<<<1, 32, 0, stream>>>(totals.as<int32_t>(), count, args.rows.offsets.as<int64_t>());
-  const RowOrder order{args.rows.offsets.as<int64_t>(), args.rows.token.as<int32_t>(),
-                       args.rows.assignment.as<int32_t>(), args.rows.row.as<int32_t>(), args.ids.shape[1]};
+  offsets_kernel<<<1, 32, 0, stream>>>(totals.as<int32_t>(), count, order.offsets);
   scatter_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, block, counts.as<int32_t>(), order);
   check_launch("sorting tokens by expert");
 }

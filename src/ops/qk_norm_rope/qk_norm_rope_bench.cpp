@@ -6,10 +6,9 @@ namespace hone {
 
 namespace {
 
-/// For the queries.
-OpCase norm_and_turn(BenchData& data) {
+OpCase norm_and_turn(BenchData& data, int64_t heads) {
   const BenchSizes& sizes = data.sizes;
-  const int64_t width = sizes.heads * sizes.head_dim, half = sizes.rotary_dim / 2;
+  const int64_t width = heads * sizes.head_dim, half = sizes.rotary_dim / 2;
   const auto x = data.input(width);
   Weight* norm = sizes.qk_norm ? &data.weight({sizes.head_dim}, sizes.dtype, true) : nullptr;
   const RopeParameters rope{.rotary_dim = sizes.rotary_dim, .max_position_embeddings = sizes.seq};
@@ -24,6 +23,11 @@ OpCase norm_and_turn(BenchData& data) {
   OpCase result;
   result.parts = {{"qk_norm_rope", sizes.shape(width), "qk_norm_rope", "forward", 2 * sizes.bytes(width)},
                   {"qk_norm_rope grad", sizes.shape(width), "qk_norm_rope", "backward", 3 * sizes.bytes(width)}};
+  if (sizes.decode) {
+    result.parts.resize(1);
+    result.parts[0].span = "step";
+    result.parts[0].pass = "";
+  }
   result.record = [=, head_dim = sizes.head_dim](Tape& tape) {
     return qk_norm_rope(tape, x(tape), norm, 1e-6f, table, positions, head_dim, layout);
   };
@@ -35,7 +39,11 @@ OpCase norm_and_turn(BenchData& data) {
 
 void qk_norm_rope_cases(OpCases& cases) {
   if (cases.sizes.rotary_dim == 0) return;
-  cases.add(OpGroup::kMemoryBound, {"qk_norm_rope", "qk_norm_rope grad"}, norm_and_turn);
+  const BenchSizes& sizes = cases.sizes;
+  const auto of = [](int64_t heads) { return [heads](BenchData& data) { return norm_and_turn(data, heads); }; };
+  cases.add(OpGroup::kMemoryBound, {"qk_norm_rope", "qk_norm_rope grad"}, of(sizes.heads));
+  cases.add_decode(OpGroup::kMemoryBound, "qk_norm_rope", of(sizes.heads));
+  cases.add_decode(OpGroup::kMemoryBound, "qk_norm_rope", of(sizes.kv_heads));
 }
 
 }  // namespace hone

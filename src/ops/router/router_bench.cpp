@@ -26,6 +26,10 @@ OpCase choose(BenchData& data) {
   OpCase result;
   result.parts = {{"router", shape, "router", "forward", bytes, 1},
                   {"router grad", shape, "router", "backward", 2 * bytes, 3}};
+  if (sizes.decode) {
+    const double of_weight = sizes.element_bytes() * static_cast<double>(experts.count * sizes.hidden);
+    result.parts = {{"router", shape, "step", "", bytes + of_weight}};
+  }
   result.record = [=, &w](Tape& tape) { return router(tape, x(tape), {.weight = &w}, options).weights; };
   result.gradient = data.activations(options.top_k);
   return result;
@@ -34,7 +38,9 @@ OpCase choose(BenchData& data) {
 }  // namespace
 
 void router_cases(OpCases& cases) {
-  if (cases.sizes.experts.count > 0) cases.add(OpGroup::kExperts, {"router", "router grad"}, choose);
+  if (cases.sizes.experts.count == 0) return;
+  cases.add(OpGroup::kExperts, {"router", "router grad"}, choose);
+  cases.add_decode(OpGroup::kExperts, "router", choose);
 }
 
 }  // namespace hone

@@ -8,7 +8,8 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-/// Tokens per CTA: fixed, so that statistics do not depend on the device.
+/// Tokens of a CTA: fixed, so that statistics do not depend on the device. Without statistics each warp has one, since
+/// the tokens may be few.
 constexpr int64_t kTokensPerBlock = 32;
 
 template <class T>
@@ -19,7 +20,7 @@ struct ChoiceRows {
   int32_t* ids;
   T* weights;
   float* partial;  // [blocks, 2 E + 2]: counts, sums of p, entropy, z; or null
-  int64_t tokens;
+  int64_t tokens, tokens_per_block;
   int experts, top_k;
   RouterRule rule;
   bool by_scores;  // chooses_by_scores
@@ -135,7 +136,7 @@ template <class T, int kPerLane>
 __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   float counts[kPerLane] = {}, prob_sum[kPerLane] = {}, entropy = 0.0f, z = 0.0f;
-  const int64_t begin = int64_t{blockIdx.x} * kTokensPerBlock, end = min(a.tokens, begin + kTokensPerBlock);
+  const int64_t begin = int64_t{blockIdx.x} * a.tokens_per_block, end = min(a.tokens, begin + a.tokens_per_block);
   for (int64_t n = begin + warp; n < end; n += kWarps) {
     const float* logits = a.logits + n * a.experts;
     int32_t* ids = a.ids + n * a.top_k;
@@ -199,7 +200,8 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
 
 void router(const Context& context, const RouterArgs& args) {
   const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0];
-  const int64_t blocks = (tokens + kTokensPerBlock - 1) / kTokensPerBlock, columns = 2 * experts + 2;
+  const int64_t tokens_per_block = args.statistics.wanted() ? kTokensPerBlock : kWarps;
+  const int64_t blocks = (tokens + tokens_per_block - 1) / tokens_per_block, columns = 2 * experts + 2;
   ArenaScope scratch(context.scratch());
   const Tensor logits = scratch.take({tokens, experts}, DType::kF32);
   Tensor partial;
@@ -215,6 +217,7 @@ void router(const Context& context, const RouterArgs& args) {
                              .weights = elements<T>(args.weights),
                              .partial = elements<float>(partial),
                              .tokens = tokens,
+                             .tokens_per_block = tokens_per_block,
                              .experts = static_cast<int>(experts),
                              .top_k = static_cast<int>(args.ids.shape[1]),
                              .rule = args.rule,

@@ -2,6 +2,7 @@
 // (grouped_tiles_cuda.h), which are also the reference of the other tiers in tests.
 #include "core/stream/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
+#include "kernels/cuda/grouped_gemm/grouped_few_rows.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
@@ -142,6 +143,10 @@ Tier tier_for(const Context& context, const Args& args) {
 }  // namespace
 
 void grouped_gemm(const Context& context, const GroupedGemmArgs& args) {
+  if (few_rows_can_run(context, args)) {
+    context.note_kernel("experts", "few rows");
+    return grouped_few_rows(context, args);
+  }
   const Tier tier = tier_for(context, args);
   if (tier == Tier::kSm90) return grouped_gemm_hopper(context, args);
   if (tier == Tier::kSm80) return grouped_gemm_sm80(context, args);
