@@ -85,31 +85,14 @@ struct SharedMemory {
 template <bool kColumns>
 constexpr uint32_t kNext16 = (kColumns ? 16 * 128 : 32) / 16;
 
-/// An operand's descriptors in a stage (wgmma_factor). Only their lower 32 bits differ, so that ptxas computes them in
-/// uniform registers if the address is uniform; as 64-bit sums of a thread they are 90 instructions a stage.
-class StageFactor {
- public:
-  __device__ explicit StageFactor(uint32_t address)
-      : low_(static_cast<uint32_t>(wgmma_factor(address, kLineBlockBytes))) {}
-  /// `units` of 16 bytes after the first line.
-  __device__ uint64_t at(uint32_t units) const {
-    constexpr uint64_t kHigh = wgmma_factor(0, kLineBlockBytes) >> 32 << 32;
-    return kHigh | (low_ + units);
-  }
-
- private:
-  uint32_t low_;
-};
-
 /// Multiplies one stage: k16 steps of 16 elements, or of 32 of 8-bit floats, whose lines have as many bytes.
 template <int kBlocks, int kN, bool kAColumns, bool kBColumns, bool kFp8, int kSums>
-__device__ inline void multiply_16(float (&sums)[2][kSums], const StageFactor& a, const StageFactor& b, int k16,
-                                   bool accumulate) {
+__device__ inline void multiply_16(float (&sums)[2][kSums], uint64_t a, uint64_t b, int k16, bool accumulate) {
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     const auto at = static_cast<uint32_t>(k16);
-    const uint64_t rows = a.at(static_cast<uint32_t>(block * (kLineBlockBytes / 16)) + at * kNext16<kAColumns>);
-    const uint64_t columns = b.at(at * kNext16<kBColumns>);
+    const uint64_t rows = advance(a, static_cast<uint32_t>(block * (kLineBlockBytes / 16)) + at * kNext16<kAColumns>);
+    const uint64_t columns = advance(b, at * kNext16<kBColumns>);
     if constexpr (kFp8) {
       Fp8Wgmma<kN>::add(sums[block], rows, columns, accumulate);
     } else {
@@ -151,7 +134,8 @@ __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& sha
     const int stage = __shfl_sync(0xffffffffu, at.stage, 0);  // uniform for ptxas, too
     barrier_wait(shared.full(at.stage), at.phase);
     besides.prepare(at.stage, step);
-    const StageFactor a(shared.a(stage)), b(shared.b(stage));
+    const uint64_t a = wgmma_factor(shared.a(stage), kLineBlockBytes);
+    const uint64_t b = wgmma_factor(shared.b(stage), kLineBlockBytes);
     wgmma_fence();
     multiply_16<kBlocks, kN, kAColumns, kBColumns, kFp8>(sums, a, b, 0, step > 0 || !fresh);
 #pragma unroll

@@ -25,6 +25,13 @@ __device__ constexpr uint64_t wgmma_factor(uint32_t address, uint32_t line_group
          kSwizzle128 << 62;
 }
 
+/// The descriptor `units` of 16 bytes further on. The halves are apart, so that ptxas sums 32 bits, in uniform
+/// registers where the address is uniform, and knows the upper half: as sums of 64 bits, those of 8 products were 90
+/// instructions.
+__device__ constexpr uint64_t advance(uint64_t factor, uint32_t units) {
+  return factor >> 32 << 32 | (static_cast<uint32_t>(factor) + units);
+}
+
 /// Required before the first wgmma that reads registers written by other instructions.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 /// Commits all wgmma since the last commit as a group.
