@@ -142,8 +142,9 @@ struct HopperMemory {
   }
 };
 
-/// A tile of `kRows` rows of one head: consecutive boxes of 64 elements.
-template <int kDim, int kRows>
+/// A tile of `kRows` rows of one head: consecutive boxes of 64 elements. kHalves: descriptors are summed by advance().
+/// Forward is 2 to 4 % faster so; backward by keys, which has no registers left, 2.5 % slower, and by pairs equal.
+template <int kDim, int kRows, bool kHalves = false>
 struct HopperOperand {
   static constexpr int kBoxBytes = kRows * 128, kBytes = kDim / 64 * kBoxBytes;
 
@@ -158,15 +159,20 @@ struct HopperOperand {
   }
   /// As a K-major operand from row `row` on: elements [16 step, 16 step + 16) of the head.
   __device__ uint64_t rows(int row, int step) const {
-    return wgmma_factor(address + row * 128, 0) + static_cast<uint64_t>((step / 4 * kBoxBytes + step % 4 * 32) / 16);
+    return after(wgmma_factor(address + row * 128, 0), step / 4 * kBoxBytes + step % 4 * 32);
   }
   /// As an MN-major operand: rows [16 step, 16 step + 16), elements of the head from a box of 64 on.
   __device__ uint64_t columns(int step, int box = 0) const {
-    return wgmma_factor(address + box * kBoxBytes, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
+    return after(wgmma_factor(address + box * kBoxBytes, kBoxBytes), step * 2048);
   }
   /// As columns(), for 32 elements: half of a box.
   __device__ uint64_t half_box_columns(int step, int box, int half) const {
-    return wgmma_factor(address + box * kBoxBytes + half * 64, 0) + static_cast<uint64_t>(step * 2048 / 16);
+    return after(wgmma_factor(address + box * kBoxBytes + half * 64, 0), step * 2048);
+  }
+
+ private:
+  static __device__ uint64_t after(uint64_t factor, int bytes) {
+    return kHalves ? advance(factor, static_cast<uint32_t>(bytes / 16)) : factor + static_cast<uint64_t>(bytes / 16);
   }
 };
 

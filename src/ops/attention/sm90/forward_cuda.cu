@@ -55,9 +55,9 @@ __device__ AttentionTile among_keys(const HopperForward& args, AttentionTile til
 
 template <class Shape>
 struct Shared : HopperMemory {
-  using Queries = HopperOperand<Shape::kElements, kAttentionRows>;
-  using Keys = HopperOperand<Shape::kElements, Shape::kKeys>;
-  using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
+  using Queries = HopperOperand<Shape::kElements, kAttentionRows, true>;
+  using Keys = HopperOperand<Shape::kElements, Shape::kKeys, true>;
+  using Values = HopperOperand<Shape::kValueElements, Shape::kKeys, true>;
   static constexpr int kStageBytes = Keys::kBytes + Values::kBytes, kBarriers = 4 * kStages + 2;
   static constexpr int kBarriersBegin = Queries::kBytes + kStages * kStageBytes;
   static constexpr size_t kBytes = 1024 + kBarriersBegin + 8 * kBarriers + sizeof(AttentionItem);
