@@ -85,17 +85,18 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
   if (clip_ > 0) {
     for (Var* values : {&q, &k, &v}) *values = clamp(tape, *values, clip_);
   }
-  const auto step = [&](Var heads, Parameter* norm, const RopeTable& table) {
-    return qk_norm_rope(tape, heads, norm, rms_norm_eps_, table, batch.positions, head_dim_,
-                        {.interleaved = rope_interleave_}, norm_weighting_);
+  const auto step = [&](bool norms, const RopeTable& table) {
+    const QkNorms weights = norms ? QkNorms{q_norm_, k_norm_} : QkNorms{};
+    const QkVars turned = qk_norm_rope(tape, {q, k}, weights, rms_norm_eps_, table, batch.positions, head_dim_,
+                                       {.interleaved = rope_interleave_}, norm_weighting_);
+    q = turned[0];
+    k = turned[1];
   };
-  const auto norm_and_turn = [&](Var heads, Parameter* norm) {
-    if (norm_last_) return step(step(heads, nullptr, rope.turned), norm, rope.unturned);
-    return step(heads, whole_norm_ ? nullptr : norm, rope.turned);
-  };
-  if (rotates_) {
-    q = norm_and_turn(q, q_norm_);
-    k = norm_and_turn(k, k_norm_);
+  if (rotates_ && norm_last_) {
+    step(false, rope.turned);
+    step(true, rope.unturned);
+  } else if (rotates_) {
+    step(!whole_norm_, rope.turned);
   }
   if (value_norm_) v = rms_norm(tape, v, head_dim_, rms_norm_eps_);
   const AttentionOptions options{.num_heads = num_heads_,

@@ -258,7 +258,7 @@ TEST(Linear, SeveralOfOneInputAreThoseByThemselves) {
       if (pass < 2) memory.begin_dry();
       if (pass == 2) memory.reserve();
       const Context context(stream, memory.scratch);
-      Tape tape(context, memory, plan, {.training = training});
+      Tape tape(context, memory, plan, {.training = training, .recompute = {}});
       tape.block([&] {
         const std::vector<Var> together = linears(tape, tape.input(x), pointers);
         for (size_t i = 0; i < outs.size(); ++i) {
