@@ -65,7 +65,12 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
 
 Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const {
   const DeviceBatch& batch = *forward.batch;
-  Var q = q_proj_(tape, x, forward);  // [T, Hq * D]; with gates [T, Hq * 2D], each head's query and gate
+  std::vector<const Linear*> projections = linears();
+  projections.pop_back();  // o_proj
+  const std::vector<Var> projected = project(tape, x, forward, projections);
+  Var q = projected[0];      // [T, Hq * D]; with gates [T, Hq * 2D], each head's query and gate
+  Var k = projected[1];      // [T, Hkv * D]
+  Var v = projected.back();  // [T, Hkv * D]; without v_proj k
   Var gate;
   if (output_gate_) {
     const std::vector<Var> parts =
@@ -73,26 +78,25 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
     q = parts[0];
     gate = parts[1];
   }
-  Var k = k_proj_(tape, x, forward);  // [T, Hkv * D]
-  Var v = v_proj_ ? (*v_proj_)(tape, x, forward) : k;
   if (whole_norm_) {
     q = rms_norm(tape, q, *q_norm_, rms_norm_eps_, norm_weighting_);
     k = rms_norm(tape, k, *k_norm_, rms_norm_eps_, norm_weighting_);
   }
   if (clip_ > 0) {
-    for (Var* projected : {&q, &k, &v}) *projected = clamp(tape, *projected, clip_);
+    for (Var* values : {&q, &k, &v}) *values = clamp(tape, *values, clip_);
   }
-  const auto step = [&](Var heads, Parameter* norm, const RopeTable& table) {
-    return qk_norm_rope(tape, heads, norm, rms_norm_eps_, table, batch.positions, head_dim_,
-                        {.interleaved = rope_interleave_}, norm_weighting_);
+  const auto step = [&](bool norms, const RopeTable& table) {
+    const QkNorms weights = norms ? QkNorms{q_norm_, k_norm_} : QkNorms{};
+    const QkVars turned = qk_norm_rope(tape, {q, k}, weights, rms_norm_eps_, table, batch.positions, head_dim_,
+                                       {.interleaved = rope_interleave_}, norm_weighting_);
+    q = turned[0];
+    k = turned[1];
   };
-  const auto norm_and_turn = [&](Var heads, Parameter* norm) {
-    if (norm_last_) return step(step(heads, nullptr, rope.turned), norm, rope.unturned);
-    return step(heads, whole_norm_ ? nullptr : norm, rope.turned);
-  };
-  if (rotates_) {
-    q = norm_and_turn(q, q_norm_);
-    k = norm_and_turn(k, k_norm_);
+  if (rotates_ && norm_last_) {
+    step(false, rope.turned);
+    step(true, rope.unturned);
+  } else if (rotates_) {
+    step(!whole_norm_, rope.turned);
   }
   if (value_norm_) v = rms_norm(tape, v, head_dim_, rms_norm_eps_);
   const AttentionOptions options{.num_heads = num_heads_,

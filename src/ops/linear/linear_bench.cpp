@@ -47,8 +47,7 @@ OpCase forward_of(BenchData& data, const std::string& name, int64_t in, const st
   }
   result.backward = false;
   result.record = [x, weights](Tape& tape) {
-    const Var input = tape.input(x);
-    for (Weight* w : weights) linear(tape, input, *w);
+    linears(tape, tape.input(x), weights);
     return Var{};
   };
   return result;

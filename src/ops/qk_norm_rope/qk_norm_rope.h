@@ -2,6 +2,8 @@
 // RoPE on all or a part of the head.
 #pragma once
 
+#include <array>
+
 #include "ops/rms_norm/norm_weighting.h"
 #include "tape/tape.h"
 
@@ -50,7 +52,13 @@ struct QkNormRopeBackwardArgs {
   GradDest dnorm;          ///< [D] float32; may be unwanted
 };
 
+/// The same of queries and of keys, which share all but x, the norm and y.
+struct QkNormRopePairArgs {
+  QkNormRopeArgs q, k;
+};
+
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);
+void qk_norm_rope_pair(const Context& context, const QkNormRopePairArgs& args);
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args);
 
 /// Records y = rope(norm(x)); x is [T, heads·head_dim]. `norm` may be null. Table and positions must outlive the tape.
@@ -58,13 +66,23 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
 Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int64_t head_dim,
                  const RotaryLayout& layout = {}, NormWeighting weighting = NormWeighting::kPlain);
 
+/// Queries and keys, and their norms.
+using QkVars = std::array<Var, 2>;
+using QkNorms = std::array<Weight*, 2>;
+
+/// The same of queries and keys: one node of a tape that does not train, which a GPU computes in one kernel.
+QkVars qk_norm_rope(Tape& tape, QkVars x, QkNorms norms, float eps, const RopeTable& table, Tensor positions,
+                    int64_t head_dim, const RotaryLayout& layout = {}, NormWeighting weighting = NormWeighting::kPlain);
+
 namespace cpu {
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);
+void qk_norm_rope_pair(const Context& context, const QkNormRopePairArgs& args);
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args);
 }  // namespace cpu
 
 namespace cuda {
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);
+void qk_norm_rope_pair(const Context& context, const QkNormRopePairArgs& args);
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args);
 }  // namespace cuda
 

@@ -95,6 +95,11 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
   });
 }
 
+void qk_norm_rope_pair(const Context& context, const QkNormRopePairArgs& args) {
+  cpu::qk_norm_rope(context, args.q);
+  cpu::qk_norm_rope(context, args.k);
+}
+
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args) {
   HONE_ASSERT(args.forward.head_dim <= kMaxHeadDim);
   const int64_t tokens = args.dy.shape[0], dim = args.forward.head_dim;

@@ -15,8 +15,8 @@ __device__ void normalise(HalfValues& values, float r, const NormWeight& norm, c
 
 /// A thread has parts of kHeads heads. y may be x: a thread only reads the elements that it writes.
 template <class T, int kDim, int kHeads>
-__global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T> a, T* y) {
-  const uint32_t item = blockIdx.x * kHeadWarps + threadIdx.x / 32;
+__device__ void forward_block(const HeadRows<T>& a, T* y, uint32_t block) {
+  const uint32_t item = block * kHeadWarps + threadIdx.x / 32;
   if (item >= a.tokens * a.warps_per_token) return;
   const HeadPlace<kDim, kHeads> place(a, item);
   HeadPart<T> x[kHeads];
@@ -48,6 +48,19 @@ __global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T
     store_floats(y + place.offset(h), first);
     store_floats(y + place.offset(h) + kDim / 2, second);
   }
+}
+
+template <class T, int kDim, int kHeads>
+__global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T> a, T* y) {
+  forward_block<T, kDim, kHeads>(a, y, blockIdx.x);
+}
+
+/// Queries, and from block `blocks_of_q` on keys.
+template <class T, int kDim>
+__global__ void __launch_bounds__(kHeadThreads)
+    forward_pair(const HeadRows<T> q, T* to_q, uint32_t blocks_of_q, const HeadRows<T> k, T* to_k) {
+  if (blockIdx.x < blocks_of_q) return forward_block<T, kDim, 1>(q, to_q, blockIdx.x);
+  forward_block<T, kDim, 1>(k, to_k, blockIdx.x - blocks_of_q);
 }
 
 /// One warp per head, of any size and any number of rotated pairs. y may be x: a lane reads a pair before it writes it.
@@ -108,6 +121,35 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
     }
   });
   check_launch("rotating heads");
+}
+
+void qk_norm_rope_pair(const Context& context, const QkNormRopePairArgs& args) {
+  const auto& [q, k] = args;
+  const bool together =
+      q.x.numel() > 0 && allows_head_vectors(context, q, {q.x, q.y}) && allows_head_vectors(context, k, {k.x, k.y});
+  if (context.dry() || !together) {
+    cuda::qk_norm_rope(context, q);
+    cuda::qk_norm_rope(context, k);
+    return;
+  }
+  cuda::dispatch_float(q.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto rows_of = [](const QkNormRopeArgs& heads) {
+      HeadRows<T> rows = head_rows<T>(heads, heads.x.shape[0], heads.x.shape[1]);
+      rows.warps_per_token = warps_per_token(rows.heads, rows.head_dim, 1);
+      return rows;
+    };
+    const auto blocks_of = [](const HeadRows<T>& rows) {
+      return blocks_for(rows.tokens * rows.warps_per_token, kHeadWarps);
+    };
+    const HeadRows<T> of_q = rows_of(q), of_k = rows_of(k);
+    const unsigned blocks = blocks_of(of_q);
+    with_head_dim(q.head_dim, [&](auto dim) {
+      forward_pair<T, dim()><<<blocks + blocks_of(of_k), kHeadThreads, 0, stream_of(context)>>>(
+          of_q, elements<T>(q.y), blocks, of_k, elements<T>(k.y));
+    });
+  });
+  check_launch("rotating queries and keys");
 }
 
 }  // namespace hone::cuda

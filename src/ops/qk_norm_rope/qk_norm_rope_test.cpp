@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "core/cpu/isa_testing.h"
+#include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 #include "ops/qk_norm_rope/rope_table.h"
 
@@ -124,6 +126,44 @@ TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
     // bf16: y has three roundings of 2^-9 (cast, product, result), of which two are combined over a pair by the
     // rotation (factor sqrt 2); dx and dw have two.
     expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
+  }
+}
+
+/// Queries and keys of one node have the bits of each by itself; 128: the kernel of both, 24: one for each.
+TEST(QkNormRope, QueriesAndKeysTogetherAreThoseByThemselves) {
+  for (const int64_t dim : {24, 64, 128, 256}) {
+    const RopeShape shape{37, 1, dim, dim, true};
+    const RopeFixture fixture(shape, packed_positions(shape.tokens));
+    const auto weight = [&](uint64_t key) {
+      return testing::TestWeight(testing::random_argument({dim}, key), DType::kBF16);
+    };
+    testing::TestWeight q_norm = weight(1), k_norm = weight(2);
+    const auto heads = [&](int64_t count, uint64_t key) {
+      const Values values = testing::random_argument({shape.tokens, count * dim}, key).values;
+      return testing::TestTensor<BFloat16>({values.begin(), values.end()}, {shape.tokens, count * dim});
+    };
+    const auto q = heads(9, 3), k = heads(2, 4);
+    ThreadPool pool(2);
+    TestStream stream(pool);
+    TapeMemory memory{test_device()};
+    TapePlan plan;
+    for (int pass = 0; pass < 3; ++pass) {
+      if (pass < 2) memory.begin_dry();
+      if (pass == 2) memory.reserve();
+      const Context context(stream, memory.scratch);
+      Tape tape(context, memory, plan, {});
+      tape.block([&] {
+        const auto& [table, positions] = std::tie(fixture.table, fixture.positions);
+        const QkVars both =
+            qk_norm_rope(tape, {tape.input(q), tape.input(k)}, {&q_norm, &k_norm}, kEps, table, positions, dim);
+        const Var q_alone = qk_norm_rope(tape, tape.input(q), &q_norm, kEps, table, positions, dim);
+        const Var k_alone = qk_norm_rope(tape, tape.input(k), &k_norm, kEps, table, positions, dim);
+        if (pass < 2) return;
+        const auto read = [&](Var var) { return stream.download<BFloat16>(tape.data(var)); };
+        EXPECT_EQ(read(both[0]), read(q_alone)) << dim;
+        EXPECT_EQ(read(both[1]), read(k_alone)) << dim;
+      });
+    }
   }
 }
 
