@@ -324,11 +324,7 @@ MemoryPlan InferenceModel::plan(const RunConfig& run, const GeneratorOptions& op
   MemoryPlan plan;
   plan.parameters = model_.store().bytes(false);
   plan.libraries = library_memory(device_, share);
-  for (const std::vector<CacheTensor>& layer : model_.decoder().cache(options.max_sequences, options.max_length)) {
-    for (const auto& [shape, dtype] : layer) {
-      plan.activations += shape.numel() * static_cast<int64_t>(size_of(dtype));
-    }
-  }
+  plan.activations = CachePlan(model_.decoder(), options).bytes;
   return plan;
 }
 
