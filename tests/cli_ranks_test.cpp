@@ -119,6 +119,16 @@ TEST_F(SharedAnswers, AreThoseOfOneRank) {
   EXPECT_EQ(answers({}, {"launch", "-n", "7", "--device", "cpu", "--"}), answers({})) << "more ranks than prompts";
 }
 
+TEST_F(SharedAnswers, WaitForRoomInTheCache) {
+  const std::string all_at_once = answers({});
+  const Words one_page = {"--cache-tokens", "128"};
+  EXPECT_EQ(answers(one_page), all_at_once);
+  EXPECT_EQ(answers(one_page + Words{"--ranks", "2"}), all_at_once);
+  const Outcome refused = run_hone(generate({"--prompt", "hello", "--cache-tokens", "9", "--max-new-tokens", "12"}));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--cache-tokens: a cache of 9 tokens has no room for a sequence of"));
+}
+
 TEST_F(SharedAnswers, OfAPackedBaseAreThoseOfOneRank) {
   const Words packed = {"--base-weight-dtype", "nf4"};
   EXPECT_EQ(answers(packed + Words{"--ranks", "2"}), answers(packed));

@@ -5,11 +5,24 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "ops/attention/cached/cache_pages.h"
 
 namespace hone {
 
+FreePages::FreePages(int64_t pages) {
+  for (int64_t page = 0; page < pages; ++page) give(static_cast<int32_t>(page));
+}
+
+int32_t FreePages::take() {
+  const int32_t page = free_.top();
+  free_.pop();
+  return page;
+}
+
 GenerationSchedule::GenerationSchedule(const ScheduleLimits& limits)
-    : limits_(limits), slots_(static_cast<size_t>(limits.max_sequences), kFree) {}
+    : limits_(limits), slots_(static_cast<size_t>(limits.max_sequences), kFree) {
+  for (const PageGroup& group : limits_.pages) free_.emplace_back(group.pages);
+}
 
 size_t GenerationSchedule::add(std::vector<int32_t> prompt, SequenceLimits limits) {
   Sequence sequence{.prompt = std::move(prompt), .limits = std::move(limits)};
@@ -35,13 +48,70 @@ int32_t GenerationSchedule::token(const Sequence& sequence, int64_t position) {
   return index < prompt.size() ? prompt[index] : sequence.result.ids[index - prompt.size()];
 }
 
+void GenerationSchedule::leave(size_t& slot) {
+  Sequence& sequence = sequences_.find(slot)->second;
+  for (size_t group = 0; group < sequence.held.size(); ++group) {
+    const Held& held = sequence.held[group];
+    for (size_t i = held.dropped; i < held.pages.size(); ++i) free_[group].give(held.pages[i]);
+  }
+  sequence.held.clear();
+  slot = kFree;
+}
+
+int64_t GenerationSchedule::lacking(const Sequence& sequence, size_t group, int64_t positions) {
+  const auto held = static_cast<int64_t>(sequence.held[group].pages.size());
+  return std::max<int64_t>(0, cache_pages(positions) - held);
+}
+
+void GenerationSchedule::take_pages(Sequence& sequence, size_t group, int64_t positions) {
+  for (int64_t i = lacking(sequence, group, positions); i > 0; --i) {
+    sequence.held[group].pages.push_back(free_[group].take());
+  }
+}
+
+bool GenerationSchedule::fits(const Sequence& sequence) const {
+  for (size_t group = 0; group < free_.size(); ++group) {
+    if (limits_.pages[group].window > 0) continue;
+    int64_t needed = cache_pages(length(sequence));
+    for (const size_t slot : slots_) {
+      if (slot == kFree) continue;
+      const Sequence& other = at(slot);
+      const auto prompt = static_cast<int64_t>(other.prompt.size());
+      const int64_t longest = std::min(prompt + other.limits.max_new_tokens, limits_.max_length);
+      if (lacking(other, group, longest) > 0) ++needed;
+    }
+    if (needed > free_[group].count()) return false;
+  }
+  return true;
+}
+
+void GenerationSchedule::drop_pages(Sequence& sequence) {
+  for (size_t group = 0; group < free_.size(); ++group) {
+    const int64_t window = limits_.pages[group].window, first_seen = sequence.cached - window + 1;
+    Held& held = sequence.held[group];
+    if (window == 0 || first_seen <= 0) continue;
+    const auto stays = static_cast<size_t>(first_seen / kCachePage);
+    for (; held.dropped < std::min(stays, held.pages.size()); ++held.dropped) {
+      free_[group].give(std::exchange(held.pages[held.dropped], 0));
+    }
+  }
+}
+
 void GenerationSchedule::admit() {
   for (size_t& slot : slots_) {
-    if (slot != kFree && at(slot).ended) slot = kFree;
-    if (slot == kFree && !waiting_.empty()) {
-      slot = waiting_.front();
-      waiting_.pop_front();
+    if (slot != kFree && at(slot).ended) leave(slot);
+  }
+  for (size_t& slot : slots_) {
+    if (slot != kFree) continue;
+    if (waiting_.empty()) return;
+    Sequence& sequence = sequences_.find(waiting_.front())->second;
+    if (!fits(sequence)) return;
+    sequence.held.resize(free_.size());
+    for (size_t group = 0; group < free_.size(); ++group) {
+      if (limits_.pages[group].window == 0) take_pages(sequence, group, length(sequence));
     }
+    slot = waiting_.front();
+    waiting_.pop_front();
   }
 }
 
@@ -56,19 +126,24 @@ int GenerationSchedule::next_variant() const {
   return after.value_or(least.value_or(last_variant_));
 }
 
-std::vector<int64_t> GenerationSchedule::new_tokens(int variant) const {
-  std::vector<size_t> oldest_first;
+std::vector<size_t> GenerationSchedule::oldest_first() const {
+  std::vector<size_t> slots;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (slots_[slot] != kFree && at(slots_[slot]).limits.variant == variant) oldest_first.push_back(slot);
+    if (slots_[slot] != kFree) slots.push_back(slot);
   }
-  std::sort(oldest_first.begin(), oldest_first.end(), [&](size_t a, size_t b) { return slots_[a] < slots_[b]; });
+  std::sort(slots.begin(), slots.end(), [&](size_t a, size_t b) { return slots_[a] < slots_[b]; });
+  return slots;
+}
+
+std::vector<int64_t> GenerationSchedule::new_tokens(int variant) const {
   std::vector<int64_t> result(slots_.size(), 0);
   int64_t budget = limits_.max_prefill_tokens;
-  for (const size_t slot : oldest_first) {
+  for (const size_t slot : oldest_first()) {
     const Sequence& sequence = at(slots_[slot]);
-    const int64_t missing = length(sequence) - sequence.cached;
-    if (!sequence.result.ids.empty()) {
-      result[slot] = missing;  // the token that was chosen last
+    if (sequence.limits.variant != variant) continue;
+    const int64_t missing = static_cast<int64_t>(sequence.prompt.size()) - sequence.cached;
+    if (missing <= 0) {
+      result[slot] = 1;  // a token that was chosen
       continue;
     }
     const int64_t piece = std::min(missing, limits_.max_prefill_tokens);
@@ -90,12 +165,54 @@ void GenerationSchedule::append(GenerationPass& pass, size_t number, Sequence& s
   pass.max_seqlen = std::max(pass.max_seqlen, tokens);
 }
 
+void GenerationSchedule::make_room(std::vector<int64_t>& tokens) {
+  const std::vector<size_t> slots = oldest_first();
+  for (const size_t slot : slots) drop_pages(sequences_.find(slots_[slot])->second);
+  auto end = slots.end();  // from here on they have been put back
+  for (auto slot = slots.begin(); slot < end; ++slot) {
+    Sequence& sequence = sequences_.find(slots_[*slot])->second;
+    for (size_t group = 0; group < free_.size() && tokens[*slot] > 0; ++group) {
+      const int64_t positions = sequence.cached + tokens[*slot];
+      while (slot < end && lacking(sequence, group, positions) > free_[group].count()) {
+        HONE_ASSERT(end - 1 != slots.begin(), "the cache is too small for a sequence");
+        put_back(slots_[*--end]);
+        tokens[*end] = 0;
+      }
+      if (slot < end) take_pages(sequence, group, positions);
+    }
+  }
+}
+
+void GenerationSchedule::put_back(size_t& slot) {
+  sequences_.find(slot)->second.cached = 0;
+  waiting_.push_front(slot);  // younger than all that run, older than all that wait
+  leave(slot);
+  ++times_put_back_;
+}
+
+void GenerationSchedule::append_pages(GenerationPass& pass, size_t slot) const {
+  for (size_t group = 0; group < free_.size(); ++group) {
+    std::vector<int32_t>& table = pass.pages[group];
+    const size_t end = table.size() + static_cast<size_t>(cache_pages(limits_.max_length));
+    if (slots_[slot] != kFree) {
+      const std::vector<int32_t>& held = at(slots_[slot]).held[group].pages;
+      table.insert(table.end(), held.begin(), held.end());
+    }
+    table.resize(end, 0);
+  }
+}
+
 bool GenerationSchedule::next(GenerationPass& pass) {
   admit();
   pass = {};
   pass.cu_seqlens = {0};
-  pass.variant = last_variant_ = next_variant();
-  const std::vector<int64_t> tokens = new_tokens(pass.variant);
+  pass.pages.resize(free_.size());
+  std::vector<int64_t> tokens;
+  do {  // again if all of the variant have been put back
+    pass.variant = last_variant_ = next_variant();
+    tokens = new_tokens(pass.variant);
+    make_room(tokens);
+  } while (running() > 0 && std::all_of(tokens.begin(), tokens.end(), [](int64_t count) { return count == 0; }));
   size_t used = slots_.size();
   while (used > 0 && slots_[used - 1] == kFree) --used;
   for (size_t slot = 0; slot < used; ++slot) {
@@ -108,6 +225,7 @@ bool GenerationSchedule::next(GenerationPass& pass) {
       if (tokens[slot] > 0) append(pass, number, sequence, tokens[slot]);
     }
     pass.cu_seqlens.push_back(static_cast<int32_t>(pass.input_ids.size()));
+    append_pages(pass, slot);
   }
   return used > 0;
 }
@@ -143,7 +261,8 @@ void GenerationSchedule::stop(size_t number) {
 
 GeneratedSequence GenerationSchedule::take(size_t number) {
   stop(number);
-  std::replace(slots_.begin(), slots_.end(), number, kFree);
+  const auto slot = std::find(slots_.begin(), slots_.end(), number);
+  if (slot != slots_.end()) leave(*slot);
   const auto found = sequences_.find(number);
   GeneratedSequence result = std::move(found->second.result);
   sequences_.erase(found);

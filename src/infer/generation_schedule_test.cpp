@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -138,6 +139,82 @@ TEST(GenerationSchedule, SequencesComeAndGoBetweenPasses) {
   schedule.stop(1);
   EXPECT_FALSE(schedule.next(pass));
   EXPECT_EQ(schedule.take(3).finish, FinishReason::kLength);
+}
+
+std::vector<int32_t> numbered(int64_t count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return tokens;
+}
+
+TEST(GenerationSchedule, SequencesTakePagesAsTheyGrow) {
+  GenerationSchedule schedule(
+      {.max_sequences = 3, .max_length = 384, .max_prefill_tokens = 512, .pages = {{.window = 0, .pages = 4}}});
+  add(schedule, {numbered(100), numbered(120), numbered(10)}, 100);
+  GenerationPass pass;
+  ASSERT_TRUE(schedule.next(pass));
+  // The third one waits: both others may yet need a second page.
+  EXPECT_THAT(pass.pages, ElementsAre(ElementsAre(0, 0, 0, 1, 0, 0)));
+  for (int i = 0; i < 9; ++i) {
+    answer(schedule, pass);
+    ASSERT_TRUE(schedule.next(pass));
+  }
+  EXPECT_THAT(pass.lengths, ElementsAre(108, 128));
+  EXPECT_THAT(pass.pages, ElementsAre(ElementsAre(0, 0, 0, 1, 2, 0)));
+  answer(schedule, pass);
+  schedule.take(1);
+  ASSERT_TRUE(schedule.next(pass));
+  EXPECT_THAT(pass.pages, ElementsAre(ElementsAre(0, 0, 0, 1, 0, 0)));
+  EXPECT_THAT(pass.lengths, ElementsAre(109, 0));
+  EXPECT_EQ(schedule.used_pages(0), 2);
+  schedule.take(0);
+  schedule.take(2);
+  EXPECT_EQ(schedule.used_pages(0), 0);
+  EXPECT_EQ(schedule.times_put_back(), 0);
+}
+
+TEST(GenerationSchedule, TheYoungestGivesItsPagesToTheOldest) {
+  GenerationSchedule schedule(
+      {.max_sequences = 2, .max_length = 256, .max_prefill_tokens = 64, .pages = {{.window = 0, .pages = 3}}});
+  add(schedule, {numbered(100), numbered(120)}, 100);
+  GenerationPass pass;
+  std::vector<std::pair<int64_t, int64_t>> without_choice;  // passes that only read: tokens, and how often put back
+  while (schedule.next(pass)) {
+    EXPECT_LE(schedule.used_pages(0), 3);
+    if (pass.choices.empty()) without_choice.emplace_back(pass.max_seqlen, schedule.times_put_back());
+    answer(schedule, pass);
+  }
+  // After the first piece of the first one: when that has ended, the second one is read again, its prompt in the same
+  // pieces, then its 27 tokens one by one, of which the last is answered.
+  ASSERT_EQ(without_choice.size(), 1u + 2 + 26);
+  EXPECT_EQ(without_choice[1], std::pair(int64_t{64}, int64_t{1}));
+  EXPECT_EQ(without_choice[2], std::pair(int64_t{56}, int64_t{1}));
+  EXPECT_EQ(without_choice.back(), std::pair(int64_t{1}, int64_t{1}));
+  EXPECT_EQ(schedule.times_put_back(), 1);
+  EXPECT_EQ(schedule.take(0).ids, std::vector<int32_t>(100, 10));
+  EXPECT_EQ(schedule.take(1).ids, std::vector<int32_t>(100, 11));
+}
+
+TEST(GenerationSchedule, PagesBeforeTheWindowAreFree) {
+  GenerationSchedule schedule(
+      {.max_sequences = 1, .max_length = 512, .max_prefill_tokens = 128, .pages = {{.window = 100, .pages = 3}}});
+  add(schedule, {numbered(300)}, 212);
+  GenerationPass pass;
+  ASSERT_TRUE(schedule.next(pass));
+  EXPECT_THAT(pass.pages, ElementsAre(ElementsAre(0, 0, 0, 0)));
+  ASSERT_TRUE(schedule.next(pass));  // position 128 attends to 29
+  EXPECT_THAT(pass.pages, ElementsAre(ElementsAre(0, 1, 0, 0)));
+  ASSERT_TRUE(schedule.next(pass));  // position 256 attends to 157
+  EXPECT_THAT(pass.pages, ElementsAre(ElementsAre(0, 1, 0, 0)));
+  EXPECT_EQ(schedule.used_pages(0), 2);
+  int64_t passes = 0;
+  do {
+    answer(schedule, pass);
+    EXPECT_LE(schedule.used_pages(0), 2);
+    ++passes;
+  } while (schedule.next(pass));
+  EXPECT_EQ(passes, 212);
+  EXPECT_EQ(schedule.take(0).ids.size(), 212u);
 }
 
 TEST(GenerationSchedule, VariantsTakeTurns) {

@@ -38,20 +38,22 @@ std::span<float> logits_row(PassResult& logits, size_t row, size_t vocab_size, s
 
 /// Device memory of the cache, and of the inputs and results of a pass.
 struct Generator::Buffers {
-  Buffers(const Decoder& decoder, Device device, const GeneratorOptions& options)
-      : max_tokens(options.max_prefill_tokens + options.max_sequences),
+  Buffers(const Decoder& decoder, Device device, const GeneratorOptions& options, const CachePlan& cache)
+      : plan(cache),
+        max_tokens(options.max_prefill_tokens + options.max_sequences),
         max_sequences(options.max_sequences),
-        inputs(device, 2 * aligned_indices(max_tokens) + 3 * aligned_indices(max_sequences + 1)),
+        inputs(device, 2 * aligned_indices(max_tokens) + 3 * aligned_indices(max_sequences + 1) +
+                           plan.groups.size() * aligned_indices(max_sequences * plan.max_pages)),
         results(device,
                 aligned_indices(max_sequences) +
                     static_cast<size_t>(max_sequences * decoder.config().vocab_size) * size_of(decoder.dtype())),
         logits_shape{max_sequences, decoder.config().vocab_size},
         logits_dtype(decoder.dtype()) {
-    for (const std::vector<CacheTensor>& layer : decoder.cache(max_sequences, options.max_length)) {
-      std::vector<Tensor>& tensors = cache.layers.emplace_back();
-      for (const auto& [shape, dtype] : layer) {
-        cache_memory.emplace_back(device, static_cast<size_t>(shape.numel()) * size_of(dtype));
-        tensors.push_back(cache_memory.back().tensor(shape, dtype));
+    for (const CachePlan::Layer& layer : plan.layers) {
+      std::vector<Tensor>& tensors = layers.emplace_back();
+      for (const CacheTensor& tensor : layer.tensors) {
+        cache_memory.emplace_back(device, static_cast<size_t>(tensor.shape.numel()) * size_of(tensor.dtype));
+        tensors.push_back(cache_memory.back().tensor(tensor.shape, tensor.dtype));
       }
     }
   }
@@ -73,7 +75,12 @@ struct Generator::Buffers {
     result.positions = next(tokens, max_tokens);
     result.cu_seqlens = next(sequences + 1, max_sequences + 1);
     result.rows = next(rows, max_sequences + 1);
-    cache.lengths = next(sequences, max_sequences + 1);
+    lengths = next(sequences, max_sequences + 1);
+    pages.clear();
+    for (size_t group = 0; group < plan.groups.size(); ++group) {
+      const Tensor table = next(sequences * plan.max_pages, max_sequences * plan.max_pages);
+      pages.push_back(table.reshaped({sequences, plan.max_pages}));
+    }
     return result;
   }
 
@@ -83,23 +90,28 @@ struct Generator::Buffers {
     return results.tensor(logits_shape, logits_dtype, aligned_indices(max_sequences)).rows(0, rows);
   }
 
-  /// The cache of the first N slots.
+  /// The cache of the first N slots, for a pass whose inputs batch() has given.
   DecoderCache slots(int64_t sequences) const {
     DecoderCache result;
-    for (const std::vector<Tensor>& layer : cache.layers) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const std::optional<size_t> group = plan.layers[i].group;
       std::vector<Tensor>& tensors = result.layers.emplace_back();
-      for (const Tensor& tensor : layer) tensors.push_back(tensor.rows(0, sequences));
+      for (const Tensor& tensor : layers[i]) tensors.push_back(group ? tensor : tensor.rows(0, sequences));
+      result.pages.push_back(group ? pages[*group] : Tensor());
     }
-    result.lengths = cache.lengths;
+    result.lengths = lengths;
     return result;
   }
 
+  const CachePlan& plan;
   int64_t max_tokens, max_sequences;
   Buffer inputs, results;
   Shape logits_shape;
   DType logits_dtype;
   std::vector<Buffer> cache_memory;
-  DecoderCache cache;
+  std::vector<std::vector<Tensor>> layers;  // of the cache
+  Tensor lengths;                           // inputs of a pass
+  std::vector<Tensor> pages;                // the same, by group
 };
 
 /// Lists the uses of groups in a pass, which are the same in every pass.
@@ -124,13 +136,14 @@ Generator::Generator(PassCompanions& companions, const GeneratorOptions& options
       context_(passes_.context()),
       graphs_(stream_, companions.recordable() ? options.cuda_graphs : GraphUse::kNever,
               [this] { return decoder_.values_arrived(); }),
+      cache_(decoder_, options),
       scratch_(static_cast<size_t>(stream_.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
   HONE_ASSERT(!options_.keep_cache || (options_.max_sequences == 1 && ranks() == 1));
   HONE_ASSERT(options_.deals_prompts || !companions.spreads_experts());
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
-  buffers_ = std::make_unique<Buffers>(decoder_, stream_.device(), options_);
+  buffers_ = std::make_unique<Buffers>(decoder_, stream_.device(), options_, cache_);
   const DeviceBatch largest = buffers_->batch(buffers_->max_tokens, options_.max_sequences, options_.max_sequences,
                                               options_.max_prefill_tokens);
   UseRecorder recorder(uses_);
@@ -147,7 +160,8 @@ Generator::Generator(PassCompanions& companions, const GeneratorOptions& options
   companions_.connect();
   schedule_ = std::make_unique<GenerationSchedule>(ScheduleLimits{.max_sequences = options_.max_sequences,
                                                                   .max_length = options_.max_length,
-                                                                  .max_prefill_tokens = options_.max_prefill_tokens});
+                                                                  .max_prefill_tokens = options_.max_prefill_tokens,
+                                                                  .pages = cache_.groups});
 }
 
 Generator::~Generator() {
@@ -179,7 +193,10 @@ PassResult Generator::run(const Part& part, const GenerationPass& pass, Wanted w
   stream_.upload(batch.positions, pass.positions);
   stream_.upload(batch.cu_seqlens, pass.cu_seqlens);
   stream_.upload(batch.rows, pass.rows);
-  stream_.upload(buffers_->cache.lengths, pass.lengths);
+  stream_.upload(buffers_->lengths, pass.lengths);
+  for (size_t group = 0; group < pass.pages.size(); ++group) {
+    stream_.upload(buffers_->pages[group], pass.pages[group]);
+  }
   graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted), pass.variant},
               [&] { forward(part, batch, wanted); });
   passes_.await_host();
@@ -314,6 +331,7 @@ void Generator::idle_pass(const Part& part) {
          .cu_seqlens = {0, 1},
          .lengths = {0},
          .rows = {0},
+         .pages = std::vector(cache_.groups.size(), std::vector<int32_t>(static_cast<size_t>(cache_.max_pages))),
          .max_seqlen = 1,
          .variant = variant_,
          .choices = {}},

@@ -1,9 +1,9 @@
 // Generator: continues many prompts at once, with the same results as one by one.
 //
-// Sequences have slots in a cache of keys, values and states. A pass of the model runs one token of every sequence in
-// decode and, packed with them, the next chunks of prompts in prefill. A sequence that has ended leaves the batch at
-// once, and the next prompt takes its slot. A request has all of its prompts at once (generate); a server's sequences
-// come and go between passes (begin, run_pass, end).
+// Sequences have slots for their states, and pages of a cache of keys and values, which they get as they grow. A pass
+// of the model runs one token of every sequence in decode and, packed with them, the next chunks of prompts in prefill.
+// A sequence that has ended leaves the batch at once, and the next prompt takes its slot. A request has all of its
+// prompts at once (generate); a server's sequences come and go between passes (begin, run_pass, end).
 #pragma once
 
 #include <functional>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/stream/graph_cache.h"
+#include "infer/cache_plan.h"
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
 #include "session/pass_companions.h"
@@ -21,8 +22,11 @@
 namespace hone {
 
 struct GeneratorOptions {
-  int64_t max_sequences = 16;         ///< maximum number of concurrent sequences; further prompts wait in order
-  int64_t max_length = 0;             ///< maximum length of prompt and answer
+  int64_t max_sequences = 16;  ///< maximum number of concurrent sequences; further prompts wait in order
+  int64_t max_length = 0;      ///< maximum length of prompt and answer
+  /// How many tokens of all sequences together the cache has room for, at least max_length; 0: max_length for each.
+  /// Sequences that find no room wait (GenerationSchedule). Layers that all have a window or a state do not need it.
+  int64_t cache_tokens = 0;
   int64_t max_prefill_tokens = 2048;  ///< prompt tokens per pass; longer prompts are split into chunks of this size
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for passes of repeated sizes, for example decode passes
   /// Reuses the cache of a sequence if the next prompt begins with the same tokens, as in the turns of a chat. Requires
@@ -83,8 +87,8 @@ using PassResult = std::variant<std::vector<int32_t>, std::vector<float>, std::v
 class Generator {
  public:
   /// The companions' decoder must be prepared for max_length positions, and its parameters loaded before generate().
-  /// They must outlive this. Allocates the cache (Decoder::cache, for max_sequences of max_length) and, by dry passes,
-  /// the memory of the largest pass. With spread experts it is collective, and the sizes are the same on all ranks.
+  /// They must outlive this. Allocates the cache (CachePlan) and, by dry passes, the memory of the largest pass. With
+  /// spread experts it is collective, and the sizes are the same on all ranks.
   Generator(PassCompanions& companions, const GeneratorOptions& options);
   ~Generator();
 
@@ -108,6 +112,9 @@ class Generator {
 
   /// Number of prompt tokens of the last request that were reused from the cache.
   int64_t reused_tokens() const { return reused_; }
+
+  const CachePlan& cache() const { return cache_; }
+  const GenerationSchedule& schedule() const { return *schedule_; }
 
   /// Bytes of cache, inputs, results and activations on the device.
   int64_t bytes() const;
@@ -159,10 +166,11 @@ class Generator {
   std::vector<TapePlan> plans_;  // by variant
   const Context& context_;       // that of passes_
   GraphCache graphs_;
+  CachePlan cache_;
   std::unique_ptr<Buffers> buffers_;
   std::vector<GroupUse> uses_;               // the uses of a pass, in order
   std::vector<std::vector<float>> scratch_;  // a row of logits for each thread
-  std::vector<int32_t> kept_;                // tokens in the first slot of the cache
+  std::vector<int32_t> kept_;                // tokens in the cache of the first slot
   std::unique_ptr<GenerationSchedule> schedule_;
   std::map<size_t, SequenceRequest> running_;  // by number in the schedule, which has their prompts
   int variant_ = 0;                            // the last pass ran it

@@ -65,7 +65,7 @@ DecoderConfig with_layers_of_one_half(DecoderConfig config) {
   return config;
 }
 
-constexpr int64_t kMaxLength = 120;
+constexpr int64_t kMaxLength = 120, kLongest = 400;
 
 /// A decoder with random weights.
 class TestModel {
@@ -94,7 +94,7 @@ class TestModel {
       for (float& value : values) value = norm ? 1.0f + 0.1f * random.normal() : scale * random.normal();
       write_values(parameter, 0, values.data(), static_cast<int64_t>(values.size()));
     }
-    decoder_.prepare(stream_, kMaxLength);
+    decoder_.prepare(stream_, kLongest);
   }
 
   /// After fill().
@@ -216,6 +216,84 @@ TEST(Generator, GreedyEqualsFullForwardsWithRecurrentStates) {
     model.fill();
     expect_same_as_full_forward(model);
   }
+}
+
+DecoderConfig with_windows(DecoderConfig config, const std::vector<int64_t>& windows) {
+  for (size_t i = 0; i < windows.size(); ++i) config.layers[i].sliding_window = windows[i];
+  return config;
+}
+
+TEST(Generator, GreedyEqualsFullForwardsOverPages) {
+  TestModel model(with_windows(tiny_moe(), {140, 0, 6}));
+  model.fill();
+  const std::vector<Tokens> prompts = random_prompts({290, 126, 3, 255, 130});
+  Generator generator(model.companions(),
+                      {.max_sequences = 3, .max_length = kLongest, .cache_tokens = 512, .max_prefill_tokens = 100});
+  std::vector<std::pair<int64_t, int64_t>> groups;
+  for (const PageGroup& group : generator.cache().groups) groups.emplace_back(group.window, group.pages);
+  // No more than without a window; at most 3 pages of 3 sequences, and one for the tokens of a pass.
+  EXPECT_EQ(groups, (std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {6, 4}, {140, 4}}));
+  const std::vector<GeneratedSequence> sequences = generator.generate(greedy(prompts, 8));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(sequences[i].ids, model.greedy_without_cache(prompts[i], 8)) << "prompt " << i;
+  }
+  EXPECT_EQ(generator.schedule().used_pages(0), 0);
+}
+
+/// Sequences that grow beyond the cache's room give up their pages and come back.
+void expect_room_changes_nothing(const DecoderConfig& config, DType dtype, const SamplingOptions& sampling) {
+  TestModel model(config, dtype);
+  model.fill();
+  GenerationRequest request = greedy(random_prompts({300, 100, 90, 20, 200, 127, 128}), 0);
+  request.sampling = sampling;
+  const GeneratorOptions roomy{.max_sequences = 5, .max_length = kLongest, .max_prefill_tokens = 64};
+  GeneratorOptions narrow = roomy;
+  narrow.cache_tokens = 512;
+  Generator first(model.companions(), roomy);
+  const std::vector<GeneratedSequence> want = first.generate(request);
+  EXPECT_EQ(first.schedule().times_put_back(), 0);
+  Generator second(model.companions(), narrow);
+  std::vector<Tokens> told(want.size());
+  request.on_token = [&](size_t sequence, int32_t id) { told[sequence].push_back(id); };
+  const std::vector<GeneratedSequence> got = second.generate(request);
+  EXPECT_GT(second.schedule().times_put_back(), 0);
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].ids, want[i].ids) << "prompt " << i;
+    EXPECT_EQ(told[i], want[i].ids) << "each token once";
+  }
+  EXPECT_LT(second.bytes(), first.bytes());
+}
+
+TEST(Generator, TheRoomOfTheCacheChangesNoToken) {
+  SamplingOptions sampling;
+  sampling.max_new_tokens = 45;
+  expect_room_changes_nothing(tiny_moe(), DType::kF32, sampling);
+  expect_room_changes_nothing(tiny_moe(), DType::kBF16, sampling);
+  expect_room_changes_nothing(with_windows(tiny_moe(), {0, 0, 30}), DType::kF32, sampling);
+  expect_room_changes_nothing(with_linear_attention(tiny_moe()), DType::kF32, sampling);
+  expect_room_changes_nothing(with_state_spaces(tiny_moe()), DType::kF32, sampling);
+  sampling.do_sample = true;
+  sampling.temperature = 1.5;
+  sampling.repetition_penalty = 1.1;
+  expect_room_changes_nothing(tiny_moe(), DType::kF32, sampling);
+}
+
+TEST(Generator, AnEndedSequenceLeavesItsPages) {
+  TestModel model(tiny_moe());
+  model.fill();
+  Generator generator(model.companions(), {.max_sequences = 4, .max_length = kLongest, .cache_tokens = kLongest});
+  std::vector<size_t> numbers;
+  for (const Tokens& prompt : random_prompts({200, 100, 100})) {
+    numbers.push_back(generator.begin({.prompt = prompt, .sampling = {.max_new_tokens = 100}}));
+  }
+  generator.run_pass();
+  EXPECT_EQ(generator.schedule().running(), 2);  // of four pages two, one and a further one that the first may need
+  EXPECT_EQ(generator.schedule().used_pages(0), 3);
+  generator.end(numbers[2]);  // it waits
+  generator.end(numbers[0]);
+  EXPECT_EQ(generator.schedule().used_pages(0), 1);
+  while (generator.run_pass()) continue;
+  EXPECT_EQ(generator.schedule().used_pages(0), 0);
 }
 
 TEST(Generator, AdaptersWorkAsInTraining) {
@@ -394,13 +472,13 @@ TEST(Generator, TellsHowLikelyTokensAre) {
 }
 
 /// Turns of a conversation: each prompt continues the previous one and its answer, or differs early.
-void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent) {
+void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent, int64_t begin = 9) {
   TestModel model(config);
   model.fill();
   const GeneratorOptions options{
-      .max_sequences = 1, .max_length = kMaxLength, .max_prefill_tokens = 8, .keep_cache = true};
+      .max_sequences = 1, .max_length = kLongest, .max_prefill_tokens = 8, .keep_cache = true};
   Generator generator(model.companions(), options);
-  Tokens prompt = random_prompts({9})[0];
+  Tokens prompt = random_prompts({begin})[0];
   for (int turn = 0; turn < 4; ++turn) {
     const Tokens answer = generator.generate(greedy({prompt}, 6))[0].ids;
     EXPECT_EQ(answer, model.greedy_without_cache(prompt, 6)) << "turn " << turn;
@@ -421,7 +499,9 @@ void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent) {
 
 TEST(Generator, TurnsReuseTheCacheOfEqualTokens) {
   expect_turns_as_if_alone(tiny_moe(), false);
+  expect_turns_as_if_alone(tiny_moe(), false, 245);  // over pages
   expect_turns_as_if_alone(with_window(tiny_moe(), 6), false);
+  expect_turns_as_if_alone(with_window(tiny_moe(), 6), false, 245);
   expect_turns_as_if_alone(with_linear_attention(tiny_moe()), true);
   expect_turns_as_if_alone(with_state_spaces(tiny_moe()), true);
   expect_turns_as_if_alone(with_layers_of_one_half(tiny_moe()), true);

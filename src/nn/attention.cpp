@@ -16,7 +16,12 @@ Var attend(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, con
   if (forward.cache == nullptr) return attention(tape, q, k, v, options, sequences, sinks);
   const std::vector<Tensor>& kept = forward.cache->layers[static_cast<size_t>(layer)];
   return cached_attention(tape, q, k, v, options,
-                          {.k = kept[0], .v = kept[1], .lengths = forward.cache->lengths, .added = sequences}, sinks);
+                          {.k = kept[0],
+                           .v = kept[1],
+                           .pages = forward.cache->pages[static_cast<size_t>(layer)],
+                           .lengths = forward.cache->lengths,
+                           .added = sequences},
+                          sinks);
 }
 
 Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype)
@@ -115,8 +120,8 @@ std::vector<const Linear*> Attention::linears() const {
   return {&q_proj_, &k_proj_, &*v_proj_, &o_proj_};
 }
 
-std::vector<CacheTensor> Attention::cache(int64_t sequences, int64_t capacity) const {
-  const CacheTensor rows{{sequences, capacity, num_kv_heads_ * head_dim_}, dtype_};
+std::vector<CacheTensor> Attention::cache() const {
+  const CacheTensor rows{{kCachePage, num_kv_heads_ * head_dim_}, dtype_, sliding_window_};
   return {rows, rows};
 }
 

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "core/base/aligned.h"
 #include "ops/add/add.h"
-#include "ops/attention/cached/cached_attention.h"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding_noise/embedding_noise.h"
 #include "ops/gather_rows/gather_rows.h"
@@ -103,11 +101,10 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
   stream.synchronize();  // the host tables must outlive the copy
 }
 
-std::vector<std::vector<CacheTensor>> Decoder::cache(int64_t sequences, int64_t capacity) const {
-  const auto rows = static_cast<int64_t>(aligned(static_cast<size_t>(capacity), kCacheBlock));
+std::vector<std::vector<CacheTensor>> Decoder::cache() const {
   std::vector<std::vector<CacheTensor>> result;
   for (const Layer& layer : layers_) {
-    result.push_back(layer.mixer ? layer.mixer->cache(sequences, rows) : std::vector<CacheTensor>());
+    result.push_back(layer.mixer ? layer.mixer->cache() : std::vector<CacheTensor>());
   }
   return result;
 }

@@ -27,8 +27,8 @@ class Decoder {
   /// Computes the RoPE tables for sequences of at most `max_length` tokens. Call it before the first forward.
   void prepare(Stream& stream, int64_t max_length);
 
-  /// The cache of generation for `sequences` sequences of at most `capacity` tokens, layer by layer.
-  std::vector<std::vector<CacheTensor>> cache(int64_t sequences, int64_t capacity) const;
+  /// The cache of generation, layer by layer.
+  std::vector<std::vector<CacheTensor>> cache() const;
 
   /// Multiply-adds × 2 of a forward pass: products of mixers, MLPs or chosen experts, routers and head, causal
   /// attention within its windows, and the recurrence of linear attention and Mamba-2, without adapters. Backward costs

@@ -14,7 +14,8 @@ namespace hone {
 /// The caches of N generated sequences: the tensors of each layer's mixer (Mixer::cache).
 struct DecoderCache {
   std::vector<std::vector<Tensor>> layers;
-  Tensor lengths;  ///< i32 [N], tokens of each sequence before this call
+  std::vector<Tensor> pages;  ///< of each layer: KvCache::pages, undefined where it has none
+  Tensor lengths;             ///< i32 [N], tokens of each sequence before this call
 };
 
 /// Additions of a run to the model's forward pass and loss during training; 0: none.

@@ -94,9 +94,9 @@ void GatedDeltaNet::collect(std::vector<Parameter*>& group) const {
   for (Parameter* parameter : {conv_, a_log_, dt_bias_, norm_}) group.push_back(parameter);
 }
 
-std::vector<CacheTensor> GatedDeltaNet::cache(int64_t sequences, int64_t) const {
-  return {{{sequences, conv_->shape()[2] - 1, heads_.width()}, dtype_},
-          {{sequences, heads_.num_value_heads, heads_.key_dim, heads_.value_dim}, DType::kF32}};
+std::vector<CacheTensor> GatedDeltaNet::cache() const {
+  return {{{conv_->shape()[2] - 1, heads_.width()}, dtype_},
+          {{heads_.num_value_heads, heads_.key_dim, heads_.value_dim}, DType::kF32}};
 }
 
 }  // namespace hone

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nn/attention.h"
+#include "ops/attention/cached/cache_pages.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/split_heads/split_heads.h"
@@ -66,9 +67,9 @@ Var LatentAttention::operator()(Tape& tape, Var x, const Forward& forward, const
   return o_proj_(tape, attend(tape, q, k, v, options, forward, layer_), forward);
 }
 
-std::vector<CacheTensor> LatentAttention::cache(int64_t sequences, int64_t capacity) const {
-  return {{{sequences, capacity, num_heads_ * latent_.qk_head_dim()}, dtype_},
-          {{sequences, capacity, num_heads_ * latent_.v_head_dim}, dtype_}};
+std::vector<CacheTensor> LatentAttention::cache() const {
+  return {{{kCachePage, num_heads_ * latent_.qk_head_dim()}, dtype_, 0},
+          {{kCachePage, num_heads_ * latent_.v_head_dim}, dtype_, 0}};
 }
 
 double LatentAttention::flops(const ForwardWork& work) const {

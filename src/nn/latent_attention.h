@@ -16,7 +16,7 @@ class LatentAttention : public Mixer {
 
   Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const override;
   void collect(std::vector<Parameter*>& group) const override;
-  std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
+  std::vector<CacheTensor> cache() const override;
   double flops(const ForwardWork& work) const override;
   ModuleSummary summary() const override;
 

@@ -69,9 +69,9 @@ void Mamba2::collect(std::vector<Parameter*>& group) const {
   }
 }
 
-std::vector<CacheTensor> Mamba2::cache(int64_t sequences, int64_t) const {
-  return {{{sequences, conv_->shape()[2] - 1, heads_.width()}, dtype_},
-          {{sequences, heads_.num_heads, heads_.state_size, heads_.head_dim}, DType::kF32}};
+std::vector<CacheTensor> Mamba2::cache() const {
+  return {{{conv_->shape()[2] - 1, heads_.width()}, dtype_},
+          {{heads_.num_heads, heads_.state_size, heads_.head_dim}, DType::kF32}};
 }
 
 }  // namespace hone

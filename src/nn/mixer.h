@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "nn/decoder_config.h"
 #include "nn/linear.h"
@@ -9,10 +11,12 @@
 
 namespace hone {
 
-/// The shape [N, …] and dtype of a tensor of a layer's cache for N generated sequences.
+/// A tensor of a layer's cache: what it has for a sequence, or for a page of kCachePage positions.
 struct CacheTensor {
-  Shape shape;
+  Shape shape;  ///< [kCachePage, …] for a page
   DType dtype;
+  /// For pages: a token attends to so many positions, its own included; 0: to all. Unset: for a sequence.
+  std::optional<int64_t> window = {};
 };
 
 /// The RoPE tables of a model.
@@ -28,8 +32,8 @@ class Mixer {
   virtual ~Mixer() = default;
   virtual Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const = 0;
   virtual void collect(std::vector<Parameter*>& group) const = 0;
-  /// This layer's tensors of forward.cache->layers, for `sequences` sequences of at most `capacity` tokens.
-  virtual std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const = 0;
+  /// This layer's tensors of forward.cache->layers, which have all pages or all sequences as a first dimension.
+  virtual std::vector<CacheTensor> cache() const = 0;
   /// Multiply-adds × 2 of the products of a forward pass, without adapters.
   virtual double flops(const ForwardWork& work) const = 0;
   virtual ModuleSummary summary() const = 0;

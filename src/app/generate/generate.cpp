@@ -222,8 +222,9 @@ class Generation {
     const int64_t max_length = longest_sequence(prompts_, request_.sampling.max_new_tokens, model_.context());
     const int64_t dealt = (static_cast<int64_t>(prompts_.size()) + ranks_ - 1) / ranks_;
     const auto sequences = std::min(options_.batch_size, dealt);
-    generator_ = &model_.load({.max_sequences = sequences, .max_length = max_length},
-                              [this](const std::string& line) { tell(line); });
+    generator_ =
+        &model_.load({.max_sequences = sequences, .max_length = max_length, .cache_tokens = options_.cache_tokens},
+                     [this](const std::string& line) { tell(line); });
   }
 
   std::vector<GeneratedSequence> generate() {

@@ -16,6 +16,7 @@ struct GenerateOptions : InferenceOptions {
   std::string system;          ///< system message for chats without one
   bool raw = false;            ///< prompts are continued without chat template
   int64_t batch_size = 64;     ///< sequences that run at once, on each rank
+  int64_t cache_tokens = 0;    ///< GeneratorOptions::cache_tokens, on each rank
   bool force = false;          ///< replace the output file, and answers of another command that are not complete
 };
 

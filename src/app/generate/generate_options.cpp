@@ -36,6 +36,10 @@ void add_generate(CLI::App& app, Action& action, const std::vector<std::string>&
   verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
   verb->add_option("--batch-size", options->batch_size, "sequences that run at once, on each rank")
       ->capture_default_str();
+  verb->add_option(
+      "--cache-tokens", options->cache_tokens,
+      "tokens that the cache has room for, on each rank; sequences that find none wait. Default: the longest "
+      "for each of --batch-size");
   verb->add_option("--ranks", *ranks, "number of ranks that share the prompts; as hone launch -n")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));

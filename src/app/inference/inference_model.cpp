@@ -324,11 +324,7 @@ MemoryPlan InferenceModel::plan(const RunConfig& run, const GeneratorOptions& op
   MemoryPlan plan;
   plan.parameters = model_.store().bytes(false);
   plan.libraries = library_memory(device_, share);
-  for (const std::vector<CacheTensor>& layer : model_.decoder().cache(options.max_sequences, options.max_length)) {
-    for (const auto& [shape, dtype] : layer) {
-      plan.activations += shape.numel() * static_cast<int64_t>(size_of(dtype));
-    }
-  }
+  plan.activations = CachePlan(model_.decoder(), options).bytes;
   return plan;
 }
 
@@ -369,8 +365,13 @@ std::vector<Change> into_host_memory(const RunConfig& run, const DecoderConfig& 
 std::string InferenceModel::what_fits(const GeneratorOptions& options, const MemoryLimit& limit) {
   GeneratorOptions one = options;
   one.max_sequences = 1;
+  one.cache_tokens = 0;
   const auto fits = [&](const RunConfig& run) { return limit.fits(plan(run, one)); };
-  if (fits(run_)) return "run fewer sequences at once (--batch-size), or shorter ones (--max-new-tokens)";
+  if (fits(run_)) {
+    const bool bounded = CachePlan(model_.decoder(), options).bounded_by_tokens();
+    return fmt::format("run fewer sequences at once (--batch-size){}, or shorter ones (--max-new-tokens)",
+                       bounded ? ", hold fewer of their tokens (--cache-tokens)" : "");
+  }
   const bool on_gpu = device_.kind == DeviceKind::kCuda;
   for (int ranks = 2; on_gpu && ranks_.size == 1 && ranks <= cuda::device_count(); ++ranks) {
     RunConfig among = run_;
@@ -403,6 +404,19 @@ std::string InferenceModel::what_fits(const GeneratorOptions& options, const Mem
                 : "use a machine with more memory";
 }
 
+void InferenceModel::check_cache(const GeneratorOptions& options) {
+  if (options.cache_tokens == 0) return;
+  if (options.cache_tokens < options.max_length) {
+    throw UserError(
+        fmt::format("a cache of {} tokens has no room for a sequence of {}", options.cache_tokens, options.max_length),
+        "--cache-tokens", fmt::format("use {} or more", options.max_length));
+  }
+  if (!CachePlan(model_.decoder(), options).bounded_by_tokens()) {
+    throw UserError("no layer of the model keeps all tokens, so memory does not grow with them", "--cache-tokens",
+                    "leave it out; --batch-size decides");
+  }
+}
+
 void InferenceModel::require_memory(const GeneratorOptions& options) {
   MemoryLimit limit = memory_limit(stream_);
   if (ranks_.size > 1) limit = least_of_ranks(limit, device_, ranks_.local_size, *control());
@@ -433,6 +447,7 @@ Generator& InferenceModel::load(const GeneratorOptions& options, const std::func
   nothing.ranks = rank_share(run_, device_, ranks_.rank);
   model_.set_trainable(nothing);
   for (const std::string& warning : model_.adapter_warnings()) tell("warning: " + warning);
+  check_cache(options);
   choose_experts_place(options, tell);
   require_memory(options);
   model_.load(device_, pool_, 0, true);

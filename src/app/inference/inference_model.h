@@ -111,6 +111,8 @@ class InferenceModel {
   MemoryPlan plan(const RunConfig& run, const GeneratorOptions& options);
   /// Replaces experts_device auto by what is fastest of what fits. One rank.
   void choose_experts_place(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell);
+  /// UserError for a --cache-tokens that is too small or without effect.
+  void check_cache(const GeneratorOptions& options);
   void require_memory(const GeneratorOptions& options);
   /// The fastest options with which the model fits, or advice where none does. Changes the model, which is not loaded
   /// afterwards.

@@ -10,6 +10,7 @@ namespace hone {
 
 ModelThread::ModelThread(Generator& generator, size_t most_sequences, size_t most_waiting)
     : generator_(generator), most_sequences_(most_sequences), most_waiting_(most_waiting) {
+  if (!generator.cache().groups.empty()) counts_.pages = generator.cache().groups.front().pages;
   thread_ = quiet_thread([this] { run(); });
 }
 
@@ -37,9 +38,17 @@ ServedCounts ModelThread::counts() const {
   const std::lock_guard lock(mutex_);
   ServedCounts counts = counts_;
   const size_t all = counts.running + counts.waiting;  // the generator's own order gives them slots
-  counts.running = std::min(all, most_sequences_);
+  counts.running = std::min(all, in_slots_);
   counts.waiting = all - counts.running;
   return counts;
+}
+
+void ModelThread::count_use() {
+  const GenerationSchedule& schedule = generator_.schedule();
+  const std::lock_guard lock(mutex_);
+  in_slots_ = static_cast<size_t>(schedule.running());
+  counts_.put_back = schedule.times_put_back();
+  if (!generator_.cache().groups.empty()) counts_.used_pages = schedule.used_pages(0);
 }
 
 void ModelThread::run() {
@@ -60,6 +69,7 @@ void ModelThread::run() {
     } catch (...) {
       fail_all();
     }
+    count_use();
   }
   generator_.end_all();
 }

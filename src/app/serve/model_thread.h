@@ -24,11 +24,14 @@ struct ServedCounts {
   size_t running = 0, waiting = 0;
   int64_t sequences = 0, failed = 0;                ///< since the start
   int64_t prompt_tokens = 0, generated_tokens = 0;  ///< since the start
+  int64_t put_back = 0;                             ///< GenerationSchedule::times_put_back
+  int64_t pages = 0, used_pages = 0;                ///< of the layers that keep the most tokens; 0 without attention
 };
 
 class ModelThread {
  public:
-  /// The generator must outlive this, and is used by its thread alone. `most_waiting`: sequences that have no slot yet.
+  /// The generator must outlive this, and is used by its thread alone. `most_waiting`: beside the `most_sequences` of
+  /// its slots.
   ModelThread(Generator& generator, size_t most_sequences, size_t most_waiting);
   /// Ends all sequences.
   ~ModelThread();
@@ -44,6 +47,8 @@ class ModelThread {
   void begin(ServedSequence sequence);
   void end_unwanted();
   void fail_all();
+  /// Takes over what the generator says of itself.
+  void count_use();
   void finished(bool failed);
 
   Generator& generator_;
@@ -53,6 +58,7 @@ class ModelThread {
   std::condition_variable changed_;
   std::deque<ServedSequence> inbox_;  // guarded by the mutex, as the following are
   ServedCounts counts_;
+  size_t in_slots_ = 0;
   bool ending_ = false;
   std::thread thread_;
 };

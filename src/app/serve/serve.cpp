@@ -26,6 +26,7 @@
 #include "data/formats/sample_format.h"
 #include "dist/control/run_secret.h"
 #include "report/http_server.h"
+#include "report/humanise.h"
 #include "text/thinking.h"
 
 namespace hone {
@@ -274,6 +275,7 @@ class Server {
     if (names_.size() == 2 && names_[0] == names_[1]) names_[1] += "-base";
     generator_ = &model_.load({.max_sequences = options_.batch_size,
                                .max_length = std::max<int64_t>(max_length_, 2),
+                               .cache_tokens = options_.cache_tokens,
                                .variants = static_cast<int>(names_.size()),
                                .use_variant = [this](int variant) { model_.use_adapter(variant == 0); }},
                               [](const std::string& line) { print_error(line + "\n"); });
@@ -294,10 +296,11 @@ class Server {
       throw UserError(error.code().message(), fmt::format("--host {} --port {}", options_.host, options_.port),
                       "choose another port: --port 0 takes any that is free");
     }
-    print_error(fmt::format("sequences of {} tokens, {} at once. http://{}:{}/v1 serves {}{}; Ctrl-C ends.\n",
-                            max_length_, options_.batch_size,
-                            options_.host.find(':') == std::string::npos ? options_.host : "[" + options_.host + "]",
-                            server->port(), names_.front(), names_.size() > 1 ? " and " + names_.back() : ""));
+    print_error(
+        fmt::format("sequences of {} tokens, {} at once, {} of cache. http://{}:{}/v1 serves {}{}; Ctrl-C ends.\n",
+                    max_length_, options_.batch_size, human_bytes(generator_->cache().bytes),
+                    options_.host.find(':') == std::string::npos ? options_.host : "[" + options_.host + "]",
+                    server->port(), names_.front(), names_.size() > 1 ? " and " + names_.back() : ""));
     if (options_.started) options_.started(server->port());
     while (!(options_.ends && options_.ends())) {
       const int signal = signals_.take();
@@ -394,6 +397,10 @@ class Server {
     };
     metric("sequences_running", "gauge", "Sequences in the batch.", counts.running);
     metric("sequences_waiting", "gauge", "Sequences without a slot.", counts.waiting);
+    metric("sequences_put_back_total", "counter", "Sequences that gave up their pages to older ones and waited again.",
+           counts.put_back);
+    metric("cache_pages", "gauge", "Pages of the cache, of 128 tokens.", counts.pages);
+    metric("cache_pages_used", "gauge", "Pages that sequences have.", counts.used_pages);
     metric("sequences_total", "counter", "Sequences begun.", counts.sequences);
     metric("sequences_failed_total", "counter", "Sequences that ended with an error.", counts.failed);
     metric("prompt_tokens_total", "counter", "Tokens of prompts.", counts.prompt_tokens);

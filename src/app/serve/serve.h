@@ -15,6 +15,7 @@ struct ServeOptions : InferenceOptions {
   std::string api_key_file;   ///< whose first line requests must know; "": the variable HONE_API_KEY, if it is set
   int64_t batch_size = 8;     ///< sequences that run at once
   int64_t max_length = 0;     ///< tokens of a prompt and its answer; 0: the model's context, at most 4096
+  int64_t cache_tokens = 0;   ///< GeneratorOptions::cache_tokens
   int64_t max_waiting = 256;  ///< sequences that wait for one of these to end; further ones are refused
   double timeout = 600;       ///< seconds until an answer ends with what there is
   std::function<void(int port)> started = nullptr;  ///< for tests: it listens

@@ -27,6 +27,9 @@ void add_serve(CLI::App& app, Action& action) {
   verb->add_option("--batch-size", options->batch_size, "sequences that run at once")->capture_default_str();
   verb->add_option("--max-length", options->max_length,
                    "tokens of a prompt and its answer; default: the model's context, at most 4096");
+  verb->add_option("--cache-tokens", options->cache_tokens,
+                   "tokens that the cache has room for; sequences that find none wait. Default: the longest "
+                   "for each of --batch-size");
   verb->add_option("--max-waiting", options->max_waiting, "sequences that may wait; further ones are refused")
       ->capture_default_str();
   verb->add_option("--timeout", options->timeout, "seconds until an answer ends with what there is")

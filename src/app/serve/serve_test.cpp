@@ -5,6 +5,7 @@
 #include <httplib.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -278,6 +279,29 @@ TEST_F(Serve, AsksForItsKeyAndRefusesOtherSites) {
   const auto counts = client().Get("/metrics", key);
   EXPECT_THAT(counts->body, HasSubstr("\nhone_serve_sequences_total 1\n"));
   EXPECT_THAT(counts->body, HasSubstr("\nhone_serve_generated_tokens_total 8\n"));
+}
+
+TEST_F(Serve, SequencesWaitForRoomInTheCache) {
+  options_.max_length = 256;
+  options_.cache_tokens = 255;
+  EXPECT_THROW(run_serve(options_), UserError);
+  options_.cache_tokens = 300;
+  start();
+  const Json body = chat("a", {{"max_tokens", 150}, {"ignore_eos", true}});
+  const std::string alone = content(post("/v1/chat/completions", body));
+  std::vector<std::string> answers(4);
+  std::vector<std::thread> clients;
+  for (std::string& answer : answers) {
+    clients.emplace_back([&] { answer = content(post("/v1/chat/completions", body)); });
+  }
+  for (std::thread& thread : clients) thread.join();
+  EXPECT_THAT(answers, testing::Each(alone));
+  const auto counts = [&] { return client().Get("/metrics")->body; };
+  EXPECT_THAT(counts(), HasSubstr("\nhone_serve_cache_pages 3\n"));
+  for (int i = 0; i < 1000 && counts().find("\nhone_serve_cache_pages_used 0\n") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the pass that answers last may not have ended
+  }
+  EXPECT_THAT(counts(), HasSubstr("\nhone_serve_cache_pages_used 0\n"));
 }
 
 TEST_F(Serve, EndsWhatNobodyWaitsFor) {

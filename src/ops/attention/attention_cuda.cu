@@ -28,8 +28,7 @@ void general_attention(const Context& context, const AttentionArgs& args) {
                                         .v_head_dim = static_cast<int>(args.options.v_head_dim),
                                         .scale = args.options.scale,
                                         .window = args.options.sliding_window,
-                                        .cached = nullptr,
-                                        .capacity = 0,
+                                        .cached = {},
                                         .least_queries = 0});
   });
 }

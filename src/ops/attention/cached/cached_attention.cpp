@@ -25,7 +25,7 @@ struct CachedAttentionNode : Node {
   OpGroup group() const override { return OpGroup::kAttention; }
   /// Assumes that the cache is full.
   double flops(const Tape& tape) const override {
-    const int64_t capacity = cache.k.shape[1], window = options.sliding_window;
+    const int64_t capacity = cache.capacity(), window = options.sliding_window;
     const auto seen = static_cast<double>(window == 0 ? capacity : std::min(window, capacity));
     return 2 * seen * static_cast<double>(tape.shape(inputs[0]).numel() + tape.shape(outputs[0]).numel());
   }
@@ -48,14 +48,15 @@ struct CachedAttentionNode : Node {
 Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache,
                      Weight* sinks) {
   HONE_ASSERT(!tape.training(), "a key-value cache is for generation");
-  const int64_t tokens = tape.shape(q)[0], sequences = cache.added.num_documents, capacity = cache.k.shape[1];
+  const int64_t tokens = tape.shape(q)[0], sequences = cache.added.num_documents, pages = cache.k.shape[0];
   const int64_t k_width = options.num_kv_heads * options.head_dim, v_width = options.num_kv_heads * options.v_head_dim;
   HONE_ASSERT(tape.shape(q) == (Shape{tokens, options.num_heads * options.head_dim}));
   HONE_ASSERT(tape.shape(k) == (Shape{tokens, k_width}) && tape.shape(v) == (Shape{tokens, v_width}));
-  HONE_ASSERT(cache.k.shape == (Shape{sequences, capacity, k_width}));
-  HONE_ASSERT(cache.v.shape == (Shape{sequences, capacity, v_width}));
+  HONE_ASSERT(cache.k.shape == (Shape{pages, kCachePage, k_width}));
+  HONE_ASSERT(cache.v.shape == (Shape{pages, kCachePage, v_width}));
   HONE_ASSERT(cache.k.dtype == tape.dtype(q) && cache.v.dtype == tape.dtype(q) && tape.dtype(k) == tape.dtype(q));
   HONE_ASSERT(cache.lengths.shape == Shape{sequences});
+  HONE_ASSERT(cache.pages.shape.rank() == 2 && cache.pages.shape[0] == sequences);
   auto node = std::make_unique<CachedAttentionNode>();
   node->options = options;
   node->cache = cache;

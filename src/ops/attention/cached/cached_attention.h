@@ -2,20 +2,24 @@
 #pragma once
 
 #include "ops/attention/attention.h"
+#include "ops/attention/cached/cache_pages.h"
 
 namespace hone {
 
-/// With capacities that are multiples of this, every kernel of a GPU serves.
-inline constexpr int64_t kCacheBlock = 128;
-
 /// Keys and values of N sequences, and the tokens that a pass adds to them. Each layer has its own k and v; all layers
-/// share lengths and the added offsets. Row t of sequence n is the token at position lengths[n] + t − cu_seqlens[n].
+/// share lengths and the added offsets, those of one window also the pages. Row t of sequence n is the token at
+/// position lengths[n] + t − cu_seqlens[n]. Position p of a sequence is row p % kCachePage of its page p / kCachePage.
 struct KvCache {
-  Tensor k;               ///< [N, capacity, Hkv·D] dtype of the activations; rows below lengths[n] are set
-  Tensor v;               ///< [N, capacity, Hkv·Dv] same; a pass of several tokens may zero rows from there on
+  Tensor k;               ///< [pages, kCachePage, Hkv·D] dtype of the activations; rows of earlier tokens are set
+  Tensor v;               ///< [pages, kCachePage, Hkv·Dv] same; a pass of several tokens may zero rows after the last
+  Tensor pages;           ///< [N, P] int32: the pages of each sequence, none that of another one; those that no new
+                          ///< token attends to may be any
   Tensor lengths;         ///< [N] int32: tokens of earlier passes
-  PackedSequences added;  ///< new tokens, num_documents = N; a sequence may add none. lengths[n] + new <= capacity
-                          ///< (checked on a CPU)
+  PackedSequences added;  ///< new tokens, num_documents = N; a sequence may add none. lengths[n] + new <= capacity()
+                          ///< (checked on a CPU, as pages are)
+
+  /// The most positions of a sequence.
+  int64_t capacity() const { return pages.shape[1] * kCachePage; }
 };
 
 /// Writes the rows of k and v at their positions into the cache; then each row attends to the cached positions up to
@@ -23,7 +27,7 @@ struct KvCache {
 /// each. Without a window the results of a row do not depend on how tokens are divided into passes, except that on a
 /// GPU a pass with one token sums in another order than one with several; they never depend on the other sequences or
 /// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (Dv + 2) floats per 256
-/// positions of the cache's capacity; with sinks and on Hopper lse [Hq, T], there also lists of tiles.
+/// positions of the capacity; with sinks and on Hopper lse [Hq, T], there also lists of tiles.
 struct CachedAttentionArgs {
   Tensor q;           ///< [T, Hq·D] float32 or bfloat16
   Tensor k;           ///< [T, Hkv·D]

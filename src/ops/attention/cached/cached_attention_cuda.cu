@@ -22,19 +22,20 @@ constexpr int kHeadsAtOnce = kDim > 256 ? 8 : 16;
 /// Scores of the block's keys for `heads` heads: scores[h, key] = scale · q_h·k; a warp processes kAtOnce keys at a
 /// time.
 template <class T, int kDim>
-__device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], int heads, const T* k, int keys,
-                           float (*scores)[kPartKeys]) {
+__device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], int heads, const T* k,
+                           const typename DecodingArgs<T>::Keys& keys, float (*scores)[kPartKeys]) {
   constexpr int kAtOnce = 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t stride = int64_t{args.num_kv_heads} * args.head_dim;
-  for (int first = warp * kAtOnce; first < keys; first += kDecodeWarps * kAtOnce) {
+  for (int first = warp * kAtOnce; first < keys.count; first += kDecodeWarps * kAtOnce) {
     float rows[kAtOnce][kDim / 32];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
+      const T* row = k + keys.row(first + j) * stride;
 #pragma unroll
       for (int i = 0; i < kDim / 32; ++i) {
-        const bool inside = first + j < keys && lane + 32 * i < args.head_dim;
-        rows[j][i] = inside ? to_float(k[(first + j) * stride + lane + 32 * i]) : 0.0f;
+        const bool inside = first + j < keys.count && lane + 32 * i < args.head_dim;
+        rows[j][i] = inside ? to_float(row[lane + 32 * i]) : 0.0f;
       }
     }
     for (int head = 0; head < heads; ++head) {
@@ -44,7 +45,7 @@ __device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], 
 #pragma unroll
         for (int i = 0; i < kDim / 32; ++i) sum = fmaf(q[head][lane + 32 * i], rows[j][i], sum);
         sum = warp_sum(sum);
-        if (lane == 0 && first + j < keys) scores[head][first + j] = args.scale * sum;
+        if (lane == 0 && first + j < keys.count) scores[head][first + j] = args.scale * sum;
       }
     }
   }
@@ -61,13 +62,13 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_kernel(DecodingArg
   __shared__ float scores[kHeads][kPartKeys];
   __shared__ float partial[kSplits][kDim];
   const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim, v_dim = args.v_head_dim;
-  const auto [begin, keys] = args.keys_of(n, part);
+  const auto part_keys = args.keys_of(n, part);
+  const int keys = part_keys.count;
   if (keys <= 0) return;
 
-  const int64_t heads_before = (n * args.capacity + begin) * args.num_kv_heads + kv_head;
   const int64_t v_stride = int64_t{args.num_kv_heads} * v_dim;
-  const T* k = args.k + heads_before * dim;
-  const T* v = args.v + heads_before * v_dim;
+  const T* k = args.k + kv_head * dim;
+  const T* v = args.v + kv_head * v_dim;
   const int group = args.num_heads / args.num_kv_heads, column = threadIdx.x % kDim, split = threadIdx.x / kDim;
   for (int done = 0; done < group; done += kHeads) {
     const int heads = min(group - done, kHeads), head = kv_head * group + done;
@@ -78,17 +79,18 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_kernel(DecodingArg
       q[i / kDim][i % kDim] = i % kDim < dim ? to_float(row[i % kDim]) : 0.0f;
     }
     __syncthreads();
-    score_keys<T, kDim>(args, q, heads, k, keys, scores);
+    score_keys<T, kDim>(args, q, heads, k, part_keys, scores);
     __syncthreads();
     exponentiate(scores, heads, keys, args.stats + 2 * at, 2 * args.parts);
     __syncthreads();
     float sums[kHeads][kColumns] = {};
 #pragma unroll 4
     for (int key = split; key < keys; key += kSplits) {
+      const T* row = v + part_keys.row(key) * v_stride;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         const int at = column + c * kDecodeThreads;
-        const float value = at < v_dim ? to_float(v[key * v_stride + at]) : 0.0f;
+        const float value = at < v_dim ? to_float(row[at]) : 0.0f;
 #pragma unroll
         for (int i = 0; i < kHeads; ++i) {
           if (i < heads) sums[i][c] = fmaf(scores[i][key], value, sums[i][c]);
@@ -122,7 +124,7 @@ __global__ void join_parts_kernel(DecodingArgs<T> args) {
   const int head = blockIdx.x, n = blockIdx.y;
   if (!args.decodes(n)) return;
   const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts;
-  const int first = static_cast<int>(args.first_key(n) / kPartKeys), last = args.lengths[n] / kPartKeys;
+  const int first = static_cast<int>(args.first_key(n) / kPartKeys), last = args.cached.lengths[n] / kPartKeys;
   const float* stats = args.stats + 2 * at;
   float largest = -INFINITY, total = 0.0f;
   for (int part = first; part <= last; ++part) largest = fmaxf(largest, stats[2 * part]);
@@ -140,61 +142,73 @@ __global__ void join_parts_kernel(DecodingArgs<T> args) {
   }
 }
 
-struct AppendArgs {
-  const int32_t *cu_seqlens, *lengths;
-  int num_documents;
-  int64_t capacity, row_bytes;
+/// Rows of a pass, and the pages that they are written to.
+struct AppendedRows {
   const std::byte* rows;
-  std::byte* cache;
+  std::byte* pages;
+  int64_t row_bytes;
 };
 
-/// Copies a row into the cache in units of Unit.
+struct AppendArgs {
+  const int32_t* cu_seqlens;
+  CachedKeys cached;
+  int num_documents, tokens;
+  AppendedRows k, v;
+};
+
+constexpr int kAppendThreads = 128;
+
+/// Zeroes the rows of v that follow the last one of document n in its page, if it adds several: the kernel for Hopper
+/// multiplies them by probabilities of 0.
 template <class Unit>
-__global__ void append_kernel(AppendArgs args) {
-  const int row = blockIdx.x;
+__device__ void clear_next(const AppendArgs& args, int n) {
+  const int64_t added = args.cu_seqlens[n + 1] - args.cu_seqlens[n], end = args.cached.lengths[n] + added;
+  if (added < 2 || end % kCachePage == 0 || end > args.cached.capacity()) return;
+  auto* const units = reinterpret_cast<Unit*>(args.v.pages + args.cached.row(n, end) * args.v.row_bytes);
+  const int64_t count = (kCachePage - end % kCachePage) * args.v.row_bytes / static_cast<int64_t>(sizeof(Unit));
+  for (int64_t i = threadIdx.x; i < count; i += kAppendThreads) units[i] = Unit{};
+}
+
+/// Copies a row of k and one of v into the cache, in units of Unit; CTAs beyond the tokens clear rows of a document.
+template <class Unit>
+__global__ void __launch_bounds__(kAppendThreads) append_kernel(AppendArgs args) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= args.tokens) return clear_next<Unit>(args, row - args.tokens);
   int low = 0, high = args.num_documents;  // the sequence is the last one that starts at or before the row
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (args.cu_seqlens[middle] <= row ? low : high) = middle;
   }
-  const int64_t position = int64_t{args.lengths[low]} + row - args.cu_seqlens[low];
-  if (position >= args.capacity) return;
-  const int64_t from = row * args.row_bytes, to = (low * args.capacity + position) * args.row_bytes;
-  for (int64_t i = threadIdx.x * sizeof(Unit); i < args.row_bytes; i += blockDim.x * sizeof(Unit)) {
-    *reinterpret_cast<Unit*>(args.cache + to + i) = *reinterpret_cast<const Unit*>(args.rows + from + i);
-  }
+  const int64_t position = int64_t{args.cached.lengths[low]} + row - args.cu_seqlens[low];
+  if (position >= args.cached.capacity()) return;
+  const int64_t to = args.cached.row(low, position);
+  const auto copy = [&](const AppendedRows& side) {
+    const auto* from = reinterpret_cast<const Unit*>(side.rows + row * side.row_bytes);
+    auto* units = reinterpret_cast<Unit*>(side.pages + to * side.row_bytes);
+    const auto count = static_cast<int>(side.row_bytes / static_cast<int64_t>(sizeof(Unit)));
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kAppendThreads) units[i] = from[i];
+  };
+  copy(args.k);
+  copy(args.v);
 }
 
-/// Copies `rows` [T, width] to their positions in `cache` [N, capacity, width].
-void append(const Context& context, const KvCache& sequences, const Tensor& rows, const Tensor& cache) {
-  const AppendArgs kernel_args{.cu_seqlens = elements<int32_t>(sequences.added.cu_seqlens),
-                               .lengths = elements<int32_t>(sequences.lengths),
-                               .num_documents = static_cast<int>(sequences.added.num_documents),
-                               .capacity = cache.shape[1],
-                               .row_bytes = rows.shape[1] * static_cast<int64_t>(size_of(rows.dtype)),
-                               .rows = rows.data,
-                               .cache = cache.data};
-  auto* kernel = kernel_args.row_bytes % sizeof(uint4) == 0 ? append_kernel<uint4> : append_kernel<uint16_t>;
-  kernel<<<blocks_for(rows.shape[0], 1), 128, 0, stream_of(context)>>>(kernel_args);
+/// Writes the pass's rows of k and v into the cache; with `clears`, zeroes the rows of v that follow them.
+void append(const Context& context, const CachedAttentionArgs& args, const CachedKeys& cached, bool clears) {
+  const auto rows = [](const Tensor& from, const Tensor& pages) {
+    return AppendedRows{from.data, pages.data, from.shape[1] * static_cast<int64_t>(size_of(from.dtype))};
+  };
+  const AppendArgs kernel_args{.cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
+                               .cached = cached,
+                               .num_documents = static_cast<int>(args.cache.added.num_documents),
+                               .tokens = static_cast<int>(args.q.shape[0]),
+                               .k = rows(args.k, args.cache.k),
+                               .v = rows(args.v, args.cache.v)};
+  constexpr int64_t kWide = sizeof(uint4);
+  const bool wide = kernel_args.k.row_bytes % kWide == 0 && kernel_args.v.row_bytes % kWide == 0;
+  auto* kernel = wide ? append_kernel<uint4> : append_kernel<uint16_t>;
+  const int64_t blocks = kernel_args.tokens + (clears ? kernel_args.num_documents : 0);
+  kernel<<<blocks_for(blocks, 1), kAppendThreads, 0, stream_of(context)>>>(kernel_args);
   check_launch("appending to the key-value cache");
-}
-
-/// Zeroes the rows of v that follow each sequence's last one in its last block of kAttentionRows: the kernel for Hopper
-/// multiplies them by probabilities of 0. One CTA per sequence.
-__global__ void clear_next_kernel(const int32_t* cu_seqlens, const int32_t* lengths, int64_t capacity,
-                                  int64_t row_bytes, std::byte* cache) {
-  const int n = static_cast<int>(blockIdx.x);
-  const int64_t end = min(int64_t{lengths[n]} + cu_seqlens[n + 1] - cu_seqlens[n], capacity);
-  const int64_t stop = min((end / kAttentionRows + 1) * kAttentionRows, capacity);
-  auto* const rows = reinterpret_cast<uint16_t*>(cache + (n * capacity + end) * row_bytes);
-  for (int64_t i = threadIdx.x; i < (stop - end) * row_bytes / 2; i += blockDim.x) rows[i] = 0;
-}
-
-void clear_next_rows(const Context& context, const KvCache& cache) {
-  clear_next_kernel<<<blocks_for(cache.v.shape[0], 1), kDecodeThreads, 0, stream_of(context)>>>(
-      elements<int32_t>(cache.added.cu_seqlens), elements<int32_t>(cache.lengths), cache.v.shape[1],
-      cache.v.shape[2] * static_cast<int64_t>(size_of(cache.v.dtype)), cache.v.data);
-  check_launch("clearing rows of the key-value cache");
 }
 
 template <class T>
@@ -224,8 +238,8 @@ __global__ void advance_kernel(int32_t* lengths, const int32_t* cu_seqlens, int 
 
 void cached_attention(const Context& context, const CachedAttentionArgs& args) {
   const AttentionOptions& options = args.options;
-  const int64_t tokens = args.q.shape[0], sequences = args.cache.k.shape[0], capacity = args.cache.k.shape[1];
-  const int64_t parts = (capacity + kPartKeys - 1) / kPartKeys;
+  const int64_t tokens = args.q.shape[0], sequences = args.cache.added.num_documents;
+  const int64_t parts = (args.cache.capacity() + kPartKeys - 1) / kPartKeys;
   ArenaScope memory(context.scratch());
   const Tensor sums = memory.take({sequences, options.num_heads, parts, options.v_head_dim}, DType::kF32);
   const Tensor stats = memory.take({sequences, options.num_heads, parts, 2}, DType::kF32);
@@ -239,18 +253,18 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                         .lse = {},
                         .options = options,
                         .sequences = args.cache.added};
-  static_assert(kCacheBlock % kAttentionRows == 0);
-  // Then no block of keys has rows of another sequence, whose values would be multiplied by probabilities of 0.
-  const bool by_hopper = capacity % kCacheBlock == 0 && sequences * capacity <= INT32_MAX / 2 &&
-                         sm90::hopper_attention_serves(context, several);
+  const bool by_hopper = several.k.shape[0] <= INT32_MAX / 2 && sm90::hopper_attention_serves(context, several);
   const Tensor lse =
       by_hopper || args.sinks.defined() ? memory.take({options.num_heads, tokens}, DType::kF32) : Tensor{};
   several.lse = lse;
   std::optional<AttentionTiles> tiles;
   if (by_hopper) tiles.emplace(memory, several);
   if (context.dry() || tokens == 0) return;
-  append(context, args.cache, args.k, args.cache.k);
-  append(context, args.cache, args.v, args.cache.v);
+  const CachedKeys cached{.lengths = elements<int32_t>(args.cache.lengths),
+                          .pages = elements<int32_t>(args.cache.pages),
+                          .most_pages = static_cast<int>(args.cache.pages.shape[1])};
+  const bool decodes_only = args.cache.added.max_seqlen == 1;
+  append(context, args, cached, by_hopper && !decodes_only);
   cuda::dispatch_float(args.q.dtype, [&](auto element) {
     using T = decltype(element);
     decode<T>(context,
@@ -262,9 +276,8 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                .sums = elements<float>(sums),
                .stats = elements<float>(stats),
                .cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
-               .lengths = elements<int32_t>(args.cache.lengths),
+               .cached = cached,
                .tokens = tokens,
-               .capacity = capacity,
                .num_heads = static_cast<int>(options.num_heads),
                .num_kv_heads = static_cast<int>(options.num_kv_heads),
                .head_dim = static_cast<int>(options.head_dim),
@@ -273,11 +286,8 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                .scale = options.scale,
                .window = options.sliding_window},
               sequences);
-    if (args.cache.added.max_seqlen == 1) return;
-    if (by_hopper) {
-      clear_next_rows(context, args.cache);
-      return sm90::hopper_attention(context, several, *tiles, {elements<int32_t>(args.cache.lengths), capacity});
-    }
+    if (decodes_only) return;
+    if (by_hopper) return sm90::hopper_attention(context, several, *tiles, cached);
     launch_general_forward<T>(context, {.q = elements<T>(args.q),
                                         .k = elements<T>(args.cache.k),
                                         .v = elements<T>(args.cache.v),
@@ -292,8 +302,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                                         .v_head_dim = static_cast<int>(options.v_head_dim),
                                         .scale = options.scale,
                                         .window = options.sliding_window,
-                                        .cached = elements<int32_t>(args.cache.lengths),
-                                        .capacity = capacity,
+                                        .cached = cached,
                                         .least_queries = 2});
   });
   if (args.sinks.defined()) apply_sinks(context, {args.sinks, args.out, lse});

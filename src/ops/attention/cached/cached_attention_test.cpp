@@ -97,8 +97,8 @@ struct Tokens {
 /// Sequences and their cache over several passes.
 class Generation {
  public:
-  /// The sequences have numbers from `first_sequence` on.
-  Generation(const Model& model, int64_t sequences, int64_t capacity, int64_t first_sequence = 0)
+  /// The sequences have numbers from `first_sequence` on, and `of_each` pages, one after another or scattered.
+  Generation(const Model& model, int64_t sequences, int64_t of_each, int64_t first_sequence = 0, bool scattered = true)
       : model_(model),
         pool_(model.threads),
         stream_(pool_),
@@ -106,8 +106,15 @@ class Generation {
         sinks_(model.sinks()),
         first_sequence_(first_sequence),
         lengths_host_(static_cast<size_t>(sequences)) {
-    cache_.k = unwritten(buffers_, {sequences, capacity, model.num_kv_heads * model.head_dim}, model.dtype);
-    cache_.v = unwritten(buffers_, {sequences, capacity, model.num_kv_heads * model.v_head_dim}, model.dtype);
+    const int64_t pages = sequences * of_each + 1;  // no sequence has the first one
+    cache_.k = unwritten(buffers_, {pages, kCachePage, model.num_kv_heads * model.head_dim}, model.dtype);
+    cache_.v = unwritten(buffers_, {pages, kCachePage, model.num_kv_heads * model.v_head_dim}, model.dtype);
+    for (int64_t n = 0; n < sequences; ++n) {
+      for (int64_t i = 0; i < of_each; ++i) {
+        table_.push_back(static_cast<int32_t>(scattered ? pages - 1 - (i * sequences + n) : 1 + n * of_each + i));
+      }
+    }
+    cache_.pages = to_device(buffers_, table_).reshaped({sequences, of_each});
     cache_.lengths = to_device(buffers_, std::vector<int32_t>(static_cast<size_t>(sequences), 0));
   }
 
@@ -125,12 +132,23 @@ class Generation {
       }
       lengths_host_[n] += counts[n];
     }
+    if (model_.window > 0) forget_pages(counts);
     return run(to_device(inputs, tokens.q, model_.num_heads * model_.head_dim, model_.dtype),
                to_device(inputs, tokens.k, model_.num_kv_heads * model_.head_dim, model_.dtype),
                to_device(inputs, tokens.v, model_.num_kv_heads * model_.v_head_dim, model_.dtype));
   }
 
  private:
+  /// Pages before the window of all new tokens become the first page, whose rows are NaN.
+  void forget_pages(const std::vector<int32_t>& counts) {
+    const auto of_each = static_cast<size_t>(cache_.pages.shape[1]);
+    for (size_t n = 0; n < counts.size(); ++n) {
+      const int64_t first_seen = std::max<int64_t>(0, lengths_host_[n] - counts[n] - model_.window + 1);
+      for (size_t i = 0; i < static_cast<size_t>(first_seen / kCachePage); ++i) table_[n * of_each + i] = 0;
+    }
+    copy_from_host(cache_.pages, table_.data(), cache_.pages.bytes());
+  }
+
   std::vector<Values> run(const Tensor& q, const Tensor& k, const Tensor& v) {
     const Context context(stream_, memory_.scratch);
     TapePlan plan;
@@ -158,6 +176,7 @@ class Generation {
   std::unique_ptr<testing::TestWeight> sinks_;
   int64_t first_sequence_;
   std::vector<int64_t> lengths_host_;
+  std::vector<int32_t> table_;
 };
 
 /// Rows of a sequence of `length` tokens computed by training's attention; on a GPU by its general kernel, which is
@@ -227,9 +246,9 @@ TEST(CachedAttention, PrefillAndDecodingGiveWhatFullAttentionGives) {
                                                       {4, 2, 20, 33}}) {
       const Model model{
           .num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .v_head_dim = v_dim, .dtype = dtype};
-      Generation generation(model, 1, 384);
+      Generation generation(model, 1, 3);
       const auto want = full_attention(model, 0, 277);
-      const auto in_one_pass = Generation(model, 1, 384).add({277});
+      const auto in_one_pass = Generation(model, 1, 3).add({277});
       size_t row = 0;
       for (int32_t count : {250, 1, 1, 17, 1, 1, 5, 1}) {
         for (const Values& got : generation.add({count})) {
@@ -253,7 +272,7 @@ TEST(CachedAttention, PrefillAndDecodingGiveWhatFullAttentionGives) {
 TEST(CachedAttention, AWindowHidesOldTokens) {
   for (const auto& [dim, dtype] : {std::pair{16, DType::kF32}, {16, DType::kBF16}, {128, DType::kBF16}}) {
     const Model model{.head_dim = dim, .v_head_dim = dim, .window = 40, .dtype = dtype};
-    Generation generation(model, 1, 384);
+    Generation generation(model, 1, 3);
     std::vector<Values> rows;
     for (int32_t count : {150, 1, 1, 110, 1, 20, 1}) {
       for (Values& row : generation.add({count})) rows.push_back(std::move(row));
@@ -270,7 +289,7 @@ TEST(CachedAttention, SinksTakeTheirShareInEveryPass) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     for (int64_t window : {int64_t{0}, int64_t{40}}) {
       const Model model{.window = window, .dtype = dtype, .has_sinks = true};
-      Generation generation(model, 1, 384);
+      Generation generation(model, 1, 3);
       const auto want = full_attention(model, 0, 274);
       Model without = model;
       without.has_sinks = false;
@@ -287,10 +306,10 @@ TEST(CachedAttention, SinksTakeTheirShareInEveryPass) {
 
 TEST(CachedAttention, SequencesOfABatchDoNotSeeEachOther) {
   using Case = std::tuple<int64_t, DType, int64_t>;
-  for (const auto& [dim, dtype, capacity] :
-       {Case{16, DType::kF32, 80}, {16, DType::kBF16, 80}, {128, DType::kBF16, 80}, {128, DType::kBF16, 256}}) {
+  for (const auto& [dim, dtype, of_each] :
+       {Case{16, DType::kF32, 1}, {16, DType::kBF16, 1}, {128, DType::kBF16, 1}, {128, DType::kBF16, 2}}) {
     const Model model{.head_dim = dim, .v_head_dim = dim, .dtype = dtype, .threads = 3};
-    Generation generation(model, 4, capacity);
+    Generation generation(model, 4, of_each);
     const std::vector<std::vector<int32_t>> passes{{5, 0, 70, 0}, {1, 3, 1, 0}, {1, 1, 0, 0}, {0, 1, 1, 2}};
     std::vector<std::vector<Values>> rows(4);
     for (const auto& counts : passes) {
@@ -301,7 +320,7 @@ TEST(CachedAttention, SequencesOfABatchDoNotSeeEachOther) {
       }
     }
     for (size_t n = 0; n < rows.size(); ++n) {
-      Generation by_itself(model, 1, capacity, static_cast<int64_t>(n));
+      Generation by_itself(model, 1, of_each, static_cast<int64_t>(n));
       std::vector<Values> want;
       for (const auto& counts : passes) {
         for (Values& row : by_itself.add({counts[n]})) want.push_back(std::move(row));
@@ -311,10 +330,23 @@ TEST(CachedAttention, SequencesOfABatchDoNotSeeEachOther) {
   }
 }
 
+TEST(CachedAttention, ThePlacesOfPagesChangeNoBits) {
+  for (const auto& [dim, dtype] : {std::pair{16, DType::kF32}, {20, DType::kBF16}, {128, DType::kBF16}}) {
+    for (int64_t window : {0, 40, 200}) {
+      const Model model{.head_dim = dim, .v_head_dim = dim, .window = window, .dtype = dtype};
+      Generation scattered(model, 2, 5), in_order(model, 2, 5, 0, false);
+      for (const auto& counts :
+           std::vector<std::vector<int32_t>>{{250, 100}, {1, 27}, {6, 1}, {130, 2}, {1, 126}, {1, 1}, {0, 1}}) {
+        EXPECT_EQ(scattered.add(counts), in_order.add(counts)) << dim << " window " << window;
+      }
+    }
+  }
+}
+
 TEST(CachedAttention, AFullCacheIsAnError) {
   if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "lengths are checked on a CPU only";
-  Generation generation(Model{}, 1, 8);
-  generation.add({8});
+  Generation generation(Model{}, 1, 1);
+  generation.add({kCachePage});
   EXPECT_ANY_THROW(generation.add({1}));
 }
 

@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_tensor_kernel(Deco
     float sums[kDecodeWarps / 2][kSums][32];
   } shared;
   const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim, v_dim = args.v_head_dim;
-  const auto [begin, keys] = args.keys_of(n, part);
+  const auto part_keys = args.keys_of(n, part);
+  const int keys = part_keys.count;
   if (keys <= 0) return;
 
-  const int64_t heads_before = (n * args.capacity + begin) * args.num_kv_heads + kv_head;
   const int64_t k_stride = int64_t{args.num_kv_heads} * dim, v_stride = int64_t{args.num_kv_heads} * v_dim;
-  const __nv_bfloat16* k = args.k + heads_before * dim;
-  const __nv_bfloat16* v = args.v + heads_before * v_dim;
+  const __nv_bfloat16* k = args.k + kv_head * dim;
+  const __nv_bfloat16* v = args.v + kv_head * v_dim;
   const int group = args.num_heads / args.num_kv_heads, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int g = lane / 4, t = lane % 4, first_key = warp * kKeys;
   for (int done = 0; done < group; done += kHeads) {
@@ -65,10 +65,11 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_tensor_kernel(Deco
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
       const int key = first_key + 8 * j + g;
+      const __nv_bfloat16* row = k + part_keys.row(key) * k_stride + 8 * t;
       float s[4] = {};
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
-        const uint4 x = load_or_zero(k + key * k_stride + 32 * c + 8 * t, key < keys && 32 * c < dim);
+        const uint4 x = load_or_zero(row + 32 * c, key < keys && 32 * c < dim);
         mma_m16n8k16(s, low[c].x, high[c].x, low[c].y, high[c].y, x.x, x.y);
         mma_m16n8k16(s, low[c].z, high[c].z, low[c].w, high[c].w, x.z, x.w);
       }
@@ -98,7 +99,8 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_tensor_kernel(Deco
 #pragma unroll
           for (int x = 0; x < 4; ++x) {
             const int key = first_key + 16 * i + 2 * t + x % 2 + x / 2 * 8, column = first + 64 * b + 8 * g;
-            reinterpret_cast<uint4&>(rows[x]) = load_or_zero(v + key * v_stride + column, key < keys && column < v_dim);
+            reinterpret_cast<uint4&>(rows[x]) =
+                load_or_zero(v + part_keys.row(key) * v_stride + column, key < keys && column < v_dim);
           }
 #pragma unroll
           for (int j = 0; j < 8; ++j) {

@@ -5,6 +5,7 @@
 #include "kernels/cuda/rows/document_tiles_cuda.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_gradient_cuda.h"
+#include "ops/attention/cached/cached_keys_cuda.h"
 
 namespace hone::cuda {
 
@@ -22,10 +23,7 @@ struct GeneralForward {
   int num_heads, num_kv_heads, head_dim, v_head_dim;
   float scale;
   int64_t window;
-  /// Null without a cache. With one, k and v have rows [num_documents, capacity], and query t of document n is at
-  /// position cached[n] + t.
-  const int32_t* cached;
-  int64_t capacity;
+  CachedKeys cached;
   /// Documents with fewer queries are processed by another kernel.
   int least_queries;
 };

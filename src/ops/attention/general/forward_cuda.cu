@@ -37,12 +37,13 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
   const int dim = args.head_dim, v_dim = args.v_head_dim;
   const int64_t query_stride = int64_t{args.num_heads} * dim, key_stride = int64_t{args.num_kv_heads} * dim;
   const int64_t out_stride = int64_t{args.num_heads} * v_dim, v_stride = int64_t{args.num_kv_heads} * v_dim;
-  const int64_t cached = args.cached == nullptr ? 0 : args.cached[tile.document];
-  if (args.cached != nullptr && cached + tile.length > args.capacity) return;  // avoids stray accesses
-  const int64_t first_key_row = args.cached == nullptr ? tile.begin : tile.document * args.capacity;
+  static_assert(kCachePage % kTileRows == 0);
+  const bool has_cache = args.cached.lengths != nullptr;
+  const int64_t cached = has_cache ? args.cached.lengths[tile.document] : 0;
+  if (has_cache && cached + tile.length > args.cached.capacity()) return;  // avoids stray accesses
   const T* q = args.q + (tile.begin + tile.first) * query_stride + head * dim;
-  const T* k = args.k + first_key_row * key_stride + kv_head * dim;
-  const T* v = args.v + first_key_row * v_stride + kv_head * v_dim;
+  const T* k = args.k + kv_head * dim;
+  const T* v = args.v + kv_head * v_dim;
   const int64_t queries = min(tile.length - tile.first, int64_t{kTileRows});
   const int64_t first_query = cached + tile.first, last_query = first_query + queries - 1;  // positions
 
@@ -53,11 +54,12 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
   int64_t key = args.window > 0 ? max(first_query - args.window + 1, int64_t{0}) / kTileRows * kTileRows : 0;
   for (; key <= last_query; key += kTileRows) {
     const int64_t keys = min(last_query + 1 - key, int64_t{kTileRows});
+    const int64_t row = has_cache ? args.cached.row(tile.document, key) : tile.begin + key;
     Scores scores = {};
     for (int first = 0; first < dim; first += kChunk) {
       __syncthreads();
       load_chunk(a_chunk, q, query_stride, queries, first, dim);
-      load_chunk(b_chunk, k + key * key_stride, key_stride, keys, first, dim);
+      load_chunk(b_chunk, k + row * key_stride, key_stride, keys, first, dim);
       __syncthreads();
       add_chunk_product(scores, a_chunk, b_chunk);
     }
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       __syncthreads();
-      load_chunk(b_chunk, v + key * v_stride, v_stride, keys, chunk * kChunk, v_dim);
+      load_chunk(b_chunk, v + row * v_stride, v_stride, keys, chunk * kChunk, v_dim);
       __syncthreads();
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -9,6 +9,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_gradient_cuda.h"
 #include "ops/attention/attention_tiles_cuda.h"
+#include "ops/attention/cached/cached_keys_cuda.h"
 
 namespace hone::cuda::sm90 {
 
@@ -19,15 +20,8 @@ bool hopper_attention_may_serve(const Context& context, const AttentionArgs& arg
 
 bool hopper_attention_serves(const Context& context, const AttentionArgs& args);
 
-/// Keys and values of earlier passes: the forward's k and v are [N · capacity, …], and row r of document n, which is
-/// its token lengths[n] + r, attends to rows n · capacity to n · capacity + lengths[n] + r. Rows of v that follow a
-/// document's last one, up to the next multiple of kAttentionRows, are finite. Documents of one row are left out.
-struct CachedKeys {
-  const int32_t* lengths = nullptr;  ///< [N]; null: k and v are the rows of q's documents
-  int64_t capacity = 0;
-};
-
-/// Writes lse as [Hq, T].
+/// Writes lse as [Hq, T]. With a cache, rows of v that follow a document's last one in its page are finite, and
+/// documents of one row are left out.
 void hopper_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles,
                       const CachedKeys& cached = {});
 

@@ -41,16 +41,23 @@ struct Shape {
   using WithCache = Shape<kDim, kValueDim, kKeysOfStep, true>;
 };
 
-/// The tile as rows among the keys: the first of its document's keys, and its rows counted from there.
+/// The tile's rows counted from the first of its document's keys.
 template <class Shape>
 __device__ AttentionTile among_keys(const HopperForward& args, AttentionTile tile) {
   if constexpr (Shape::kCached) {
-    const int n = tile.stats, before = args.cached.lengths[n];
-    tile.begin = n * static_cast<int>(args.cached.capacity);
+    const int before = args.cached.lengths[tile.stats];
     tile.length += before;
     tile.first += before;
   }
   return tile;
+}
+
+/// The row of k and v that has key `key` of the tile's document: the first of a step, which is within a page.
+template <class Shape>
+__device__ int key_row(const HopperForward& args, const AttentionTile& tile, int key) {
+  static_assert(kCachePage % Shape::kKeys == 0);
+  if constexpr (Shape::kCached) return static_cast<int>(args.cached.row(tile.stats, key));
+  return tile.begin + key;
 }
 
 template <class Shape>
@@ -113,7 +120,7 @@ __device__ void load(const Maps& maps, const HopperForward& args, const Shared<S
     const AttentionTile keys = among_keys<Shape>(args, tile);
     const KeySteps<Shape::kKeys> steps(keys, args.window);
     for (int i = 0; i < steps.count; ++i, ring.advance()) {
-      const int row = keys.begin + steps.key(i);
+      const int row = key_row<Shape>(args, tile, steps.key(i));
       barrier_wait(shared.k_empty(ring.stage), ring.phase ^ 1);
       barrier_arrive_expect(shared.k_full(ring.stage), Shared<Shape>::Keys::kBytes);
       shared.k(ring.stage).load(maps.k, head / group, row, shared.k_full(ring.stage));

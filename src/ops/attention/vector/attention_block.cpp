@@ -1,5 +1,6 @@
 #include "ops/attention/vector/attention_block.h"
 
+#include <array>
 #include <cmath>
 
 #include "ops/attention/vector/score_kernel.h"
@@ -103,6 +104,7 @@ void attend(const AttentionShape& shape, const QueryBlock& block, const AttendSc
                             .sum = scratch.sum(thread),
                             .out = scratch.out(thread),
                             .out_stride = shape.padded_v_dim()};
+  std::array<int32_t, kBlockKeys> index;  // rows of values
   std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
   for (int64_t key = first_seen; key < end; key += kBlockKeys) {
@@ -114,20 +116,35 @@ void attend(const AttentionShape& shape, const QueryBlock& block, const AttendSc
                             .first_key = key,
                             .group = shape.group(),
                             .window = shape.window};
-    gemm_serial({.m = rows,
-                 .n = scores.cols,
-                 .k = dim,
-                 .a = q,
-                 .b = transposed(rows_from(block.k, key)),
-                 .c = scores.scores,
-                 .ldc = scores.stride,
-                 .alpha = shape.scale});
+    int64_t cols = 0;
+    for (int64_t col = 0; col < scores.cols; col += cols) {  // those of a page at a time, whose rows are contiguous
+      cols = scores.cols - col;
+      if (block.pages) cols = std::min(cols, kCachePage - (key + col) % kCachePage);
+      gemm_serial({.m = rows,
+                   .n = cols,
+                   .k = dim,
+                   .a = q,
+                   .b = transposed(rows_from(block.k, block.key_row(key + col))),
+                   .c = scores.scores + col,
+                   .ldc = scores.stride,
+                   .alpha = shape.scale});
+    }
     score_kernel().softmax(scores, state);
+    // A sum over all keys of the block is one product, so that pages change none of its bits.
+    MatrixView values = block.v;
+    if (block.pages) {
+      for (size_t i = 0; i < static_cast<size_t>(scores.cols); ++i) {
+        index[i] = static_cast<int32_t>(block.key_row(key + static_cast<int64_t>(i)));
+      }
+      values.row_index = index.data();
+    } else {
+      values = rows_from(values, key);
+    }
     gemm_serial({.m = rows,
                  .n = shape.v_head_dim,
                  .k = scores.cols,
                  .a = {.data = scores.scores, .row_stride = scores.stride},
-                 .b = rows_from(block.v, key),
+                 .b = values,
                  .c = state.out,
                  .ldc = state.out_stride,
                  .beta = key == first_seen ? 0.0f : 1.0f});

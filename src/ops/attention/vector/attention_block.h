@@ -10,6 +10,7 @@
 #include "core/stream/context.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/cached/cache_pages.h"
 
 namespace hone::cpu {
 
@@ -91,13 +92,16 @@ class AttendScratch {
 
 /// A block of queries of one sequence that share a key-value head.
 struct QueryBlock {
-  const std::byte* q;      ///< first token and head of the block in [T, Hq·D]
-  std::byte* out;          ///< same position in [T, Hq·Dv]
-  float* lse;              ///< same position in [Hq, lse_stride], or null
-  int64_t lse_stride;      ///< between heads
-  int64_t tokens;          ///< at most shape.query_tokens()
-  int64_t first_position;  ///< position in the sequence
-  MatrixView k, v;         ///< [positions, D] and [positions, Dv] from position 0 of the sequence on
+  const std::byte* q;              ///< first token and head of the block in [T, Hq·D]
+  std::byte* out;                  ///< same position in [T, Hq·Dv]
+  float* lse;                      ///< same position in [Hq, lse_stride], or null
+  int64_t lse_stride;              ///< between heads
+  int64_t tokens;                  ///< at most shape.query_tokens()
+  int64_t first_position;          ///< position in the sequence
+  MatrixView k, v;                 ///< [rows, D] and [rows, Dv]; without pages, a row for each position of the sequence
+  const int32_t* pages = nullptr;  ///< where positions are (cache_row), or null
+
+  int64_t key_row(int64_t position) const { return pages ? cache_row(pages, position) : position; }
 };
 
 /// Computes out (and lse) of the block on the calling thread.
