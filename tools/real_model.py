@@ -9,7 +9,9 @@ random rows that keep its function:
   mixtral  4 experts, each a copy of the MLP, of which a token takes 2: their weights sum to 1.
   fine     8 experts, two groups of the 4 quarters of the MLP, of which a token takes 4: rows of a router are equal within a
            group, so that a token takes all quarters of one, each with the weight 1/4, and down is multiplied by 4.
-Each is compared with the dense model: exit code 1 if its logits differ by more than 1e-5 of the largest one.
+Each is compared with the dense model: exit code 1 if its logits differ by more than 1e-5 of the largest one. Then rows
+of the routers of `fine` get noise, and logits may differ by 1e-3. Without it, rows of a group that no token takes stay
+equal in training, and which of these a later token takes beside some of the other group, PyTorch does not define.
 """
 import argparse
 import importlib.util
@@ -23,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, 
 
 TEXT = "The capital of France is Paris, which lies on the Seine. 17 + 25 = 42, and water boils at 100 °C."
 ROUTER_NOISE = 0.02  # of a router's rows, as a class draws its weights
+NOISE_IN_GROUP = 1e-5  # of the same rows
 
 
 def gguf_in_package():
@@ -92,6 +95,12 @@ def quarters(mlp):
     return gate_up.repeat(2, 1, 1), 4 * torch.stack(downs).repeat(2, 1, 1)
 
 
+def untie(model):
+    for layer in model.model.layers:
+        weight = layer.mlp.gate.weight
+        weight += NOISE_IN_GROUP * torch.randn(weight.shape)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=pathlib.Path)
@@ -109,13 +118,22 @@ def main():
         }
         ids = tokenizer(TEXT, return_tensors="pt").input_ids
         expected = dense(ids).logits
-        for name, model in models.items():
+
+        def differs(model, bound):
             difference = ((model(ids).logits - expected).abs().max() / expected.abs().max()).item()
-            bad += not difference < 1e-5
+            print(f"{difference:.1e} from the dense model's")
+            return not difference < bound
+
+        for name, model in models.items():
+            size = sum(p.numel() for p in model.parameters()) / 1e6
+            print(f"{options.output / name}: {size:.0f} million parameters, logits ", end="")
+            bad += differs(model, 1e-5)
+            if name == "fine":
+                untie(model)
+                print("  with noise within groups ", end="")
+                bad += differs(model, 1e-3)
             model.save_pretrained(options.output / name)
             tokenizer.save_pretrained(options.output / name)
-            size = sum(p.numel() for p in model.parameters()) / 1e6
-            print(f"{options.output / name}: {size:.0f} million parameters, logits {difference:.1e} from the dense model's")
     sys.exit(bad > 0)
 
 
