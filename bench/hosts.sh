@@ -77,7 +77,7 @@ killed() {
   wait $pid
   code=$?
   echo "host 2 killed after $(steps_of "$output") steps: exit code $code after $(($(date +%s%3N) - begin)) ms"
-  grep -m1 -oE 'rank 1 .*' "$output.log"
+  grep -m1 -oE "rank $each .*" "$output.log"
   ((code != 0)) && [ -d "$output/checkpoint-5" ] || { tail -n 5 "$output.log"; return 1; }
   at=$(ls -d "$output"/checkpoint-* | grep -oE '[0-9]+$' | sort -n | tail -n 1)
   steps=$((at + 8))
@@ -86,7 +86,7 @@ killed() {
   one_host "$folder/not-killed" $steps save_strategy=no "$@" || return 1
   paste <(losses "$output" | tail -n 8) <(losses "$folder/not-killed" | tail -n 8) > "$folder/resumed.txt"
   echo "resumed after step $at: exit code $code; the last 8 losses, and those of one host that was not killed: $(tr '\t\n' '/ ' < "$folder/resumed.txt")"
-  ((code == 0)) && awk '{ d = $1 - $2; if (d * d > 1e-8 * $1 * $1) exit 1 }' "$folder/resumed.txt"
+  ((code == 0)) && awk '{ d = $1 - $2; if (d * d > 1e-8 * $1 * $1) bad = 1 } END { exit bad || NR != 8 }' "$folder/resumed.txt"
 }
 # PyTorch's launcher, an agent on each host.
 torchrun_hosts() {

@@ -30,6 +30,8 @@ struct CachePlan {
   CachePlan(const Decoder& decoder, const GeneratorOptions& options);
 
   /// Whether some layer attends to all tokens: options.cache_tokens then decides how many there may be.
+  /// The group of the layers that keep the most tokens.
+  size_t largest() const { return bounded_by_tokens() ? 0 : groups.size() - 1; }
   bool bounded_by_tokens() const { return !groups.empty() && groups.front().window == 0; }
 };
 

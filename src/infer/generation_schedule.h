@@ -81,8 +81,8 @@ class FreePages {
 
 /// Pages are given as sequences grow. An answer's length is not known before it ends, so reserving the most that it may
 /// need would leave most pages unused. Where none is left, the youngest sequence gives up its own and waits; it is read
-/// again later, each token in a pass of the same form, so that it continues with the same bits. The oldest one never
-/// waits for pages, so all end.
+/// again later, each token in a pass of the same form, so that it continues as if it had stayed (Generator::generate).
+/// The oldest one never waits for pages, so all end.
 class GenerationSchedule {
  public:
   explicit GenerationSchedule(const ScheduleLimits& limits);

@@ -139,6 +139,7 @@ Generator::Generator(PassCompanions& companions, const GeneratorOptions& options
       cache_(decoder_, options),
       scratch_(static_cast<size_t>(stream_.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
+  HONE_ASSERT(options_.cache_tokens == 0 || options_.cache_tokens >= options_.max_length);
   HONE_ASSERT(!options_.keep_cache || (options_.max_sequences == 1 && ranks() == 1));
   HONE_ASSERT(options_.deals_prompts || !companions.spreads_experts());
   options_.max_prefill_tokens =

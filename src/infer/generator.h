@@ -94,10 +94,11 @@ class Generator {
 
   /// The answers, in the order of the prompts. A sequence ends at a stop token, after max_new_tokens or at max_length.
   /// Its tokens do not depend on other prompts, max_sequences or the numbers of threads and ranks; but spread experts
-  /// add a token's outputs in another order. All ranks must call it with the same prompts; each gets all answers, but
-  /// on_token only for those it computes. Throws UserError for an
-  /// empty prompt, a prompt of max_length tokens or more, an id outside the vocabulary, and sampling options out of
-  /// range; Error(kNumbersLost) for logits that are not finite.
+  /// add a token's outputs in another order, and on a GPU the order of a sum may depend on how many rows a pass has, so
+  /// that tokens which are nearly tied may change places. All ranks must call it with the same prompts; each gets all
+  /// answers, but on_token only for those it computes. Throws UserError for an empty prompt, a prompt of max_length
+  /// tokens or more, an id outside the vocabulary, and sampling options out of range; Error(kNumbersLost) for logits
+  /// that are not finite.
   std::vector<GeneratedSequence> generate(const GenerationRequest& request);
 
   /// A sequence that runs in the next passes beside those that have begun; returns its number. Of one rank. Throws as

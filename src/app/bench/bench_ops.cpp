@@ -182,8 +182,9 @@ class OpsBenchmark {
     try {
       BenchData data(stream_, sizes_);
       const bool decode = options_.decode && !maker.op.empty();
-      std::vector<OpCase> cases;
-      for (int i = 0; i < (decode ? kCasesInGraph : 1); ++i) cases.push_back(maker.make(data));
+      std::vector<OpCase> cases{maker.make(data)};
+      const int copies = decode ? cases_in_graph(cases.front()) : 1;
+      while (static_cast<int>(cases.size()) < copies) cases.push_back(maker.make(data));
       const SpanTimes times = decode ? time_in_graph(stream_, cases) : time_spans(stream_, cases.front());
       for (OpPart part : cases.front().parts) {
         const auto found = times.seconds.find({part.span, part.pass});
@@ -251,6 +252,9 @@ SweepAxis axis_of(const BenchOpsOptions& options) {
     throw UserError("only one option can have several values", "--threads, --tokens, --experts",
                     "give the others one value, or none");
   }
+  if (options.decode && options.fp8 != "off" && !options.fp8.empty()) {
+    throw UserError("a pass of generation multiplies in the model's dtype", "--decode, --fp8", "leave one out");
+  }
   if (!axes.empty() && !options.compare.empty()) {
     throw UserError("results are compared with those of one run", "--compare",
                     "give --threads, --tokens and --experts one value");
@@ -286,6 +290,9 @@ int run_bench_ops(const BenchOpsOptions& options) {
   const BenchOutput output{options.json, {}, {options.model, options.compare}, options.force};
   require_bench_output(output);
   const Json earlier = options.compare.empty() ? Json() : read_results(options.compare);
+  if (!options.compare.empty() && earlier.value("decode", false) != options.decode) {
+    throw UserError("one of the results is of --decode, the other is not", "--compare", "compare results of one kind");
+  }
   std::vector<OpsResult> results;
   std::string failure;
   Device device;
@@ -298,7 +305,8 @@ int run_bench_ops(const BenchOpsOptions& options) {
     if (!failure.empty()) break;
   }
   const bool color = Terminal::of(1).color, sweep = axis != SweepAxis::kNone && failure.empty();
-  const Json json = all_json(results, device);
+  Json json = all_json(results, device);
+  if (options.decode) json["decode"] = true;
   const std::string table = sweep ? sweep_table(results, axis, color) : ops_table(results.back(), color);
   write_and_print([&] { write_bench_json(output, json); }, options.json == "-" ? "" : table);
   if (!failure.empty()) throw Error(ExitCode::kDeviceFailed, failure, "", "");

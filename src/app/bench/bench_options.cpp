@@ -152,7 +152,8 @@ void add_ops(CLI::App& bench, Action& action) {
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
   verb->add_flag(
       "--decode", options->decode,
-      "ops of a pass of generation: each row adds a token to a sequence of --seq; on a GPU from a CUDA graph");
+      "ops of a pass of generation: each row adds a token to a sequence of --seq; on a GPU from a CUDA graph; of mixers"
+      " only softmax attention");
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
   verb->add_option("--fp8", options->fp8, "dense matrices multiply in 8-bit floats by this recipe, in all products")

@@ -14,15 +14,19 @@ TEST(OpBenches, EveryOneHasCasesInSomeModelAndNoModelHasARowTwice) {
   std::set<std::string_view> with_cases;
   for (const std::string& model : bench_model_names()) {
     const DecoderConfig config = read_decoder_config(bench_model(model, 0));
-    OpCases cases(bench_sizes(config, 64, 32, DType::kBF16, DeviceKind::kCpu));
-    for (const OpBench& bench : op_benches()) {
-      cases.op = bench.op;
-      bench.add_cases(cases);
-    }
-    std::set<std::string> names;
-    for (const OpCaseMaker& maker : cases.makers) {
-      with_cases.insert(maker.op);
-      for (const std::string& name : maker.names) EXPECT_TRUE(names.insert(name).second) << model << ": " << name;
+    for (const bool decode : {false, true}) {
+      BenchSizes sizes = bench_sizes(config, 64, 32, DType::kBF16, DeviceKind::kCpu);
+      sizes.decode = decode;
+      OpCases cases(sizes);
+      for (const OpBench& bench : op_benches()) {
+        cases.op = bench.op;
+        bench.add_cases(cases);
+      }
+      std::set<std::string> names;
+      for (const OpCaseMaker& maker : cases.makers) {
+        with_cases.insert(maker.op);
+        for (const std::string& name : maker.names) EXPECT_TRUE(names.insert(name).second) << model << ": " << name;
+      }
     }
   }
   EXPECT_GT(op_benches().size(), 15u);

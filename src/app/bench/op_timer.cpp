@@ -75,6 +75,13 @@ SpanTimes time_in_graph(Stream& stream, std::span<const OpCase> cases) {
   return times;
 }
 
+int cases_in_graph(const OpCase& op_case) {
+  constexpr double kMoreThanACache = 512e6;
+  double bytes = 1;
+  for (const OpPart& part : op_case.parts) bytes = std::max(bytes, part.bytes);
+  return static_cast<int>(std::clamp(kMoreThanACache / bytes + 1, 1.0, 16.0));
+}
+
 SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
   PassRunner passes(stream);
   TapePlan plan;

@@ -19,8 +19,8 @@ struct SpanTimes {
   std::string kernels;  ///< that the ops have noted (KernelNotes::text())
 };
 
-/// Cases whose data together are more than a cache holds.
-inline constexpr int kCasesInGraph = 16;
+/// How many cases equal to this one have more data together than a cache holds: 1 to 16.
+int cases_in_graph(const OpCase& op_case);
 
 /// The time of one of these equal cases, which run one after another, on a GPU from a CUDA graph: span "step", without
 /// FLOPs.

@@ -10,7 +10,7 @@ namespace hone {
 
 ModelThread::ModelThread(Generator& generator, size_t most_sequences, size_t most_waiting)
     : generator_(generator), most_sequences_(most_sequences), most_waiting_(most_waiting) {
-  if (!generator.cache().groups.empty()) counts_.pages = generator.cache().groups.front().pages;
+  if (!generator.cache().groups.empty()) counts_.pages = generator.cache().groups[generator.cache().largest()].pages;
   thread_ = quiet_thread([this] { run(); });
 }
 
@@ -48,7 +48,7 @@ void ModelThread::count_use() {
   const std::lock_guard lock(mutex_);
   in_slots_ = static_cast<size_t>(schedule.running());
   counts_.put_back = schedule.times_put_back();
-  if (!generator_.cache().groups.empty()) counts_.used_pages = schedule.used_pages(0);
+  if (!generator_.cache().groups.empty()) counts_.used_pages = schedule.used_pages(generator_.cache().largest());
 }
 
 void ModelThread::run() {

@@ -111,7 +111,8 @@ Var lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContex
 Var linear(Tape& tape, Var x, Weight& w, Weight* bias = nullptr, const Adapter* adapter = nullptr,
            const LoraDropoutContext& dropout = {});
 
-/// linear() of one x with each of the weights. A tape that does not train has one node for all that are not packed.
+/// linear() of one x with each of the weights. A tape that does not train has one node for them, if none is packed or
+/// in 8-bit floats.
 std::vector<Var> linears(Tape& tape, Var x, const std::vector<Weight*>& weights);
 
 namespace cpu {

@@ -487,7 +487,7 @@ TEST(MoePermutation, SortsChoicesByExpertAndKeepsTheOrderOfTokens) {
 
 /// Over many chunks of the sort, more experts than lanes, and some experts empty.
 TEST(MoePermutation, MatchesAStableSort) {
-  for (int64_t experts : {int64_t{1}, int64_t{33}, int64_t{512}}) {
+  for (int64_t experts : {int64_t{1}, int64_t{33}, int64_t{384}, int64_t{512}}) {
     for (int64_t tokens : {int64_t{1}, int64_t{171}, int64_t{1300}, int64_t{5000}}) {
       constexpr int64_t kChoices = 3;
       PhiloxSequence random(static_cast<uint64_t>(experts + tokens));

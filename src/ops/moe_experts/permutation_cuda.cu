@@ -15,7 +15,8 @@ constexpr int64_t kMaxExperts = 3072;  // counts of all warps of a block in 48 K
 
 // Few choices, as a pass of generation has them, are sorted by one CTA: four kernels would take four times as long.
 constexpr int kFewWarps = 32, kFewThreads = 32 * kFewWarps;
-constexpr int64_t kFewChoices = 4096, kFewExperts = kMaxExperts * kWarps / kFewWarps;
+constexpr int64_t kFewChoices = 4096;
+constexpr int64_t kFewCounts = 48 * 1024 / sizeof(int) - kFewWarps;  // of all chunks, beside a sum of each warp
 
 struct Chunks {
   int64_t choices, per_chunk, count;
@@ -221,8 +222,7 @@ void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
                     args.rows.partial() ? static_cast<int>(args.rows.all_experts) : count};
   const RowOrder order{args.rows.offsets.as<int64_t>(), args.rows.token.as<int32_t>(),
                        args.rows.assignment.as<int32_t>(), args.rows.row.as<int32_t>(), args.ids.shape[1]};
-  if (choices <= kFewChoices && experts <= kFewExperts) {
-    const Chunks few = Chunks::of_few(choices);
+  if (const Chunks few = Chunks::of_few(choices); choices <= kFewChoices && few.count * experts <= kFewCounts) {
     const size_t shared = static_cast<size_t>(few.count * experts) * sizeof(int);
     sort_few_kernel<<<1, kFewThreads, shared, stream>>>(ids, few, block, order);
     return check_launch("sorting few tokens by expert");

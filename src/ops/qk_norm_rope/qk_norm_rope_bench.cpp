@@ -43,7 +43,7 @@ void qk_norm_rope_cases(OpCases& cases) {
   const auto of = [](int64_t heads) { return [heads](BenchData& data) { return norm_and_turn(data, heads); }; };
   cases.add(OpGroup::kMemoryBound, {"qk_norm_rope", "qk_norm_rope grad"}, of(sizes.heads));
   cases.add_decode(OpGroup::kMemoryBound, "qk_norm_rope", of(sizes.heads));
-  cases.add_decode(OpGroup::kMemoryBound, "qk_norm_rope", of(sizes.kv_heads));
+  cases.add_decode(OpGroup::kMemoryBound, "qk_norm_rope of keys", of(sizes.kv_heads));
 }
 
 }  // namespace hone

@@ -125,8 +125,9 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
 
 void qk_norm_rope_pair(const Context& context, const QkNormRopePairArgs& args) {
   const auto& [q, k] = args;
-  const bool together =
-      q.x.numel() > 0 && allows_head_vectors(context, q, {q.x, q.y}) && allows_head_vectors(context, k, {k.x, k.y});
+  constexpr int64_t kFewTokens = 256;  // of more, a launch less is not worth a head a thread
+  const bool together = q.x.numel() > 0 && q.x.shape[0] <= kFewTokens && allows_head_vectors(context, q, {q.x, q.y}) &&
+                        allows_head_vectors(context, k, {k.x, k.y});
   if (context.dry() || !together) {
     cuda::qk_norm_rope(context, q);
     cuda::qk_norm_rope(context, k);

@@ -142,7 +142,8 @@ class WeightLoader {
   int rows_[kRowsEach], requested_[kRowsEach];
 };
 
-/// Zeroes the lines beyond a group's rows in both operands, where TMA has copied rows of the next group.
+/// Zeroes the lines beyond a group's rows in both operands, where TMA has copied rows of the next group, and the gather
+/// row 0.
 class ClearOtherGroup {
  public:
   __device__ ClearOtherGroup(const SharedMemory& shared, const Turns& turns, int rows, int warpgroup, bool gathered)

@@ -13,7 +13,8 @@ namespace {
 /// One more token for each sequence: cached keys and values are read once.
 OpCase one_more_token(BenchData& data) {
   const BenchSizes& sizes = data.sizes;
-  const int64_t sequences = std::max<int64_t>(1, sizes.tokens / sizes.seq), of_each = cache_pages(sizes.seq + 1);
+  const int64_t sequences = sizes.decode ? sizes.tokens : std::max<int64_t>(1, sizes.tokens / sizes.seq);
+  const int64_t of_each = cache_pages(sizes.seq + 1);
   const int64_t k_width = sizes.kv_heads * sizes.head_dim, v_width = sizes.kv_heads * sizes.v_head_dim;
   const auto rows = [&](int64_t width) { return data.random({sequences, width}, sizes.dtype); };
   const Tensor q = rows(sizes.heads * sizes.head_dim), k = rows(k_width), v = rows(v_width);
@@ -41,6 +42,11 @@ OpCase one_more_token(BenchData& data) {
                    static_cast<double>(sequences * (sizes.seq + 1) * (k_width + v_width)) *
                        static_cast<double>(size_of(sizes.dtype)),
                    1}};
+  if (sizes.decode) {
+    result.parts[0].span = "step";
+    result.parts[0].pass = "";
+    result.parts[0].forwards = 0;
+  }
   result.backward = false;
   result.record = [=](Tape& tape) {
     return cached_attention(tape, tape.input(q), tape.input(k), tape.input(v), options, cache);
@@ -50,6 +56,9 @@ OpCase one_more_token(BenchData& data) {
 
 }  // namespace
 
-void cached_attention_cases(OpCases& cases) { cases.add(OpGroup::kAttention, {"cached_attention"}, one_more_token); }
+void cached_attention_cases(OpCases& cases) {
+  cases.add(OpGroup::kAttention, {"cached_attention"}, one_more_token);
+  cases.add_decode(OpGroup::kAttention, "cached_attention", one_more_token);
+}
 
 }  // namespace hone
