@@ -70,12 +70,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
 
 Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTables& rope) const {
   const DeviceBatch& batch = *forward.batch;
-  std::vector<const Linear*> projections = linears();
-  projections.pop_back();  // o_proj
-  const std::vector<Var> projected = project(tape, x, forward, projections);
-  Var q = projected[0];      // [T, Hq * D]; with gates [T, Hq * 2D], each head's query and gate
-  Var k = projected[1];      // [T, Hkv * D]
-  Var v = projected.back();  // [T, Hkv * D]; without v_proj k
+  Var q = q_proj_(tape, x, forward);  // [T, Hq * D]; with gates [T, Hq * 2D], each head's query and gate
   Var gate;
   if (output_gate_) {
     const std::vector<Var> parts =
@@ -83,12 +78,14 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
     q = parts[0];
     gate = parts[1];
   }
+  Var k = k_proj_(tape, x, forward);  // [T, Hkv * D]
+  Var v = v_proj_ ? (*v_proj_)(tape, x, forward) : k;
   if (whole_norm_) {
     q = rms_norm(tape, q, *q_norm_, rms_norm_eps_, norm_weighting_);
     k = rms_norm(tape, k, *k_norm_, rms_norm_eps_, norm_weighting_);
   }
   if (clip_ > 0) {
-    for (Var* values : {&q, &k, &v}) *values = clamp(tape, *values, clip_);
+    for (Var* projected : {&q, &k, &v}) *projected = clamp(tape, *projected, clip_);
   }
   const auto step = [&](bool norms, const RopeTable& table) {
     const QkNorms weights = norms ? QkNorms{q_norm_, k_norm_} : QkNorms{};

@@ -22,17 +22,6 @@ Var Linear::operator()(Tape& tape, Var x, const Forward& forward) const {
   return linear(tape, x, *weight_, bias_, nullptr, rows);
 }
 
-std::vector<Var> project(Tape& tape, Var x, const Forward& forward, const std::vector<const Linear*>& linears) {
-  std::vector<Weight*> weights;
-  for (const Linear* linear : linears) {
-    if (linear->bias_ == nullptr && adapter_of(*linear->weight_) == nullptr) weights.push_back(linear->weight_);
-  }
-  if (weights.size() == linears.size()) return hone::linears(tape, x, weights);
-  std::vector<Var> results;
-  for (const Linear* linear : linears) results.push_back((*linear)(tape, x, forward));
-  return results;
-}
-
 void Linear::collect(std::vector<Parameter*>& group) const {
   group.push_back(weight_);
   if (bias_) group.push_back(bias_);

@@ -1,8 +1,6 @@
 // Linear: a weight with an optional bias and an optional adapter.
 #pragma once
 
-#include <vector>
-
 #include "nn/forward.h"
 #include "params/parameter_store.h"
 
@@ -25,14 +23,9 @@ class Linear {
   double flops(double tokens) const { return 2 * tokens * static_cast<double>(weight_->shape().numel()); }
 
  private:
-  friend std::vector<Var> project(Tape& tape, Var x, const Forward& forward, const std::vector<const Linear*>& linears);
-
   Parameter* weight_ = nullptr;
   Parameter* bias_ = nullptr;
 };
-
-/// The products of one x with several linears, in their order.
-std::vector<Var> project(Tape& tape, Var x, const Forward& forward, const std::vector<const Linear*>& linears);
 
 /// The adapter of a dense weight, or null.
 const AttachedAdapter* adapter_of(const Parameter& weight);

@@ -14,7 +14,7 @@ using Tier = KernelTier;
 /// The best available tier of each kernel for a GPU.
 struct KernelTiers {
   Tier attention = Tier::kGeneral;      ///< forward and backward
-  Tier grouped_gemm = Tier::kGeneral;   ///< products by groups, in both directions, and dense ones of few rows
+  Tier grouped_gemm = Tier::kGeneral;   ///< products by groups: forward, dx, dw, and the gated activation's gradient
   Tier low_rank = Tier::kGeneral;       ///< products with a thin matrix, dense and grouped
   Tier delta_rule = Tier::kGeneral;     ///< the gated delta rule by chunks
   Tier ssd_scan = Tier::kGeneral;       ///< the state-space scan by chunks

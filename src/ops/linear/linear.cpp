@@ -1,7 +1,5 @@
 #include "ops/linear/linear.h"
 
-#include <algorithm>
-
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
 #include "ops/fp8_operand/fp8_operand.h"
@@ -28,10 +26,6 @@ void check_weight(const Context& context, const WeightView& w, DType activations
 void linear(const Context& context, const LinearArgs& args) {
   check_weight(context, args.w, args.x.dtype, args.fp8);
   dispatch(context, args, &cpu::linear, &cuda::linear);
-}
-void linears(const Context& context, const LinearsArgs& args) {
-  for (const LinearArgs& product : args.products) check_weight(context, product.w, product.x.dtype, product.fp8);
-  dispatch(context, args, &cpu::linears, &cuda::linears);
 }
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   check_weight(context, args.w, args.dy.dtype, args.fp8.recipe);
@@ -95,12 +89,8 @@ struct LinearNode : Node {
     const bool in_panels = fp8 == Fp8Recipe::kOff && tape.context().device().kind == DeviceKind::kCpu &&
                            tape.shape(inputs[0])[0] <= kMostRowsOfPanels;
     const UnpackedWeight weight(tape.context(), *w, weight_product_of(fp8), in_panels);
-    LinearArgs args{.x = tape.data(inputs[0]),
-                    .w = weight.view,
-                    .scaling = scaling,
-                    .fp8 = fp8,
-                    .y = tape.data(outputs[0]),
-                    .decode = !tape.training()};
+    LinearArgs args{
+        .x = tape.data(inputs[0]), .w = weight.view, .scaling = scaling, .fp8 = fp8, .y = tape.data(outputs[0])};
     if (bias != nullptr) args.bias = bias->view().dense();
     if (lora_b != nullptr) {
       args.xa = tape.data(inputs[1]);
@@ -134,30 +124,6 @@ struct LinearNode : Node {
     linear_grad(tape.context(), args);
     dw.store();
   }
-};
-
-/// Of a tape that does not train.
-struct LinearsNode : Node {
-  std::vector<Weight*> weights;
-
-  std::string_view kind() const override { return "linear"; }
-  OpGroup group() const override { return OpGroup::kDense; }
-  double flops(const Tape& tape) const override {
-    double products = 0;
-    for (const Weight* w : weights) products += static_cast<double>(w->shape().numel());
-    return 2.0 * static_cast<double>(tape.shape(inputs[0])[0]) * products;
-  }
-
-  void forward(Tape& tape) override {
-    LinearsArgs args;
-    for (size_t i = 0; i < weights.size(); ++i) {
-      args.products.push_back(
-          {.x = tape.data(inputs[0]), .w = weights[i]->view(), .y = tape.data(outputs[i]), .decode = true});
-    }
-    linears(tape.context(), args);
-  }
-
-  void backward(Tape&) override { HONE_ASSERT(false, "a tape that does not train"); }
 };
 
 LoraDropout dropout_of(const Tape& tape, const Adapter& adapter, const LoraDropoutContext& rows) {
@@ -209,26 +175,6 @@ Var linear(Tape& tape, Var x, Weight& w, Weight* bias, const Adapter* adapter, c
   const Var y = tape.add_output(*node, {tape.shape(x)[0], out}, tape.dtype(x));
   tape.record(std::move(node));
   return y;
-}
-
-std::vector<Var> linears(Tape& tape, Var x, const std::vector<Weight*>& weights) {
-  const bool apart = tape.training() || std::ranges::any_of(weights, [](const Weight* w) {
-                       return w->packed_view().has_value() || w->fp8().recipe != Fp8Recipe::kOff;
-                     });
-  std::vector<Var> results;
-  if (apart) {
-    for (Weight* w : weights) results.push_back(linear(tape, x, *w));
-    return results;
-  }
-  auto node = std::make_unique<LinearsNode>();
-  node->weights = weights;
-  node->inputs = {x};
-  for (const Weight* w : weights) {
-    HONE_ASSERT(tape.shape(x).rank() == 2 && w->shape() == Shape({w->shape()[0], tape.shape(x)[1]}));
-    results.push_back(tape.add_output(*node, {tape.shape(x)[0], w->shape()[0]}, tape.dtype(x)));
-  }
-  tape.record(std::move(node));
-  return results;
 }
 
 }  // namespace hone

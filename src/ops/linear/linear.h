@@ -3,8 +3,6 @@
 // Source of the adapter: Hu et al., "LoRA" (arXiv:2106.09685).
 #pragma once
 
-#include <vector>
-
 #include "kernels/lora_dropout.h"
 #include "tape/tape.h"
 
@@ -38,23 +36,12 @@ struct LinearArgs {
   float scaling = 0;
   Fp8Recipe fp8 = Fp8Recipe::kOff;
   Tensor y;
-  /// Of a pass without gradients: few rows may go to a kernel that adds the terms of i in an order of its own
-  /// (kernels/cuda/matmul/few_rows_matmul.h).
-  bool decode = false;
 };
 
 /// The most rows of x for which a CPU unpacks a packed w in panels.
 inline constexpr int64_t kMostRowsOfPanels = 64;
 
 void linear(const Context& context, const LinearArgs& args);
-
-/// Products of one x, each as linear() has it. A GPU takes few rows to all weights in one kernel, if it supports each
-/// product and each has `decode` set.
-struct LinearsArgs {
-  std::vector<LinearArgs> products;
-};
-
-void linears(const Context& context, const LinearsArgs& args);
 
 /// dx = dy W + dropout'(dxa A),  dw = dyᵀ x,  dbias = Σ_t dy,  dxa = scaling · dy B,  dlora_b = scaling · dyᵀ xa.
 /// Shapes as above and in LoraDownArgs; each destination may be unwanted, and then its own inputs may be undefined. dx
@@ -111,13 +98,8 @@ Var lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContex
 Var linear(Tape& tape, Var x, Weight& w, Weight* bias = nullptr, const Adapter* adapter = nullptr,
            const LoraDropoutContext& dropout = {});
 
-/// linear() of one x with each of the weights. A tape that does not train has one node for them, if none is packed or
-/// in 8-bit floats.
-std::vector<Var> linears(Tape& tape, Var x, const std::vector<Weight*>& weights);
-
 namespace cpu {
 void linear(const Context& context, const LinearArgs& args);
-void linears(const Context& context, const LinearsArgs& args);
 void linear_grad(const Context& context, const LinearGradArgs& args);
 void lora_down(const Context& context, const LoraDownArgs& args);
 void lora_down_grad(const Context& context, const LoraDownGradArgs& args);
@@ -125,7 +107,6 @@ void lora_down_grad(const Context& context, const LoraDownGradArgs& args);
 
 namespace cuda {
 void linear(const Context& context, const LinearArgs& args);
-void linears(const Context& context, const LinearsArgs& args);
 void linear_grad(const Context& context, const LinearGradArgs& args);
 void lora_down(const Context& context, const LoraDownArgs& args);
 void lora_down_grad(const Context& context, const LoraDownGradArgs& args);

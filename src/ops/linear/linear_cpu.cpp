@@ -155,10 +155,6 @@ class InputGradient {
 
 }  // namespace
 
-void linears(const Context& context, const LinearsArgs& args) {
-  for (const LinearArgs& product : args.products) cpu::linear(context, product);
-}
-
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   if (args.fp8.recipe != Fp8Recipe::kOff) return linear_fp8_grad(context, args);
   ArenaScope scratch(context.scratch());

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/low_rank/partial_sums_cuda.h"
-#include "kernels/cuda/matmul/few_rows_matmul.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
@@ -91,31 +89,9 @@ void add_products(const Context& context, const BaseProduct& product, MatmulArgs
   product(context, base);
 }
 
-/// Multiplies few rows of one x in one kernel, or does nothing and returns false.
-bool multiply_few_rows(const Context& context, std::span<const LinearArgs> products) {
-  if (products.size() > kMostFewRowsWeights) return false;
-  FewRowsMatmulArgs few{.a = products.front().x, .b = {}, .c = {}};
-  for (size_t i = 0; i < products.size(); ++i) {
-    const LinearArgs& product = products[i];
-    const bool plain = !product.bias.defined() && !product.xa.defined() && product.fp8 == Fp8Recipe::kOff;
-    if (!product.decode || !plain) return false;
-    few.b[i] = product.w.payload;
-    few.c[i] = product.y;
-  }
-  if (!few_rows_matmul_can_run(context, few)) return false;
-  few_rows_matmul(context, few);
-  return true;
-}
-
 }  // namespace
 
-void linears(const Context& context, const LinearsArgs& args) {
-  if (multiply_few_rows(context, args.products)) return;
-  for (const LinearArgs& product : args.products) cuda::linear(context, product);
-}
-
 void linear(const Context& context, const LinearArgs& args) {
-  if (multiply_few_rows(context, {&args, 1})) return;
   const MatmulArgs base{
       .a = args.x, .b = args.w.payload, .b_transposed = true, .c = args.y, .operands = args.x.dtype, .bias = args.bias};
   const BaseProduct product(context, args.fp8, args.w, false);

@@ -236,42 +236,6 @@ TEST(Linear, DropoutKeepsItsShareAndDependsOnWhatItIsKeyedBy) {
   EXPECT_NE(kept(key, 3, 5), first) << "position";
 }
 
-/// Three linears of one x have the values of each by itself, with and without gradients.
-TEST(Linear, SeveralOfOneInputAreThoseByThemselves) {
-  constexpr int64_t kIn = 512, kRows = 5;
-  const std::vector<int64_t> outs = {256, 128, 128};
-  std::vector<std::unique_ptr<testing::TestWeight>> weights;
-  std::vector<Weight*> pointers;
-  for (size_t i = 0; i < outs.size(); ++i) {
-    const Argument values = testing::random_argument({outs[i], kIn}, 2 + i, 0.1);
-    weights.push_back(std::make_unique<testing::TestWeight>(values, DType::kBF16));
-    pointers.push_back(weights.back().get());
-  }
-  ThreadPool pool(2);
-  TestStream stream(pool);
-  const Values values = testing::random_argument({kRows, kIn}, 1).values;
-  const testing::TestTensor<BFloat16> x({values.begin(), values.end()}, {kRows, kIn});
-  for (const bool training : {false, true}) {
-    TapeMemory memory{test_device()};
-    TapePlan plan;
-    for (int pass = 0; pass < 3; ++pass) {
-      if (pass < 2) memory.begin_dry();
-      if (pass == 2) memory.reserve();
-      const Context context(stream, memory.scratch);
-      Tape tape(context, memory, plan, {.training = training, .recompute = {}});
-      tape.block([&] {
-        const std::vector<Var> together = linears(tape, tape.input(x), pointers);
-        for (size_t i = 0; i < outs.size(); ++i) {
-          const Var alone = linear(tape, tape.input(x), *pointers[i]);
-          if (pass < 2) continue;
-          const auto want = stream.download<BFloat16>(tape.data(alone));
-          EXPECT_EQ(stream.download<BFloat16>(tape.data(together[i])), want) << "weight " << i;
-        }
-      });
-    }
-  }
-}
-
 /// Evaluation sees no dropout.
 TEST(Linear, DropoutActsOnlyInTraining) {
   const Sizes sizes{.tokens = 6, .in = 8, .out = 3, .rank = 2, .dropout = 0.9f};

@@ -1,22 +1,27 @@
 // Products of few rows of each group: bound by reading every weight once.
 //
-// A warp has 16 rows of w, whole along k, in registers (weight_rows_cuda.h); with an activation 8 of gate and the
-// matching 8 of up. Three steps of 64 of k are in flight, 6 KB a warp, some 96 KB a multiprocessor. The rows of a that
-// a CTA multiplies are in shared memory if they fit, else in L1.
+// A warp has 16 rows of w, whole along k; with an activation 8 of gate and the matching 8 of up. It loads them from
+// device memory straight into the fragments of mma.m16n8k16, four lanes a row: a lane's 16 bytes are 8 adjacent k,
+// which two products take as their k = 2 q, 2 q + 1, 2 q + 8, 2 q + 9 (q: lane % 4), and rows of a are read in the same
+// order. Three steps of 64 of k are in flight, 6 KB a warp, some 96 KB a multiprocessor. The rows of a that a CTA
+// multiplies are in shared memory if they fit, else in L1.
 #include <algorithm>
 
 #include "kernels/cuda/grouped_gemm/grouped_few_rows.h"
 #include "kernels/cuda/grouped_gemm/grouped_tensor_cores_cuda.h"
-#include "kernels/cuda/sm80/weight_rows_cuda.h"
 
 namespace hone::cuda {
 
 namespace {
 
-using namespace weight_rows;
 using bf16 = __nv_bfloat16;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
+constexpr int kWarpRows = 16;   // of w
+constexpr int kChunk = 32;      // of k: 64 bytes of a row
+constexpr int kStepChunks = 2;  // chunks of a step
+constexpr int kStep = kChunk * kStepChunks;
+constexpr int kTileRows = 8;     // rows of a that a product has as its n
 constexpr int kMostTiles = 4;    // tiles that read w together
 constexpr int kMostStaged = 16;  // rows of a in shared memory
 constexpr size_t kMostShared = 72 << 10;
@@ -34,12 +39,69 @@ struct FewRows {
   __device__ const bf16* row_of_a(int64_t row) const { return a + (a_rows != nullptr ? a_rows[row] : row) * k; }
 };
 
+/// Bytes from a row to the next in shared memory: lanes of two rows that are read together use all banks.
+__host__ __device__ constexpr int staged_pitch(int k) { return 2 * k + (k % 64 == 32 ? 0 : 64); }
+
+/// 16 bytes of a weight, which no other CTA reads; zeros if !valid.
+__device__ inline uint4 load_weight(const bf16* from, bool valid) {
+  uint4 value;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "mov.b32 %1, 0;\n"
+      "mov.b32 %2, 0;\n"
+      "mov.b32 %3, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&r"(value.x), "=&r"(value.y), "=&r"(value.z), "=&r"(value.w)
+      : "l"(from), "r"(static_cast<int>(valid)));
+  return value;
+}
+
 /// An 8 x 8 matrix of 16-bit elements, of which lane l has columns 2 (l % 4) and the next of row l / 4, transposed.
 __device__ inline uint32_t transpose_8x8(uint32_t pair) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(result) : "r"(pair));
   return result;
 }
+
+/// The 16 rows of w of a warp: this lane's part of rows `upper` and `lower`.
+struct WeightRows {
+  const bf16 *upper, *lower;
+};
+
+struct WeightStep {
+  uint4 upper[kStepChunks], lower[kStepChunks];
+
+  __device__ void load(const WeightRows& rows, int step, bool exists) {
+#pragma unroll
+    for (int chunk = 0; chunk < kStepChunks; ++chunk) {
+      upper[chunk] = load_weight(rows.upper + step * kStep + chunk * kChunk, exists);
+      lower[chunk] = load_weight(rows.lower + step * kStep + chunk * kChunk, exists);
+    }
+  }
+};
+
+/// Sums of the 16 rows of w with kTiles tiles of rows of a; `from(tile)` is this lane's part of its row of the tile.
+template <int kTiles>
+struct WarpProduct {
+  float sums[kTiles][4] = {};
+
+  __device__ void multiply(const WeightStep& w, const bf16* const (&a)[kTiles], int step) {
+#pragma unroll
+    for (int chunk = 0; chunk < kStepChunks; ++chunk) {
+      const uint4 &upper = w.upper[chunk], &lower = w.lower[chunk];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const uint4 row = *reinterpret_cast<const uint4*>(a[tile] + step * kStep + chunk * kChunk);
+        mma_m16n8k16(sums[tile], upper.x, lower.x, upper.y, lower.y, row.x, row.y);
+        mma_m16n8k16(sums[tile], upper.z, lower.z, upper.w, lower.w, row.z, row.w);
+      }
+    }
+  }
+};
 
 /// Stores the sums of rows [0, rows) of a, whose first one is row `first` of c; `column`: the warp's first row of w.
 template <bool kActivates, int kTiles>
@@ -108,7 +170,7 @@ __device__ void multiply_rows(const FewRows& p, const bf16* matrix, int column, 
     for (int stage = 0; stage < kStages; ++stage) {
       if (stage >= left) break;
       ring[(stage + kStages - 1) % kStages].load(w, stage + kStages - 1, stage + kStages - 1 < left);
-      product.multiply(ring[stage], stage, [&](int tile) { return a[tile]; });
+      product.multiply(ring[stage], a, stage);
     }
     w.upper += kStages * kStep;
     w.lower += kStages * kStep;

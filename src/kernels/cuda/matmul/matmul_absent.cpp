@@ -1,5 +1,4 @@
 // The build without CUDA: in a dry pass for a planned GPU, the scratch memory of matmul_cuda.cu.
-#include "kernels/cuda/matmul/few_rows_matmul.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
 
 namespace hone::cuda {
@@ -27,10 +26,6 @@ void matmul(const Context& context, const MatmulArgs& args) {
   take_operand(scratch, args.b, args.b_pitch, args.operands);
   if (args.bias.defined() && args.bias.dtype != args.c.dtype) scratch.take(args.bias.shape, args.c.dtype);
 }
-
-/// False in a dry pass: neither product takes scratch memory for operands that this kernel supports.
-bool few_rows_matmul_can_run(const Context&, const FewRowsMatmulArgs&) { return false; }
-void few_rows_matmul(const Context&, const FewRowsMatmulArgs&) { HONE_ASSERT(false, "built without CUDA"); }
 
 void fp8_matmul(const Context& context, const Fp8MatmulArgs&) { HONE_ASSERT(context.dry(), "built without CUDA"); }
 
