@@ -38,7 +38,7 @@ CachePlan::CachePlan(const Decoder& decoder, const GeneratorOptions& options)
   for (PageGroup& group : groups) {
     group.pages = most;
     if (group.window == 0) continue;
-    // Of each sequence those of a window, which begins and ends within a page, and one that a pass begins.
+    // For each sequence those of a window, which begins and ends within a page, and one that a pass begins.
     group.pages = std::min(
         most, sequences * (cache_pages(group.window) + 2) + cache_pages(options.max_prefill_tokens + sequences));
   }

@@ -22,7 +22,7 @@ struct CachePlan {
 
   std::vector<Layer> layers;
   std::vector<PageGroup> groups;  ///< ascending windows
-  int64_t max_pages = 0;          ///< of a sequence
+  int64_t max_pages = 0;          ///< pages of a sequence at most
   int64_t bytes = 0;
 
   /// Layers without a window have as many pages as all sequences can need, or those of options.cache_tokens. Layers

@@ -54,7 +54,7 @@ struct GenerationPass {
   std::vector<int32_t> cu_seqlens;               ///< [N + 1]; a slot may have no new tokens
   std::vector<int32_t> lengths;                  ///< [N], tokens of each slot that earlier passes have cached
   std::vector<int32_t> rows;                     ///< [R], last new token of each slot that has any
-  std::vector<std::vector<int32_t>> pages = {};  ///< of each PageGroup: [N, pages of max_length]
+  std::vector<std::vector<int32_t>> pages = {};  ///< for each PageGroup [N, pages of max_length]
   int64_t max_seqlen = 0;                        ///< maximum number of new tokens of a slot
   int variant = 0;                               ///< that of its sequences; slots of others have no new tokens
 
@@ -128,7 +128,7 @@ class GenerationSchedule {
     GeneratedSequence result = {};
     int64_t cached = 0;              // tokens that passes have put into the cache
     std::vector<int32_t> seen = {};  // distinct, ascending
-    std::vector<Held> held = {};     // of each group of pages, while it has a slot
+    std::vector<Held> held = {};     // for each group of pages, while it has a slot
     bool ended = false;
   };
 

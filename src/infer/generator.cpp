@@ -109,7 +109,7 @@ struct Generator::Buffers {
   Shape logits_shape;
   DType logits_dtype;
   std::vector<Buffer> cache_memory;
-  std::vector<std::vector<Tensor>> layers;  // of the cache
+  std::vector<std::vector<Tensor>> layers;  // tensors of the cache
   Tensor lengths;                           // inputs of a pass
   std::vector<Tensor> pages;                // the same, by group
 };

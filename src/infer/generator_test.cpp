@@ -287,7 +287,7 @@ TEST(Generator, AnEndedSequenceLeavesItsPages) {
     numbers.push_back(generator.begin({.prompt = prompt, .sampling = {.max_new_tokens = 100}}));
   }
   generator.run_pass();
-  EXPECT_EQ(generator.schedule().running(), 2);  // of four pages two, one and a further one that the first may need
+  EXPECT_EQ(generator.schedule().running(), 2);  // two pages and one, and a further one that the first may need
   EXPECT_EQ(generator.schedule().used_pages(0), 3);
   generator.end(numbers[2]);  // it waits
   generator.end(numbers[0]);

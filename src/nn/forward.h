@@ -14,7 +14,7 @@ namespace hone {
 /// The caches of N generated sequences: the tensors of each layer's mixer (Mixer::cache).
 struct DecoderCache {
   std::vector<std::vector<Tensor>> layers;
-  std::vector<Tensor> pages;  ///< of each layer: KvCache::pages, undefined where it has none
+  std::vector<Tensor> pages;  ///< KvCache::pages for each layer, undefined where it has none
   Tensor lengths;             ///< i32 [N], tokens of each sequence before this call
 };
 

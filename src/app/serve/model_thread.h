@@ -25,7 +25,7 @@ struct ServedCounts {
   int64_t sequences = 0, failed = 0;                ///< since the start
   int64_t prompt_tokens = 0, generated_tokens = 0;  ///< since the start
   int64_t put_back = 0;                             ///< GenerationSchedule::times_put_back
-  int64_t pages = 0, used_pages = 0;                ///< of the layers that keep the most tokens; 0 without attention
+  int64_t pages = 0, used_pages = 0;                ///< for the layers that keep the most tokens; 0 without attention
 };
 
 class ModelThread {

@@ -33,7 +33,7 @@ OpCase product(BenchData& data, const std::string& name, int64_t in, int64_t out
   return result;
 }
 
-/// Of decode: one product for each of `outs`, of the same rows.
+/// For decode: one product for each of `outs`, of the same rows.
 OpCase forward_of(BenchData& data, const std::string& name, int64_t in, const std::vector<int64_t>& outs) {
   const BenchSizes& sizes = data.sizes;
   const Tensor x = data.activations(in);

@@ -16,7 +16,7 @@ constexpr int64_t kMaxExperts = 3072;  // counts of all warps of a block in 48 K
 // Few choices, as a pass of generation has them, are sorted by one CTA: four kernels would take four times as long.
 constexpr int kFewWarps = 32, kFewThreads = 32 * kFewWarps;
 constexpr int64_t kFewChoices = 4096;
-constexpr int64_t kFewCounts = 48 * 1024 / sizeof(int) - kFewWarps;  // of all chunks, beside a sum of each warp
+constexpr int64_t kFewCounts = 48 * 1024 / sizeof(int) - kFewWarps;  // for all chunks, beside a sum of each warp
 
 struct Chunks {
   int64_t choices, per_chunk, count;

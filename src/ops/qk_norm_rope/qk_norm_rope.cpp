@@ -47,7 +47,7 @@ struct QkNormRopeNode : Node {
   }
 };
 
-/// Of a tape that does not train.
+/// For a tape that does not train.
 struct QkNormRopePairNode : Node {
   QkNorms norms = {};
   QkNormRopeArgs constants;

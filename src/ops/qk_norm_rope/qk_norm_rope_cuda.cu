@@ -125,7 +125,7 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
 
 void qk_norm_rope_pair(const Context& context, const QkNormRopePairArgs& args) {
   const auto& [q, k] = args;
-  constexpr int64_t kFewTokens = 256;  // of more, a launch less is not worth a head a thread
+  constexpr int64_t kFewTokens = 256;  // beyond, a launch less is not worth a head a thread
   const bool together = q.x.numel() > 0 && q.x.shape[0] <= kFewTokens && allows_head_vectors(context, q, {q.x, q.y}) &&
                         allows_head_vectors(context, k, {k.x, k.y});
   if (context.dry() || !together) {

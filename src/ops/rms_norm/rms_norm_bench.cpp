@@ -31,7 +31,7 @@ OpCase after_sum(BenchData& data) {
   return result;
 }
 
-/// Of decode: y, or the residual sum and its y.
+/// For decode: y, or the residual sum and its y.
 OpCase forward(BenchData& data, bool sums) {
   const BenchSizes& sizes = data.sizes;
   const Tensor x = data.activations(sizes.hidden), delta = data.activations(sizes.hidden);

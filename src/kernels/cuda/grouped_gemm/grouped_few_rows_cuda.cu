@@ -17,8 +17,8 @@ namespace {
 using bf16 = __nv_bfloat16;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kWarpRows = 16;   // of w
-constexpr int kChunk = 32;      // of k: 64 bytes of a row
+constexpr int kWarpRows = 16;   // rows of w
+constexpr int kChunk = 32;      // along k: 64 bytes of a row
 constexpr int kStepChunks = 2;  // chunks of a step
 constexpr int kStep = kChunk * kStepChunks;
 constexpr int kTileRows = 8;     // rows of a that a product has as its n

@@ -53,7 +53,7 @@ struct GroupedGemmArgs {
   /// tensor cores for all of k.
   Fp8Stack fp8 = {};
   Tensor a_scales = {};
-  /// Of a pass of generation: few rows of each group may go to a kernel that adds along k in an order of its own
+  /// In a pass of generation few rows of each group may go to a kernel that adds along k in an order of its own
   /// (grouped_few_rows.h).
   bool decode = false;
 };

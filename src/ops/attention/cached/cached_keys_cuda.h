@@ -10,7 +10,7 @@ namespace hone::cuda {
 struct CachedKeys {
   const int32_t* lengths = nullptr;  ///< [N]; null: k and v are the rows of q's documents
   const int32_t* pages = nullptr;    ///< [N, most_pages]
-  int most_pages = 0;                ///< of a document
+  int most_pages = 0;                ///< pages that a document has at most
 
 #ifdef __CUDACC__
   __device__ int64_t capacity() const { return most_pages * kCachePage; }
