@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "infer/generator.h"
-#include "ops/attention/cached/cache_pages.h"
+#include "ops/attention/cache_pages.h"
 
 namespace hone {
 

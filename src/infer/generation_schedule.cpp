@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "ops/attention/cached/cache_pages.h"
+#include "ops/attention/cache_pages.h"
 
 namespace hone {
 

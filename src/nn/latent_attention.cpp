@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "nn/attention.h"
-#include "ops/attention/cached/cache_pages.h"
+#include "ops/attention/cache_pages.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/split_heads/split_heads.h"

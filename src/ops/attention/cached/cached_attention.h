@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/attention/attention.h"
-#include "ops/attention/cached/cache_pages.h"
+#include "ops/attention/cache_pages.h"
 
 namespace hone {
 

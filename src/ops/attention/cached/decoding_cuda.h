@@ -2,7 +2,7 @@
 // Included by *_cuda.cu only.
 #pragma once
 
-#include "ops/attention/cached/cached_keys_cuda.h"
+#include "ops/attention/cached_keys_cuda.h"
 #include "ops/attention/general/attention_cuda.h"
 
 namespace hone::cuda {

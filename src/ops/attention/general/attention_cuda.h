@@ -5,7 +5,7 @@
 #include "kernels/cuda/rows/document_tiles_cuda.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_gradient_cuda.h"
-#include "ops/attention/cached/cached_keys_cuda.h"
+#include "ops/attention/cached_keys_cuda.h"
 
 namespace hone::cuda {
 

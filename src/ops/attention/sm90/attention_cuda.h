@@ -9,7 +9,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_gradient_cuda.h"
 #include "ops/attention/attention_tiles_cuda.h"
-#include "ops/attention/cached/cached_keys_cuda.h"
+#include "ops/attention/cached_keys_cuda.h"
 
 namespace hone::cuda::sm90 {
 

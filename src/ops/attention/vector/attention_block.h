@@ -10,7 +10,7 @@
 #include "core/stream/context.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/cached/cache_pages.h"
+#include "ops/attention/cache_pages.h"
 
 namespace hone::cpu {
 

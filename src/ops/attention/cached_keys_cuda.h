@@ -1,7 +1,7 @@
 // The keys and values of earlier passes, as kernels find them. Included by *_cuda.cu only.
 #pragma once
 
-#include "ops/attention/cached/cache_pages.h"
+#include "ops/attention/cache_pages.h"
 
 namespace hone::cuda {
 
