@@ -134,7 +134,7 @@ OpCase decode_part(BenchData& data, const std::string& name, DecodePart part) {
   for (const int32_t id : choose_experts(tokens, experts, k, 0)) used[static_cast<size_t>(id)] = true;
   const double matrix = sizes.element_bytes() * static_cast<double>(inner * hidden) *
                         static_cast<double>(std::count(used.begin(), used.end(), true));
-  if (gate_up) row.bytes += matrix * static_cast<double>(columns / inner);
+  if (gate_up) row.bytes += matrix * static_cast<double>(columns) / static_cast<double>(inner);
   if (down) row.bytes += matrix;
   result.parts = {row};
   result.backward = false;
@@ -179,12 +179,13 @@ void moe_experts_cases(OpCases& cases) {
     names.push_back(variant.name);
     cases.add(OpGroup::kExperts, std::move(names), [=](BenchData& data) { return layer(data, variant); });
   };
-  for (const auto& [name, part] : {std::pair{"moe_permutation", DecodePart::kPermutation},
-                                   {"moe_gate_up", DecodePart::kGateUp},
-                                   {"moe_down", DecodePart::kDown},
-                                   {"moe layer", DecodePart::kLayer}}) {
-    cases.add_decode(OpGroup::kExperts, name, [name, part](BenchData& data) { return decode_part(data, name, part); });
-  }
+  const auto add_decode = [&](const char* name, DecodePart part) {
+    cases.add_decode(OpGroup::kExperts, name, [=](BenchData& data) { return decode_part(data, name, part); });
+  };
+  add_decode("moe_permutation", DecodePart::kPermutation);
+  add_decode("moe_gate_up", DecodePart::kGateUp);
+  add_decode("moe_down", DecodePart::kDown);
+  add_decode("moe layer", DecodePart::kLayer);
   add({"moe_permutation", "moe_gate_up", "moe_down", "moe_down grad", "moe_gate_up grad"},
       {.name = "moe layer", .nodes = true});
   add({}, {.name = "moe layer, Zipf", .zipf = 1});
