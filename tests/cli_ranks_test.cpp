@@ -126,7 +126,7 @@ TEST_F(SharedAnswers, WaitForRoomInTheCache) {
   EXPECT_EQ(answers(one_page + Words{"--ranks", "2"}), all_at_once);
   const Outcome refused = run_hone(generate({"--prompt", "hello", "--cache-tokens", "9", "--max-new-tokens", "12"}));
   EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("a cache of 9 tokens has no room for a sequence of 19\n  where: --cache-tokens"));
+  EXPECT_THAT(refused.err, HasSubstr("the cache holds 9 tokens, but a sequence may have 19\n  where: --cache-tokens"));
 }
 
 TEST_F(SharedAnswers, OfAPackedBaseAreThoseOfOneRank) {

@@ -19,18 +19,19 @@ Shape of_many(int64_t count, const Shape& one) {
 
 CachePlan::CachePlan(const Decoder& decoder, const GeneratorOptions& options)
     : max_pages(cache_pages(options.max_length)) {
+  // A kept prefix may end before what the window of the last token reaches.
+  const auto window_of = [&](const CacheTensor& tensor) { return options.keep_cache ? 0 : *tensor.window; };
   for (std::vector<CacheTensor>& tensors : decoder.cache()) {
     Layer& layer = layers.emplace_back(Layer{.tensors = std::move(tensors), .group = {}});
     if (layer.tensors.empty() || !layer.tensors.front().window) continue;
-    // A kept prefix may end before what the window of the last token reaches.
-    const int64_t window = options.keep_cache ? 0 : *layer.tensors.front().window;
+    const int64_t window = window_of(layer.tensors.front());
     const auto ascending = [](const PageGroup& group, int64_t of_window) { return group.window < of_window; };
     const auto at = std::lower_bound(groups.begin(), groups.end(), window, ascending);
     if (at == groups.end() || at->window != window) groups.insert(at, {.window = window, .pages = 0});
   }
   const int64_t sequences = options.max_sequences;
   const auto group_of = [&](int64_t window) {
-    const auto same = [&](const PageGroup& group) { return group.window == (options.keep_cache ? 0 : window); };
+    const auto same = [&](const PageGroup& group) { return group.window == window; };
     return static_cast<size_t>(std::find_if(groups.begin(), groups.end(), same) - groups.begin());
   };
   int64_t most = sequences * max_pages;
@@ -44,7 +45,7 @@ CachePlan::CachePlan(const Decoder& decoder, const GeneratorOptions& options)
   }
   for (Layer& layer : layers) {
     for (CacheTensor& tensor : layer.tensors) {
-      if (tensor.window) layer.group = group_of(*tensor.window);
+      if (tensor.window) layer.group = group_of(window_of(tensor));
       tensor.shape = of_many(layer.group ? groups[*layer.group].pages : sequences, tensor.shape);
       bytes += tensor.shape.numel() * static_cast<int64_t>(size_of(tensor.dtype));
     }

@@ -30,9 +30,9 @@ struct CachePlan {
   CachePlan(const Decoder& decoder, const GeneratorOptions& options);
 
   /// Whether some layer attends to all tokens: options.cache_tokens then decides how many there may be.
-  /// The group of the layers that keep the most tokens.
-  size_t largest() const { return bounded_by_tokens() ? 0 : groups.size() - 1; }
   bool bounded_by_tokens() const { return !groups.empty() && groups.front().window == 0; }
+  /// The group of the layers that keep the most tokens. There must be one.
+  size_t largest() const { return bounded_by_tokens() ? 0 : groups.size() - 1; }
 };
 
 }  // namespace hone

@@ -162,9 +162,16 @@ class OpCases {
   void add(OpGroup group, std::vector<std::string> names, std::function<OpCase(BenchData&)> make) {
     if (!sizes.decode) makers.push_back({op, group, std::move(names), std::move(make)});
   }
-  /// A case of sizes.decode: forward alone, as one part, of span "step".
-  void add_decode(OpGroup group, std::string name, std::function<OpCase(BenchData&)> make) {
-    if (sizes.decode) makers.push_back({op, group, {std::move(name)}, std::move(make)});
+  /// A case of sizes.decode: forward alone. The first part of make's stands for all of it, by this name.
+  void add_decode(OpGroup group, const std::string& name, const std::function<OpCase(BenchData&)>& make) {
+    if (!sizes.decode) return;
+    makers.push_back({op, group, {name}, [=](BenchData& data) {
+                        OpCase result = make(data);
+                        const OpPart forward = result.parts.front();
+                        result.parts = {{name, forward.shape, "step", "", forward.bytes}};
+                        result.backward = false;
+                        return result;
+                      }});
   }
 };
 

@@ -252,9 +252,6 @@ SweepAxis axis_of(const BenchOpsOptions& options) {
     throw UserError("only one option can have several values", "--threads, --tokens, --experts",
                     "give the others one value, or none");
   }
-  if (options.decode && options.fp8 != "off" && !options.fp8.empty()) {
-    throw UserError("a pass of generation multiplies in the model's dtype", "--decode, --fp8", "leave one out");
-  }
   if (!axes.empty() && !options.compare.empty()) {
     throw UserError("results are compared with those of one run", "--compare",
                     "give --threads, --tokens and --experts one value");
@@ -287,6 +284,9 @@ Json all_json(const std::vector<OpsResult>& results, Device device) {
 
 int run_bench_ops(const BenchOpsOptions& options) {
   const SweepAxis axis = axis_of(options);
+  if (options.decode && options.fp8 != "off") {
+    throw UserError("a pass of generation multiplies in the model's dtype", "--decode, --fp8", "leave one out");
+  }
   const BenchOutput output{options.json, {}, {options.model, options.compare}, options.force};
   require_bench_output(output);
   const Json earlier = options.compare.empty() ? Json() : read_results(options.compare);

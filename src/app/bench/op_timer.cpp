@@ -43,6 +43,17 @@ SpanTimes medians_of(const std::vector<ProfileSpan>& spans) {
   return result;
 }
 
+/// Sizes the memory of a run by dry ones and runs it once, in which libraries choose their algorithms. Returns what its
+/// ops have noted.
+template <class Run>
+std::string first_run(Stream& stream, PassRunner& passes, const Run& run) {
+  passes.measure(run);
+  passes.reserve();
+  const KernelNotes notes(stream);
+  run();
+  return notes.text();
+}
+
 }  // namespace
 
 SpanTimes time_in_graph(Stream& stream, std::span<const OpCase> cases) {
@@ -52,14 +63,8 @@ SpanTimes time_in_graph(Stream& stream, std::span<const OpCase> cases) {
     Tape tape = passes.tape(plan);
     for (const OpCase& op_case : cases) tape.block([&] { op_case.record(tape); });
   };
-  passes.measure(run);
-  passes.reserve();
   SpanTimes times;
-  {
-    const KernelNotes notes(stream);
-    run();  // libraries choose their algorithms
-    times.kernels = notes.text();
-  }
+  times.kernels = first_run(stream, passes, run);
   GraphCache graphs(stream, GraphUse::kAlways, [] { return true; });
   StreamClock clock(stream);
   for (int64_t i = 0; i < 2 + kMostRuns; ++i) {
@@ -94,16 +99,8 @@ SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
     });
     if (op_case.backward) tape.backward();
   };
-  passes.measure(run);
-  passes.reserve();
+  std::string kernels = first_run(stream, passes, run);
   Profiler profiler(stream);
-  std::string kernels;
-  {
-    const KernelNotes notes(stream);
-    run();  // libraries choose their algorithms
-    kernels = notes.text();
-  }
-  profiler.take();
   run();
   const double once = medians_of(profiler.take().spans).seconds.at({"step", ""});
   const auto runs = static_cast<int64_t>(kSecondsPerCase / std::max(once, 1e-6));

@@ -408,7 +408,7 @@ void InferenceModel::check_cache(const GeneratorOptions& options) {
   if (options.cache_tokens == 0) return;
   if (options.cache_tokens < options.max_length) {
     throw UserError(
-        fmt::format("a cache of {} tokens has no room for a sequence of {}", options.cache_tokens, options.max_length),
+        fmt::format("the cache holds {} tokens, but a sequence may have {}", options.cache_tokens, options.max_length),
         "--cache-tokens", fmt::format("use {} or more", options.max_length));
   }
   if (!CachePlan(model_.decoder(), options).bounded_by_tokens()) {

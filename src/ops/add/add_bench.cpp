@@ -9,8 +9,7 @@ OpCase sum(BenchData& data) {
   const int64_t width = data.sizes.hidden;
   const auto a = data.input(width), b = data.input(width);
   OpCase result;
-  result.parts = {{"add", data.sizes.shape(width), data.sizes.decode ? "step" : "add",
-                   data.sizes.decode ? "" : "forward", 3 * data.sizes.bytes(width)}};
+  result.parts = {{"add", data.sizes.shape(width), "add", "forward", 3 * data.sizes.bytes(width)}};
   result.record = [=](Tape& tape) { return add(tape, a(tape), b(tape)); };
   result.gradient = data.activations(width);
   return result;

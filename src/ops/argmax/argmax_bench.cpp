@@ -10,7 +10,6 @@ OpCase most_probable(BenchData& data) {
   const Tensor logits = data.activations(sizes.vocab), ids = data.take({sizes.tokens}, DType::kI32);
   OpCase result;
   result.parts = {{"argmax", sizes.shape(sizes.vocab), "step", "", sizes.bytes(sizes.vocab)}};
-  result.backward = false;
   result.record = [=](Tape& tape) {
     argmax(tape.context(), {.x = logits, .ids = ids});
     return Var{};

@@ -34,18 +34,17 @@ OpCase product(BenchData& data, const std::string& name, int64_t in, int64_t out
 }
 
 /// For decode: one product for each of `outs`, of the same rows.
-OpCase forward_of(BenchData& data, const std::string& name, int64_t in, const std::vector<int64_t>& outs) {
+OpCase forward_of(BenchData& data, int64_t in, const std::vector<int64_t>& outs) {
   const BenchSizes& sizes = data.sizes;
   const Tensor x = data.activations(in);
   std::vector<Weight*> weights;
   OpCase result;
   result.parts = {
-      {name, fmt::format("[{}, {}] → {}", sizes.tokens, in, fmt::join(outs, " + ")), "step", "", sizes.bytes(in)}};
+      {"", fmt::format("[{}, {}] → {}", sizes.tokens, in, fmt::join(outs, " + ")), "", "", sizes.bytes(in)}};
   for (const int64_t out : outs) {
     weights.push_back(&data.frozen_weight({out, in}, sizes.dtype));
     result.parts[0].bytes += sizes.bytes(out) + sizes.element_bytes() * static_cast<double>(out * in);
   }
-  result.backward = false;
   result.record = [x, weights](Tape& tape) {
     const Var input = tape.input(x);
     for (Weight* w : weights) linear(tape, input, *w);
@@ -65,7 +64,7 @@ void linear_cases(OpCases& cases) {
               [=](BenchData& data) { return product(data, name, in, out, true); });
     cases.add(OpGroup::kDense, {name + " grad dx"},
               [=](BenchData& data) { return product(data, name, in, out, false); });
-    cases.add_decode(OpGroup::kDense, name, [=](BenchData& data) { return forward_of(data, name, in, {out}); });
+    cases.add_decode(OpGroup::kDense, name, [=](BenchData& data) { return forward_of(data, in, {out}); });
   };
   const int64_t hidden = sizes.hidden, q_width = sizes.heads * sizes.head_dim, values = sizes.heads * sizes.v_head_dim;
   if (const BenchSizes::Latent& latent = sizes.latent; latent.kv_rank > 0) {
@@ -77,8 +76,7 @@ void linear_cases(OpCases& cases) {
     add("q_proj", hidden, q_width);
     add("k_proj, v_proj", hidden, sizes.kv_heads * sizes.head_dim);
     cases.add_decode(OpGroup::kDense, "linear q, k and v", [=](BenchData& data) {
-      return forward_of(data, "linear q, k and v", hidden,
-                        {q_width, sizes.kv_heads * sizes.head_dim, sizes.kv_heads * sizes.v_head_dim});
+      return forward_of(data, hidden, {q_width, sizes.kv_heads * sizes.head_dim, sizes.kv_heads * sizes.v_head_dim});
     });
   }
   add("o_proj", values, hidden);
@@ -87,7 +85,7 @@ void linear_cases(OpCases& cases) {
     add("down_proj", sizes.intermediate, hidden);
   }
   cases.add_decode(OpGroup::kDense, "linear lm_head",
-                   [=](BenchData& data) { return forward_of(data, "linear lm_head", hidden, {sizes.vocab}); });
+                   [=](BenchData& data) { return forward_of(data, hidden, {sizes.vocab}); });
 }
 
 }  // namespace hone

@@ -5,6 +5,7 @@
 #include "core/cpu/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/op_testing.h"
+#include "tape/pass_runner.h"
 
 namespace hone {
 namespace {
@@ -252,21 +253,21 @@ TEST(Linear, DropoutActsOnlyInTraining) {
   }
   ThreadPool pool(2);
   TestStream stream(pool);
-  TapeMemory memory{test_device()};
+  PassRunner passes(stream);
   TapePlan plan;
   const testing::TestTensor<float> x({op_case.inputs[0].values.begin(), op_case.inputs[0].values.end()}, {6, 8});
-  for (int pass = 0; pass < 3; ++pass) {
-    if (pass < 2) memory.begin_dry();
-    if (pass == 2) memory.reserve();
-    const Context context(stream, memory.scratch);
-    Tape tape(context, memory, plan, {});
+  const auto run = [&] {
+    Tape tape = passes.tape(plan);
     tape.block([&] {
       const Var y = op_case.op(tape, {tape.input(x)}, pointers)[0];
-      if (pass < 2) return;
+      if (passes.context().dry()) return;
       const std::vector<float> got = stream.download<float>(tape.data(y));
       EXPECT_EQ(Values(got.begin(), got.end()), want);
     });
-  }
+  };
+  passes.measure(run);
+  passes.reserve();
+  run();
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ OpCase layer(BenchData& data, const Variant& variant) {
 enum class DecodePart { kPermutation, kGateUp, kDown, kLayer };
 
 /// A part of the forward pass of decode, with experts chosen evenly at random.
-OpCase decode_part(BenchData& data, const std::string& name, DecodePart part) {
+OpCase decode_part(BenchData& data, DecodePart part) {
   const BenchSizes& sizes = data.sizes;
   const int64_t experts = sizes.experts.count, k = sizes.experts.chosen, inner = sizes.experts.intermediate;
   const int64_t tokens = sizes.tokens, hidden = sizes.hidden, columns = sizes.activation.columns(inner);
@@ -129,7 +129,7 @@ OpCase decode_part(BenchData& data, const std::string& name, DecodePart part) {
   Weight* second = down ? &data.frozen_weight({experts, hidden, inner}, sizes.dtype) : nullptr;
   const Tensor h = of_rows(columns), activation = of_rows(inner), out = data.activations(hidden);
   OpCase result;
-  OpPart row{name, fmt::format("[{}, {}], {} of {} × {}", tokens, hidden, k, experts, inner), "step", ""};
+  OpPart row{"", fmt::format("[{}, {}], {} of {} × {}", tokens, hidden, k, experts, inner), "", ""};
   std::vector<bool> used(static_cast<size_t>(experts));
   for (const int32_t id : choose_experts(tokens, experts, k, 0)) used[static_cast<size_t>(id)] = true;
   const double matrix = sizes.element_bytes() * static_cast<double>(inner * hidden) *
@@ -137,7 +137,6 @@ OpCase decode_part(BenchData& data, const std::string& name, DecodePart part) {
   if (gate_up) row.bytes += matrix * static_cast<double>(columns) / static_cast<double>(inner);
   if (down) row.bytes += matrix;
   result.parts = {row};
-  result.backward = false;
   result.record = [=, function = sizes.activation](Tape& tape) {
     const Context& context = tape.context();
     if (part == DecodePart::kPermutation) moe_permutation(context, {.ids = ids, .rows = rows});
@@ -180,7 +179,7 @@ void moe_experts_cases(OpCases& cases) {
     cases.add(OpGroup::kExperts, std::move(names), [=](BenchData& data) { return layer(data, variant); });
   };
   const auto add_decode = [&](const char* name, DecodePart part) {
-    cases.add_decode(OpGroup::kExperts, name, [=](BenchData& data) { return decode_part(data, name, part); });
+    cases.add_decode(OpGroup::kExperts, name, [=](BenchData& data) { return decode_part(data, part); });
   };
   add_decode("moe_permutation", DecodePart::kPermutation);
   add_decode("moe_gate_up", DecodePart::kGateUp);

@@ -62,6 +62,27 @@ __device__ void for_each_choice(const int32_t* ids, const Chunks& chunks, int64_
   }
 }
 
+/// Σ value over the lanes of the warp up to `lane`, this one.
+template <class T>
+__device__ inline T sum_up_to_lane(T value, int lane) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const T lower = __shfl_up_sync(0xffffffffu, value, step);
+    if (lane >= step) value += lower;
+  }
+  return value;
+}
+
+/// count[e] = choices of expert e in the chunk of this warp.
+__device__ inline void count_choices(const int32_t* ids, const Chunks& chunks, int64_t chunk, const Block& block,
+                                     int* count) {
+  for (int e = static_cast<int>(threadIdx.x) % 32; e < block.count; e += 32) count[e] = 0;
+  __syncwarp();
+  for_each_choice(ids, chunks, chunk, block, [&](int64_t, int32_t expert, int rank, int equals) {
+    if (expert >= 0 && rank == 0) count[expert] += equals;
+  });
+}
+
 /// counts[e, chunk] = choices of expert e in the chunk.
 __global__ void __launch_bounds__(kThreads) count_kernel(const int32_t* ids, Chunks chunks, Block block, int* counts) {
   extern __shared__ int shared[];
@@ -69,11 +90,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const int32_t* ids, Chu
   const int64_t chunk = int64_t{blockIdx.x} * kWarps + warp;
   if (chunk >= chunks.count) return;
   int* count = shared + warp * block.count;
-  for (int e = lane; e < block.count; e += 32) count[e] = 0;
-  __syncwarp();
-  for_each_choice(ids, chunks, chunk, block, [&](int64_t, int32_t expert, int rank, int equals) {
-    if (expert >= 0 && rank == 0) count[expert] += equals;
-  });
+  count_choices(ids, chunks, chunk, block, count);
   for (int e = lane; e < block.count; e += 32) counts[e * chunks.count + chunk] = count[e];
 }
 
@@ -86,12 +103,7 @@ __global__ void __launch_bounds__(kThreads) scan_chunks_kernel(int* counts, int6
   for (int64_t first = 0; first < chunks; first += kThreads) {
     const int64_t chunk = first + threadIdx.x;
     const int own = chunk < chunks ? count[chunk] : 0;
-    int up_to = own;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int lower = __shfl_up_sync(0xffffffffu, up_to, step);
-      if (lane >= step) up_to += lower;
-    }
+    int up_to = sum_up_to_lane(own, lane);
     if (lane == 31) sums[warp] = up_to;
     __syncthreads();
     int all = 0;
@@ -113,12 +125,7 @@ __global__ void offsets_kernel(const int* totals, int experts, int64_t* offsets)
   int64_t before = 0;
   for (int first = 0; first < experts; first += 32) {
     const int64_t own = first + lane < experts ? totals[first + lane] : 0;
-    int64_t up_to = own;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int64_t lower = __shfl_up_sync(0xffffffffu, up_to, step);
-      if (lane >= step) up_to += lower;
-    }
+    const int64_t up_to = sum_up_to_lane(own, lane);
     if (first + lane < experts) offsets[first + lane] = before + up_to - own;
     before += __shfl_sync(0xffffffffu, up_to, 31);
   }
@@ -169,24 +176,13 @@ __global__ void __launch_bounds__(kFewThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int chunk_count = static_cast<int>(chunks.count), e = static_cast<int>(threadIdx.x);
   int* own = shared + warp * block.count;
-  if (warp < chunk_count) {
-    for (int i = lane; i < block.count; i += 32) own[i] = 0;
-    __syncwarp();
-    for_each_choice(ids, chunks, warp, block, [&](int64_t, int32_t expert, int rank, int equals) {
-      if (expert >= 0 && rank == 0) own[expert] += equals;
-    });
-  }
+  if (warp < chunk_count) count_choices(ids, chunks, warp, block, own);
   __syncthreads();
   int total = 0;
   if (e < block.count) {
     for (int chunk = 0; chunk < chunk_count; ++chunk) total += shared[chunk * block.count + e];
   }
-  int up_to = total;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int lower = __shfl_up_sync(0xffffffffu, up_to, step);
-    if (lane >= step) up_to += lower;
-  }
+  int up_to = sum_up_to_lane(total, lane);
   if (lane == 31) sums[warp] = up_to;
   __syncthreads();
   for (int other = 0; other < warp; ++other) up_to += sums[other];

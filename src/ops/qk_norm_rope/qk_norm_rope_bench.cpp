@@ -23,11 +23,6 @@ OpCase norm_and_turn(BenchData& data, int64_t heads) {
   OpCase result;
   result.parts = {{"qk_norm_rope", sizes.shape(width), "qk_norm_rope", "forward", 2 * sizes.bytes(width)},
                   {"qk_norm_rope grad", sizes.shape(width), "qk_norm_rope", "backward", 3 * sizes.bytes(width)}};
-  if (sizes.decode) {
-    result.parts.resize(1);
-    result.parts[0].span = "step";
-    result.parts[0].pass = "";
-  }
   result.record = [=, head_dim = sizes.head_dim](Tape& tape) {
     return qk_norm_rope(tape, x(tape), norm, 1e-6f, table, positions, head_dim, layout);
   };

@@ -8,6 +8,7 @@
 #include "core/cpu/thread_pool.h"
 #include "kernels/op_testing.h"
 #include "ops/qk_norm_rope/rope_table.h"
+#include "tape/pass_runner.h"
 
 namespace hone {
 namespace {
@@ -145,25 +146,25 @@ TEST(QkNormRope, QueriesAndKeysTogetherAreThoseByThemselves) {
     const auto q = heads(9, 3), k = heads(2, 4);
     ThreadPool pool(2);
     TestStream stream(pool);
-    TapeMemory memory{test_device()};
+    PassRunner passes(stream);
     TapePlan plan;
-    for (int pass = 0; pass < 3; ++pass) {
-      if (pass < 2) memory.begin_dry();
-      if (pass == 2) memory.reserve();
-      const Context context(stream, memory.scratch);
-      Tape tape(context, memory, plan, {});
+    const auto run = [&] {
+      Tape tape = passes.tape(plan);
       tape.block([&] {
         const auto& [table, positions] = std::tie(fixture.table, fixture.positions);
         const QkVars both =
             qk_norm_rope(tape, {tape.input(q), tape.input(k)}, {&q_norm, &k_norm}, kEps, table, positions, dim);
         const Var q_alone = qk_norm_rope(tape, tape.input(q), &q_norm, kEps, table, positions, dim);
         const Var k_alone = qk_norm_rope(tape, tape.input(k), &k_norm, kEps, table, positions, dim);
-        if (pass < 2) return;
+        if (passes.context().dry()) return;
         const auto read = [&](Var var) { return stream.download<BFloat16>(tape.data(var)); };
         EXPECT_EQ(read(both[0]), read(q_alone)) << dim;
         EXPECT_EQ(read(both[1]), read(k_alone)) << dim;
       });
-    }
+    };
+    passes.measure(run);
+    passes.reserve();
+    run();
   }
 }
 

@@ -25,25 +25,10 @@ OpCase after_sum(BenchData& data) {
   Weight& w = data.weight({width}, sizes.dtype, true);
   OpCase result;
   // Both nodes are reported together by the step: the op decides where the sum is computed.
-  result.parts = {{"add_rms_norm with grad", sizes.shape(width), "step", "", 9 * sizes.bytes(width)}};
+  result.parts = {
+      {"add_rms_norm with grad", sizes.shape(width), "step", "", (sizes.decode ? 4 : 9) * sizes.bytes(width)}};
   result.record = [=, &w](Tape& tape) { return add_rms_norm(tape, x(tape), delta(tape), w, 1e-6f).y; };
   result.gradient = data.activations(width);
-  return result;
-}
-
-/// For decode: y, or the residual sum and its y.
-OpCase forward(BenchData& data, bool sums) {
-  const BenchSizes& sizes = data.sizes;
-  const Tensor x = data.activations(sizes.hidden), delta = data.activations(sizes.hidden);
-  Weight& w = data.weight({sizes.hidden}, sizes.dtype, false);
-  OpCase result;
-  result.parts = {{sums ? "add_rms_norm" : "rms_norm", sizes.shape(sizes.hidden), "step", "",
-                   (sums ? 4 : 2) * sizes.bytes(sizes.hidden)}};
-  result.backward = false;
-  result.record = [=, &w](Tape& tape) {
-    return sums ? add_rms_norm(tape, tape.input(x), tape.input(delta), w, 1e-6f).y
-                : rms_norm(tape, tape.input(x), w, 1e-6f);
-  };
   return result;
 }
 
@@ -52,8 +37,8 @@ OpCase forward(BenchData& data, bool sums) {
 void rms_norm_cases(OpCases& cases) {
   cases.add(OpGroup::kMemoryBound, {"rms_norm", "rms_norm grad"}, plain);
   cases.add(OpGroup::kMemoryBound, {"add_rms_norm with grad"}, after_sum);
-  cases.add_decode(OpGroup::kMemoryBound, "rms_norm", [](BenchData& data) { return forward(data, false); });
-  cases.add_decode(OpGroup::kMemoryBound, "add_rms_norm", [](BenchData& data) { return forward(data, true); });
+  cases.add_decode(OpGroup::kMemoryBound, "rms_norm", plain);
+  cases.add_decode(OpGroup::kMemoryBound, "add_rms_norm", after_sum);
 }
 
 }  // namespace hone

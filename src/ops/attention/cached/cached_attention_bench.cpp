@@ -42,11 +42,6 @@ OpCase one_more_token(BenchData& data) {
                    static_cast<double>(sequences * (sizes.seq + 1) * (k_width + v_width)) *
                        static_cast<double>(size_of(sizes.dtype)),
                    1}};
-  if (sizes.decode) {
-    result.parts[0].span = "step";
-    result.parts[0].pass = "";
-    result.parts[0].forwards = 0;
-  }
   result.backward = false;
   result.record = [=](Tape& tape) {
     return cached_attention(tape, tape.input(q), tape.input(k), tape.input(v), options, cache);
