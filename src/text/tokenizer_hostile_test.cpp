@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <random>
 
 #include "core/base/error.h"
+#include "core/base/processor_time_testing.h"
 #include "core/text/json.h"
 #include "text/tokenizer.h"
 
@@ -135,9 +135,6 @@ std::string error_of_encoding(const IndexedJson& json, const std::string& text) 
   }
   return "none";
 }
-
-/// CPU seconds of this process: other work on the machine does not count.
-double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 /// Each of these inputs hung or used all memory; none takes more than 6 s now.
 class TimedTokenizer : public testing::Test {

@@ -1,12 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <iterator>
 
 #include "core/base/error.h"
 #include "core/base/philox.h"
+#include "core/base/processor_time_testing.h"
 #include "weights/pickle.h"
 #include "weights/safetensors.h"
 #include "weights/saved_tensor.h"
@@ -309,7 +309,7 @@ class Pickler {
 class Described : public Damaged {
  protected:
   Described() { write("a.distcp", std::string(1000, '\0')); }
-  ~Described() override { EXPECT_LT(std::chrono::steady_clock::now() - begin_, std::chrono::seconds(10)); }
+  ~Described() override { EXPECT_LT(processor_seconds() - begin_, 10); }
   std::string opening(const Pickler& pickler) const {
     write(".metadata", pickler.bytes());
     try {
@@ -321,7 +321,7 @@ class Described : public Damaged {
   }
 
  private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double begin_ = processor_seconds();
 };
 
 TEST_F(Described, ChunksOfAnyGridAreTakenAndOverlapsAreNot) {

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -10,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/ordered_object.h"
+#include "core/base/processor_time_testing.h"
 #include "core/text/json.h"
 #include "core/text/json_value.h"
 #include "core/text/untrusted_json.h"
@@ -23,18 +23,6 @@ std::string object_text(int names) {
   std::string text = "{";
   for (int i = 0; i < names; ++i) text += (i ? ",\"" : "\"") + name(i) + "\":" + std::to_string(i);
   return text + "}";
-}
-
-/// Seconds of the fastest of three runs.
-template <class Work>
-double seconds(const Work& work) {
-  double fastest = 1e9;
-  for (int i = 0; i < 3; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    fastest = std::min(fastest, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  return fastest;
 }
 
 TEST(OrderedObject, KeepsTheOrderAndFindsEveryKey) {
@@ -98,10 +86,9 @@ TEST(OrderedObject, CopiesAndMovesAreWhole) {
 TEST(OrderedObject, TimeGrowsWithTheNumberOfNames) {
   const std::string small = object_text(50'000), large = object_text(100'000);
   Json json;
-  const double half = seconds([&] { json = Json::parse(small); }), whole = seconds([&] { json = Json::parse(large); });
-  // 2, plus caches and a busy machine; comparing a key with all earlier ones gives 4.
-  EXPECT_LT(whole, 3 * half);
-  EXPECT_LT(whole, 2.0);
+  const double half = processor_seconds([&] { json = Json::parse(small); }, 3);
+  const double whole = processor_seconds([&] { json = Json::parse(large); }, 3);
+  EXPECT_LT(whole, 3 * half) << "2, plus caches; comparing a key with all earlier ones gives 4";
 }
 
 std::string nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }

@@ -1,8 +1,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <ctime>
-
+#include "core/base/processor_time_testing.h"
 #include "data/dataset/block_builder.h"
 #include "data/dataset/data_testing.h"
 #include "data/formats/chat_encoder.h"
@@ -278,9 +277,7 @@ TEST(ChatMasking, ALongChatTakesTimeInProportionToItsMessages) {
       messages.push_back({{"role", "assistant"}, {"content", "b"}});
     }
     const std::string row = Json{{"messages", std::move(messages)}}.dump();
-    const std::clock_t begin = std::clock();
-    EXPECT_EQ(chat(row).answers, turns);
-    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    return processor_seconds([&] { EXPECT_EQ(chat(row).answers, turns); });
   };
   seconds(100);
   const double few = seconds(500);
