@@ -27,7 +27,8 @@ struct KvCache {
 /// each. Without a window the results of a row do not depend on how tokens are divided into passes, except that on a
 /// GPU a pass with one token sums in another order than one with several; they never depend on the other sequences or
 /// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (Dv + 2) floats per 256
-/// positions of the capacity; with sinks and on Hopper lse [Hq, T], there also lists of tiles.
+/// positions of the capacity, a counter a key-value head; with sinks and on Hopper lse [Hq, T], there also lists of
+/// tiles.
 struct CachedAttentionArgs {
   Tensor q;           ///< [T, Hq·D] float32 or bfloat16
   Tensor k;           ///< [T, Hkv·D]

@@ -1,6 +1,6 @@
 // Sequences that add several tokens use attention's kernel for Hopper or the general one. A sequence that adds a single
 // token would leave most of their tile empty and most of the GPU idle: its cached positions are divided into parts of
-// kPartKeys, one per CTA, and a second kernel combines the parts in order. The choice for a sequence depends only on
+// kPartKeys, one per CTA, and the CTA that ends last combines them in order. The choice for a sequence depends only on
 // that sequence.
 #include <optional>
 #include <type_traits>
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_kernel(DecodingArg
   constexpr int kColumns = kDim > kDecodeThreads ? kDim / kDecodeThreads : 1;
   constexpr int kSplits = kColumns * kDecodeThreads / kDim;
   __shared__ float q[kHeads][kDim];
-  __shared__ float scores[kHeads][kPartKeys];
+  __shared__ __align__(8) float scores[kHeads][kPartKeys];
   __shared__ float partial[kSplits][kDim];
   const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim, v_dim = args.v_head_dim;
   const auto part_keys = args.keys_of(n, part);
@@ -81,7 +81,15 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_kernel(DecodingArg
     __syncthreads();
     score_keys<T, kDim>(args, q, heads, k, part_keys, scores);
     __syncthreads();
-    exponentiate(scores, heads, keys, args.stats + 2 * at, 2 * args.parts);
+    for (int i = static_cast<int>(threadIdx.x) / 32; i < heads; i += kDecodeWarps) {
+      const PartSoftmax softmax = softmax_of(scores[i], keys);
+      softmax.write(args.stats + 2 * (at + int64_t{i} * args.parts));
+      __syncwarp();
+#pragma unroll
+      for (int x = 0; x < kPartKeys / 64; ++x) {
+        reinterpret_cast<float2*>(scores[i])[threadIdx.x % 32 + 32 * x] = softmax.p[x];
+      }
+    }
     __syncthreads();
     float sums[kHeads][kColumns] = {};
 #pragma unroll 4
@@ -116,30 +124,7 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_part_kernel(DecodingArg
       }
     }
   }
-}
-
-/// Combines the parts of one head of one sequence.
-template <class T>
-__global__ void join_parts_kernel(DecodingArgs<T> args) {
-  const int head = blockIdx.x, n = blockIdx.y;
-  if (!args.decodes(n)) return;
-  const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts;
-  const int first = static_cast<int>(args.first_key(n) / kPartKeys), last = args.cached.lengths[n] / kPartKeys;
-  const float* stats = args.stats + 2 * at;
-  float largest = -INFINITY, total = 0.0f;
-  for (int part = first; part <= last; ++part) largest = fmaxf(largest, stats[2 * part]);
-  for (int part = first; part <= last; ++part) total += expf(stats[2 * part] - largest) * stats[2 * part + 1];
-  if (args.lse != nullptr && threadIdx.x == 0) {
-    args.lse[head * args.tokens + args.cu_seqlens[n]] = largest + logf(total);
-  }
-  for (int column = threadIdx.x; column < args.v_head_dim; column += blockDim.x) {
-    float sum = 0.0f;
-    for (int part = first; part <= last; ++part) {
-      sum = fmaf(expf(stats[2 * part] - largest), args.sums[(at + part) * args.v_head_dim + column], sum);
-    }
-    args.out[(int64_t{args.cu_seqlens[n]} * args.num_heads + head) * args.v_head_dim + column] =
-        from_float<T>(sum / total);
-  }
+  join_parts<kDim>(args, n, kv_head);
 }
 
 /// Rows of a pass, and the pages that they are written to.
@@ -152,8 +137,9 @@ struct AppendedRows {
 struct AppendArgs {
   const int32_t* cu_seqlens;
   CachedKeys cached;
-  int num_documents, tokens;
+  int num_documents, tokens, num_kv_heads;
   AppendedRows k, v;
+  int* finished;  ///< DecodingArgs'
 };
 
 constexpr int kAppendThreads = 128;
@@ -169,7 +155,8 @@ __device__ void clear_next(const AppendArgs& args, int n) {
   for (int64_t i = threadIdx.x; i < count; i += kAppendThreads) units[i] = Unit{};
 }
 
-/// Copies a row of k and one of v into the cache, in units of Unit; CTAs beyond the tokens clear rows of a document.
+/// Copies a row of k and one of v into the cache, in units of Unit, and zeroes the counters of its document; CTAs
+/// beyond the tokens clear rows of a document.
 template <class Unit>
 __global__ void __launch_bounds__(kAppendThreads) append_kernel(AppendArgs args) {
   const int row = static_cast<int>(blockIdx.x);
@@ -190,10 +177,15 @@ __global__ void __launch_bounds__(kAppendThreads) append_kernel(AppendArgs args)
   };
   copy(args.k);
   copy(args.v);
+  for (int i = static_cast<int>(threadIdx.x); i < args.num_kv_heads; i += kAppendThreads) {
+    args.finished[low * args.num_kv_heads + i] = 0;
+  }
 }
 
-/// Writes the pass's rows of k and v into the cache; with `clears`, zeroes the rows of v that follow them.
-void append(const Context& context, const CachedAttentionArgs& args, const CachedKeys& cached, bool clears) {
+/// Writes the pass's rows of k and v into the cache and zeroes `finished`; with `clears`, zeroes the rows of v that
+/// follow them.
+void append(const Context& context, const CachedAttentionArgs& args, const CachedKeys& cached, const Tensor& finished,
+            bool clears) {
   const auto rows = [](const Tensor& from, const Tensor& pages) {
     return AppendedRows{from.data, pages.data, from.shape[1] * static_cast<int64_t>(size_of(from.dtype))};
   };
@@ -201,8 +193,10 @@ void append(const Context& context, const CachedAttentionArgs& args, const Cache
                                .cached = cached,
                                .num_documents = static_cast<int>(args.cache.added.num_documents),
                                .tokens = static_cast<int>(args.q.shape[0]),
+                               .num_kv_heads = static_cast<int>(args.options.num_kv_heads),
                                .k = rows(args.k, args.cache.k),
-                               .v = rows(args.v, args.cache.v)};
+                               .v = rows(args.v, args.cache.v),
+                               .finished = elements<int>(finished)};
   constexpr int64_t kWide = sizeof(uint4);
   const bool wide = kernel_args.k.row_bytes % kWide == 0 && kernel_args.v.row_bytes % kWide == 0;
   auto* kernel = wide ? append_kernel<uint4> : append_kernel<uint16_t>;
@@ -218,15 +212,16 @@ void decode(const Context& context, const DecodingArgs<T>& args, int64_t num_seq
     const dim3 grid(static_cast<unsigned>(args.parts), static_cast<unsigned>(args.num_kv_heads), sequences);
     if constexpr (std::is_same_v<T, __nv_bfloat16> && padded.value >= 64 && padded.value <= kMostTensorDim) {
       if (tensor_cores_serve(args.head_dim, args.v_head_dim)) {
-        decode_part_tensor_kernel<padded.value><<<grid, kDecodeThreads, 0, stream_of(context)>>>(args);
+        constexpr int kShared = DecodeMemory<padded.value>::kBytes;
+        auto* kernel = decode_part_tensor_kernel<padded.value>;
+        allow_shared_memory(kernel, kShared);
+        kernel<<<grid, kDecodeThreads, kShared, stream_of(context)>>>(args);
         return check_launch("attending to cached keys");
       }
     }
     decode_part_kernel<T, padded.value><<<grid, kDecodeThreads, 0, stream_of(context)>>>(args);
     check_launch("attending to cached keys");
   });
-  join_parts_kernel<T><<<dim3(static_cast<unsigned>(args.num_heads), sequences), 128, 0, stream_of(context)>>>(args);
-  check_launch("joining parts of attention");
 }
 
 __global__ void advance_kernel(int32_t* lengths, const int32_t* cu_seqlens, int num_sequences) {
@@ -243,6 +238,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
   ArenaScope memory(context.scratch());
   const Tensor sums = memory.take({sequences, options.num_heads, parts, options.v_head_dim}, DType::kF32);
   const Tensor stats = memory.take({sequences, options.num_heads, parts, 2}, DType::kF32);
+  const Tensor finished = memory.take({sequences, options.num_kv_heads}, DType::kI32);
   const auto rows_of = [](const Tensor& cache) {
     return Tensor{cache.data, cache.dtype, {cache.shape[0] * cache.shape[1], cache.shape[2]}, cache.device};
   };
@@ -264,7 +260,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                           .pages = elements<int32_t>(args.cache.pages),
                           .most_pages = static_cast<int>(args.cache.pages.shape[1])};
   const bool decodes_only = args.cache.added.max_seqlen == 1;
-  append(context, args, cached, by_hopper && !decodes_only);
+  append(context, args, cached, finished, by_hopper && !decodes_only);
   cuda::dispatch_float(args.q.dtype, [&](auto element) {
     using T = decltype(element);
     decode<T>(context,
@@ -275,6 +271,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                .lse = elements<float>(lse),
                .sums = elements<float>(sums),
                .stats = elements<float>(stats),
+               .finished = elements<int>(finished),
                .cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
                .cached = cached,
                .tokens = tokens,

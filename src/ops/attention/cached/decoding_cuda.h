@@ -1,4 +1,5 @@
-// What the kernels for sequences that add one token share: their arguments, and the softmax of a part of the keys.
+// What the kernels for sequences that add one token share: their arguments, the softmax of a part of the keys, and how
+// parts are combined.
 // Included by *_cuda.cu only.
 #pragma once
 
@@ -14,9 +15,10 @@ template <class T>
 struct DecodingArgs {
   const T *q, *k, *v;  ///< k and v are the pages of the cache
   T* out;
-  float* lse;    ///< [Hq, T], or null
-  float* sums;   ///< [N, Hq, parts, Dv]: Σ exp(score − largest) v of a part
-  float* stats;  ///< [N, Hq, parts, 2]: the largest score of a part, Σ exp(score − largest)
+  float* lse;     ///< [Hq, T], or null
+  float* sums;    ///< [N, Hq, parts, Dv]: Σ exp(score − largest) v of a part
+  float* stats;   ///< [N, Hq, parts, 2]: the largest score of a part, Σ exp(score − largest)
+  int* finished;  ///< [N, Hkv]: parts that are done, 0 before the launch
   const int32_t* cu_seqlens;
   CachedKeys cached;
   int64_t tokens;
@@ -53,29 +55,93 @@ struct DecodingArgs {
   }
 };
 
-/// scores = exp(scores − largest) of each head, one warp per head, and 0 for keys that the part lacks; writes the
-/// part's statistics.
-template <int kStride>
-__device__ inline void exponentiate(float (*scores)[kStride], int heads, int keys, float* stats, int64_t stats_stride) {
-  const int lane = threadIdx.x % 32;
-  for (int head = threadIdx.x / 32; head < heads; head += kDecodeWarps) {
-    float largest = -INFINITY, sum = 0.0f;
-    for (int key = lane; key < keys; key += 32) largest = fmaxf(largest, scores[head][key]);
+#ifdef __CUDACC__
+
+/// exp(score − largest) of a head's keys in a part, and 0 for those that the part lacks: lane l of the warp has keys
+/// 64 i + 2 l and the next in p[i].
+struct PartSoftmax {
+  float2 p[kPartKeys / 64];
+  float largest, sum;  ///< of all lanes
+
+  /// Writes largest and sum to a part's statistics.
+  __device__ void write(float* stats) const {
+    if (threadIdx.x % 32 != 0) return;
+    stats[0] = largest;
+    stats[1] = sum;
+  }
+};
+
+/// Called by whole warps; `scores` of the first `keys` keys, aligned to 8 bytes.
+__device__ inline PartSoftmax softmax_of(const float* scores, int keys) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  PartSoftmax result{.largest = -INFINITY, .sum = 0.0f};
 #pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  for (int i = 0; i < kPartKeys / 64; ++i) {
+    const int key = 64 * i + 2 * lane;
+    float2& pair = result.p[i];
+    pair = reinterpret_cast<const float2*>(scores)[key / 2];
+    if (key >= keys) pair.x = -INFINITY;
+    if (key + 1 >= keys) pair.y = -INFINITY;
+    result.largest = fmaxf(result.largest, fmaxf(pair.x, pair.y));
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    result.largest = fmaxf(result.largest, __shfl_xor_sync(0xffffffffu, result.largest, offset));
+  }
+#pragma unroll
+  for (int i = 0; i < kPartKeys / 64; ++i) {
+    float2& pair = result.p[i];
+    pair = {expf(pair.x - result.largest), expf(pair.y - result.largest)};
+    result.sum += pair.x + pair.y;
+  }
+  result.sum = warp_sum(result.sum);
+  return result;
+}
+
+/// Called by all threads of a CTA that has written the sums and statistics of its part: the last one of the sequence
+/// and these key-value heads combines the parts, in order, a warp a head.
+template <int kDim, class T>
+__device__ void join_parts(const DecodingArgs<T>& args, int n, int kv_head) {
+  __shared__ bool is_last;
+  const int first = static_cast<int>(args.first_key(n) / kPartKeys), last = args.cached.lengths[n] / kPartKeys;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    is_last = atomicAdd(&args.finished[n * args.num_kv_heads + kv_head], 1) == last - first;
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  const int group = args.num_heads / args.num_kv_heads, lane = threadIdx.x % 32;
+  for (int i = threadIdx.x / 32; i < group; i += kDecodeWarps) {
+    const int head = kv_head * group + i;
+    const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts;
+    const auto* stats = reinterpret_cast<const float2*>(args.stats) + at;
+    float largest = -INFINITY, total = 0.0f;
+    for (int part = first; part <= last; ++part) largest = fmaxf(largest, __ldcg(&stats[part]).x);
+    float sums[kDim / 32] = {};
+#pragma unroll 4
+    for (int part = first; part <= last; ++part) {
+      const float2 of_part = __ldcg(&stats[part]);
+      const float factor = expf(of_part.x - largest);
+      const float* from = args.sums + (at + part) * args.v_head_dim;
+      total = fmaf(factor, of_part.y, total);
+#pragma unroll
+      for (int c = 0; c < kDim / 32; ++c) {
+        const int column = lane + 32 * c;
+        if (column < args.v_head_dim) sums[c] = fmaf(factor, __ldcg(from + column), sums[c]);
+      }
     }
-    for (int key = lane; key < keys; key += 32) {
-      scores[head][key] = expf(scores[head][key] - largest);
-      sum += scores[head][key];
-    }
-    for (int key = keys + lane; key < kPartKeys; key += 32) scores[head][key] = 0.0f;
-    sum = warp_sum(sum);
-    if (lane == 0) {
-      stats[head * stats_stride] = largest;
-      stats[head * stats_stride + 1] = sum;
+    if (args.lse != nullptr && lane == 0) args.lse[head * args.tokens + args.cu_seqlens[n]] = largest + logf(total);
+    T* out = args.out + (int64_t{args.cu_seqlens[n]} * args.num_heads + head) * args.v_head_dim;
+#pragma unroll
+    for (int c = 0; c < kDim / 32; ++c) {
+      const int column = lane + 32 * c;
+      if (column < args.v_head_dim) out[column] = from_float<T>(sums[c] / total);
     }
   }
 }
+
+#endif  // __CUDACC__
 
 }  // namespace hone::cuda
