@@ -57,12 +57,8 @@ goldens() {
 train() {
   local output=$1 count=$2
   shift 2
-  "$bin/hone" launch -n "$count" --device "$device" -- train "$folder/small/act1.yaml" output_dir="$output" \
-    device="$device" val_split=0 eval_strategy=no eval_steps=null global_batch_size=32 per_device_train_batch_size=4 \
-    gradient_accumulation_steps=null lr_scheduler_type=constant warmup_ratio=0 min_lr_ratio=0 save_strategy=steps logging_steps=1 \
-    overwrite_output_dir=false "$@"
+  "$bin/hone" launch -n "$count" --device "$device" -- $(quickstart_run "$output") save_strategy=steps overwrite_output_dir=false "$@"
 }
-steps_of() { if [ -e "$1/metrics.jsonl" ]; then grep -c '"loss":' "$1/metrics.jsonl"; else echo 0; fi; }
 # One rank is killed after some steps: all end, and the run goes on from the newest checkpoint.
 kill_one() {
   local name=$1 output=$folder/killed-$1 log=$folder/killed-$1.log pid begin victim code
@@ -97,14 +93,13 @@ kills() {
 }
 # A checkpoint of all ranks goes on with other numbers of ranks: the last loss is that of the run that wrote it, within
 # a relative 1e-4.
-last_losses() { grep -oE '"loss":[0-9.e-]+' "$1/metrics.jsonl" | cut -d: -f2 | tail -n "$2"; } # FOLDER COUNT
-losses() { last_losses "$1" 3 | tr '\n' ' '; }
+last_losses() { losses "$1" | tail -n "$2" | tr '\n' ' '; } # FOLDER COUNT
 resume_as() { # FROM NAME RANKS KEYS...
   local output=$folder/resumed-$1-$2
   rm -rf "$output"
   train "$output" "$3" max_steps=20 save_steps=10 resume_from_checkpoint="$folder/saved-$1/checkpoint-10" "${@:4}" > "$output.log" 2>&1
   local code=$?
-  echo "saved as $1 on $ranks ranks, resumed as $2: exit code $code, $(losses "$output")"
+  echo "saved as $1 on $ranks ranks, resumed as $2: exit code $code, $(last_losses "$output" 3)"
   ((code == 0)) && awk -v a="$(last_losses "$folder/saved-$1" 1)" -v b="$(last_losses "$output" 1)" \
     'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }'
 }
@@ -112,7 +107,7 @@ save_as() { # NAME KEYS...
   local count failed=0 running=()
   rm -rf "$folder/saved-$1"
   train "$folder/saved-$1" "$ranks" max_steps=20 save_steps=10 "${@:2}" > "$folder/saved-$1.log" 2>&1 || failed=1
-  echo "saved as $1 on $ranks ranks: exit code $failed, $(losses "$folder/saved-$1")"
+  echo "saved as $1 on $ranks ranks: exit code $failed, $(last_losses "$folder/saved-$1" 3)"
   for count in 1 2 "$ranks"; do
     resume_as "$1" "stage3-of-$count" "$count" zero_stage=3 & running+=($!)
   done
@@ -126,7 +121,7 @@ resumes() {
   save_as spread zero_stage=1 expert_parallel_size="$ranks" & running+=($!)
   all_of "${running[@]}"
 }
-export -f launch links all_of golden goldens train small steps_of kill_one kills last_losses losses resume_as save_as resumes
+export -f launch links all_of golden goldens train kill_one kills last_losses resume_as save_as resumes
 export bin device ranks folder
 
 bf16=(--master-dtype bfloat16 --grad-dtype bfloat16 --opt-m-dtype bfloat16 --opt-v-dtype bfloat16)

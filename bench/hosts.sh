@@ -35,13 +35,7 @@ exec ip netns exec $stem\$host unshare --uts --mount sh -c 'hostname $stem'\$hos
 END
 chmod +x "$agent"
 
-keys() { # OUTPUT STEPS
-  echo "train $folder/small/act1.yaml output_dir=$1 max_steps=$2 device=$device val_split=0 eval_strategy=no eval_steps=null" \
-    "global_batch_size=32 per_device_train_batch_size=4 gradient_accumulation_steps=null lr_scheduler_type=constant warmup_ratio=0" \
-    "min_lr_ratio=0 logging_steps=1 overwrite_output_dir=true"
-}
-losses() { grep -oE '"loss":[0-9.e-]+' "$1/metrics.jsonl" | cut -d: -f2; }
-steps_of() { if [ -e "$1/metrics.jsonl" ]; then grep -c '"loss":' "$1/metrics.jsonl"; else echo 0; fi; }
+keys() { echo "$(quickstart_run "$1") max_steps=$2 overwrite_output_dir=true"; } # OUTPUT STEPS
 # The largest relative difference of the losses of two runs, which must be of as many steps: at most 1e-4.
 compare() {
   paste <(losses "$1") <(losses "$2") | awk -v steps="$3" '
@@ -111,7 +105,7 @@ links() {
   wait
   cat "$folder/links-0.log"
 }
-export -f keys losses steps_of compare one_host two_hosts same killed torchrun_hosts links
+export -f keys compare one_host two_hosts same killed torchrun_hosts links
 export bin device folder each stem net agent
 
 small || exit 1

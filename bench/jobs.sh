@@ -29,3 +29,13 @@ small() {
   [ -e "$folder/small/act1.yaml" ] || "$bin/hone" quickstart --output "$folder/small" --english-steps 1 --german-steps 1
   [ -e "$folder/small/act1.yaml" ]
 }
+# The run of act 1 of the quickstart whose losses are compared, for hone or a launcher: quickstart_run OUTPUT
+quickstart_run() {
+  echo "train $folder/small/act1.yaml output_dir=$1 device=$device val_split=0 eval_strategy=no eval_steps=null" \
+    "global_batch_size=32 per_device_train_batch_size=4 gradient_accumulation_steps=null lr_scheduler_type=constant warmup_ratio=0" \
+    "min_lr_ratio=0 logging_steps=1"
+}
+# The losses of a run, a line each, and how many there are so far: OUTPUT
+losses() { grep -oE '"loss":[0-9.e-]+' "$1/metrics.jsonl" | cut -d: -f2; }
+steps_of() { if [ -e "$1/metrics.jsonl" ]; then losses "$1" | grep -c .; else echo 0; fi; }
+export -f small quickstart_run losses steps_of

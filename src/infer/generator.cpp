@@ -14,6 +14,7 @@
 #include "core/memory/arena.h"
 #include "ops/argmax/argmax.h"
 #include "ops/cast/cast.h"
+#include "session/device_facts.h"
 
 namespace hone {
 
@@ -145,24 +146,36 @@ Generator::Generator(PassCompanions& companions, const GeneratorOptions& options
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
   buffers_ = std::make_unique<Buffers>(decoder_, stream_.device(), options_, cache_);
-  const DeviceBatch largest = buffers_->batch(buffers_->max_tokens, options_.max_sequences, options_.max_sequences,
-                                              options_.max_prefill_tokens);
-  UseRecorder recorder(uses_);
-  const Part part(companions_, companions_.largest(buffers_->max_tokens), &recorder);
-  plans_.resize(static_cast<size_t>(options_.variants));
-  for (int variant = options_.variants - 1; variant >= 0; --variant) {
-    use_variant(variant);
-    passes_.measure([&] {
-      uses_.clear();
-      forward(part, largest, Wanted::kNothing);
-    });
-  }
+  measure_passes();
   passes_.reserve();
   companions_.connect();
   schedule_ = std::make_unique<GenerationSchedule>(ScheduleLimits{.max_sequences = options_.max_sequences,
                                                                   .max_length = options_.max_length,
                                                                   .max_prefill_tokens = options_.max_prefill_tokens,
                                                                   .pages = cache_.groups});
+}
+
+void Generator::measure_passes() {
+  constexpr int64_t kLeast = 512;            // prompt tokens: fewer save little
+  constexpr size_t kRoom = size_t{1} << 29;  // for what libraries and graphs take later
+  const Device device = stream_.device();
+  UseRecorder recorder(uses_);
+  plans_.resize(static_cast<size_t>(options_.variants));
+  for (;; options_.max_prefill_tokens /= 2) {
+    const int64_t prompts = options_.max_prefill_tokens, sequences = options_.max_sequences;
+    const DeviceBatch largest = buffers_->batch(prompts + sequences, sequences, sequences, prompts);
+    const Part part(companions_, companions_.largest(largest.tokens), &recorder);
+    for (int variant = options_.variants - 1; variant >= 0; --variant) {
+      use_variant(variant);
+      passes_.measure([&] {
+        uses_.clear();
+        forward(part, largest, Wanted::kNothing);
+      });
+    }
+    // Ranks with spread experts exchange passes of one size.
+    if (device.kind == DeviceKind::kCpu || companions_.spreads_experts() || prompts < 2 * kLeast) return;
+    if (passes_.memory().bytes() + kRoom <= available_memory(device)) return;
+  }
 }
 
 Generator::~Generator() {

@@ -27,7 +27,10 @@ struct GeneratorOptions {
   /// How many tokens of all sequences together the cache has room for, at least max_length; 0: max_length for each.
   /// Sequences that find no room wait (GenerationSchedule). Layers that all have a window or a state do not need it.
   int64_t cache_tokens = 0;
-  int64_t max_prefill_tokens = 2048;  ///< prompt tokens per pass; longer prompts are split into chunks of this size
+  /// Prompt tokens per pass; longer prompts are split into chunks of this size. More read the weights less often and
+  /// fill the tiles of experts; a sequence that answers waits longer for its next token. Halved where a GPU has no
+  /// memory for the values of such a pass.
+  int64_t max_prefill_tokens = 2048;
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for passes of repeated sizes, for example decode passes
   /// Reuses the cache of a sequence if the next prompt begins with the same tokens, as in the turns of a chat. Requires
   /// one prompt per request and max_sequences 1.
@@ -139,6 +142,8 @@ class Generator {
 
   using Part = PassCompanions::Pass;
 
+  /// Measures the memory of the largest pass, and plans one of fewer prompt tokens where the GPU lacks it.
+  void measure_passes();
   /// Runs the model, and writes the wanted results to the buffers.
   void forward(const Part& part, const DeviceBatch& batch, Wanted wanted);
   PassResult run(const Part& part, const GenerationPass& pass, Wanted wanted);

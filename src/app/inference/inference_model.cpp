@@ -441,13 +441,20 @@ void InferenceModel::choose_experts_place(const GeneratorOptions& options,
   run_ = std::move(chosen.config);
 }
 
-Generator& InferenceModel::load(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell) {
+/// Prompt tokens of a pass on a GPU. Of 128 experts, 8 for each token, 2,048 tokens give each 128 rows, one tile of the
+/// grouped products and often a second one that is nearly empty; 8,192 fill theirs.
+constexpr int64_t kGpuPrefillTokens = 8192;
+
+Generator& InferenceModel::load(GeneratorOptions options, const std::function<void(const std::string&)>& tell) {
   TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
   hold_base_as(nothing, run_.model.base_weight_dtype, run_.model.base_weight_keep);
   nothing.ranks = rank_share(run_, device_, ranks_.rank);
   model_.set_trainable(nothing);
   for (const std::string& warning : model_.adapter_warnings()) tell("warning: " + warning);
   check_cache(options);
+  if (device_.kind == DeviceKind::kCuda && run_.machine.expert_parallel_size == 1) {
+    options.max_prefill_tokens = kGpuPrefillTokens;
+  }
   choose_experts_place(options, tell);
   require_memory(options);
   model_.load(device_, pool_, 0, true);

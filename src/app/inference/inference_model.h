@@ -101,9 +101,10 @@ class InferenceModel {
   /// The other ranks, if there are any, once they are connected.
   Control* control() const { return communicator_ ? &communicator_->control() : nullptr; }
 
-  /// Reads the weights and makes a generator. `tell` gets what experts_device auto is, and why. UserError if they do
-  /// not fit in memory, with the options that help. Collective, if there are other ranks.
-  Generator& load(const GeneratorOptions& options, const std::function<void(const std::string&)>& tell);
+  /// Reads the weights and makes a generator, whose max_prefill_tokens this chooses. `tell` gets what experts_device
+  /// auto is, and why. UserError if they do not fit in memory, with the options that help. Collective, if there are
+  /// other ranks.
+  Generator& load(GeneratorOptions options, const std::function<void(const std::string&)>& tell);
 
  private:
   std::string sampling_text() const;
