@@ -165,13 +165,13 @@ void Generator::measure_passes() {
     const int64_t prompts = options_.max_prefill_tokens, sequences = options_.max_sequences;
     const DeviceBatch largest = buffers_->batch(prompts + sequences, sequences, sequences, prompts);
     const Part part(companions_, companions_.largest(largest.tokens), &recorder);
-    for (int variant = options_.variants - 1; variant >= 0; --variant) {
-      use_variant(variant);
-      passes_.measure([&] {
+    passes_.measure([&] {
+      for (int variant = options_.variants - 1; variant >= 0; --variant) {
+        use_variant(variant);
         uses_.clear();
         forward(part, largest, Wanted::kNothing);
-      });
-    }
+      }
+    });
     // Ranks with spread experts exchange passes of one size.
     if (device.kind == DeviceKind::kCpu || companions_.spreads_experts() || prompts < 2 * kLeast) return;
     if (passes_.memory().bytes() + kRoom <= available_memory(device)) return;

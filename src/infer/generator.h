@@ -38,8 +38,7 @@ struct GeneratorOptions {
   /// Rank r of n answers prompts r, r + n, … As long as any rank has answers to continue, all run passes if each keeps
   /// a part of the weights. False: this rank answers all prompts, and no other is told; it needs all weights here.
   bool deals_prompts = true;
-  /// Forms of the model among which sequences choose, such as that with an adapter and that without. The first one
-  /// needs the most memory.
+  /// Forms of the model among which sequences choose, such as that with an adapter and that without.
   int variants = 1;
   /// Called before a pass of another variant than that of the pass before; the model comes as variant 0.
   std::function<void(int variant)> use_variant = nullptr;

@@ -42,7 +42,7 @@ class Attaching {
                                          .options = options_,
                                          .place = place,
                                          .scale = {rank, alphas_.find(names).value_or(options_.alpha)},
-                                         .module = module,
+                                         .module = module + options_.mark,
                                          .stream_id = ++stream_id_}));
   }
 

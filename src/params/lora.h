@@ -41,6 +41,7 @@ struct LoraOptions {
   /// Ranks and alphas other than r and alpha. The first pattern that matches an adapter counts; one that matches none
   /// is a UserError, unless they are of an adapter's file.
   std::vector<LoraPattern> rank_pattern = {}, alpha_pattern = {};
+  std::string mark = {};  ///< in its parameters' names, after the module's; sets several adapters of a store apart
   bool of_files = false;  ///< read from an adapter's folder, whose tensors determine the targets
   int64_t largest_rank =
       0;  ///< the largest rank of an adapter's files; a larger one in force is a UserError. 0: no bound
@@ -54,7 +55,7 @@ struct LoraOptions {
 /// or part of experts' weights, that the targets select (params/adapter_targets.h, whose errors these are too); also a
 /// UserError for dropout with shared experts (PEFT has none there), and for targets that the kind does not adapt. The
 /// adapters' parameters (float32, trainable) are named by their target, <module> or
-/// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}, and a suffix (params/adapters).
+/// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}, the mark and a suffix (params/adapters).
 void attach_lora(ParameterStore& store, const LoraOptions& options);
 
 /// Initialises all adapters, as AttachedAdapter::initialise says. Needs the base's values, on the context's device;

@@ -347,6 +347,17 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   return lora;
 }
 
+namespace {
+
+UserError holds_whole(const std::filesystem::path& adapter) {
+  return UserError(
+      "the adapter holds weights of the model whole, such as routers or the embedding, so no other adapter "
+      "can share the base with it",
+      adapter.string(), "serve it alone, or merge it (hone merge) and serve the merged model");
+}
+
+}  // namespace
+
 const PackedFormat* LoadedModel::format_as_stored(const Parameter& parameter) const {
   const auto layout = map_.layouts.find(&parameter);
   if (layout != map_.layouts.end() && !layout->second.empty()) {
@@ -384,14 +395,37 @@ std::vector<std::string> LoadedModel::differences() const {
   return sentences;
 }
 
+bool holds_whole_weights(const ParameterStore& store) {
+  return std::any_of(store.all().begin(), store.all().end(),
+                     [](const Parameter& p) { return p.trainable() && p.spec().kind != ParameterKind::kLora; });
+}
+
+void LoadedModel::attach_further(const std::filesystem::path& adapter) {
+  AdapterDescription description = describe_adapter(adapter, store_);
+  if (!description.whole.empty()) throw holds_whole(adapter);
+  description.lora.mark = fmt::format(".{}", forms_.count() + 1);
+  attach_lora(store_, description.lora);
+  forms_.take(store_);
+  adapter_warnings_.insert(adapter_warnings_.end(), description.warnings.begin(), description.warnings.end());
+}
+
 void LoadedModel::set_trainable(const TrainableOptions& options) {
-  adapter_ = options.adapter;
   TrainableOptions with_formats = options;
   if (options.base_as_stored) {
     with_formats.base_format = [this](const Parameter& p) { return format_as_stored(p); };
   }
-  lora_ = hone::set_trainable(store_, with_formats, &adapter_warnings_);
-  if (!adapter_.empty() && !map_.layouts.empty()) check_copies(adapter_, store_, checkpoint_, map_);
+  std::vector<std::string> warnings;
+  for (const std::filesystem::path& adapter : options.further_adapters) attach_further(adapter);
+  lora_ = hone::set_trainable(store_, with_formats, &warnings);
+  adapter_warnings_.insert(adapter_warnings_.begin(), warnings.begin(), warnings.end());
+  if (options.adapter.empty()) return;
+  adapters_ = {options.adapter};
+  adapters_.insert(adapters_.end(), options.further_adapters.begin(), options.further_adapters.end());
+  if (adapters_.size() > 1 && holds_whole_weights(store_)) throw holds_whole(options.adapter);
+  forms_.take_first(store_);
+  forms_.use(store_, 0);
+  if (map_.layouts.empty()) return;
+  for (const std::filesystem::path& adapter : adapters_) check_copies(adapter, store_, checkpoint_, map_);
 }
 
 void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,
@@ -402,14 +436,19 @@ void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool infe
     store_.read_values_with(file_values_.get());
   }
   load_parameters(checkpoint_, map_, store_, pool, progress);
-  if (lora_) {
+  const auto initialise = [&] {
     Stream stream(device, pool);
     Arena scratch(device, "initialise");
     scratch.reserve(0);
     initialise_lora(Context(stream, scratch), store_, seed, lora_->init);
     stream.synchronize();
+  };
+  if (lora_ && adapters_.empty()) initialise();
+  for (size_t i = adapters_.size(); i-- > 0;) {  // the first one stays in use
+    forms_.use(store_, i);
+    initialise();
+    load_adapter(adapters_[i], store_);
   }
-  if (!adapter_.empty()) load_adapter(adapter_, store_);
 }
 
 }  // namespace hone

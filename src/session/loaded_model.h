@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "formats/packed_weights.h"
 #include "models/registry.h"
+#include "params/adapter_forms.h"
 #include "params/lora.h"
 #include "session/frozen_formats.h"
 #include "weights/adapter.h"
@@ -38,9 +39,11 @@ struct StatedLora {
 
 /// What is trained.
 struct TrainableOptions {
-  bool train_base = true;             ///< full fine-tuning; false: LoRA, or nothing
-  std::optional<LoraOptions> lora;    ///< a new adapter
-  std::filesystem::path adapter;      ///< an adapter folder to continue (empty: none)
+  bool train_base = true;           ///< full fine-tuning; false: LoRA, or nothing
+  std::optional<LoraOptions> lora;  ///< a new adapter
+  std::filesystem::path adapter;    ///< an adapter folder to continue (empty: none)
+  /// Adapters beside that one, for inference: LoadedModel::use_adapter chooses. They hold no weights whole.
+  std::vector<std::filesystem::path> further_adapters = {};
   StatedLora stated;                  ///< UserError with both values where the adapter's differ
   bool train_router = true;           ///< under LoRA: the router is trained too and saved whole
   bool train_embedding = false;       ///< under LoRA, as the router; full fine-tuning trains both
@@ -98,6 +101,9 @@ UserError rows_are_in_files(const AdapterKind& kind);
 /// Throws UserError where the GPU has no products of this recipe.
 void check_fp8(Fp8Recipe recipe, const Stream& stream);
 
+/// Whether weights beside adapters are the adapter's own, so that the base model's are not in memory.
+bool holds_whole_weights(const ParameterStore& store);
+
 class LoadedModel {
  public:
   /// Reads config.json and the headers of the weights, and builds the decoder; no weight is read yet. UserError if
@@ -133,7 +139,10 @@ class LoadedModel {
   std::vector<std::string> differences() const;
   /// The adapter options in force; empty without adapters.
   const std::optional<LoraOptions>& lora() const { return lora_; }
-  /// What the adapter's configuration says and is not done; for the user.
+  /// Which adapter answers from now on: 0, the first, as after load(), or one of the further ones; unset: none, which
+  /// is the base model where no adapter holds weights whole (holds_whole_weights). For inference.
+  void use_adapter(std::optional<size_t> adapter) { forms_.use(store_, adapter); }
+  /// What the adapters' configurations say and is not done; for the user.
   const std::vector<std::string>& adapter_warnings() const { return adapter_warnings_; }
 
  private:
@@ -150,7 +159,11 @@ class LoadedModel {
   const PackedFormat* format_as_stored(const Parameter& parameter) const;
 
   std::optional<LoraOptions> lora_;
-  std::filesystem::path adapter_;
+  /// Attaches one of the further adapters, and detaches it as a form.
+  void attach_further(const std::filesystem::path& adapter);
+
+  std::vector<std::filesystem::path> adapters_;
+  AdapterForms forms_;  // one for each of these
   std::vector<std::string> adapter_warnings_;
 };
 

@@ -101,12 +101,6 @@ void use_chat_settings(RunConfig& run, const std::string& checkpoint) {
   run.data.split_special_tokens = run.data.split_special_tokens || saved.split_special_tokens;
 }
 
-/// Whether weights beside adapters are the adapter's, so that the base is not in memory.
-bool trained_whole(const ParameterStore& store) {
-  return std::any_of(store.all().begin(), store.all().end(),
-                     [](const Parameter& p) { return p.trainable() && p.spec().kind != ParameterKind::kLora; });
-}
-
 /// Makes `base` the model without the adapter of `adapted`, with the tokens that this one has.
 void use_vocabulary(RunConfig::Model& base, const RunConfig::Model& adapted) {
   base.adapter_name_or_path.clear();
@@ -159,7 +153,7 @@ class Evaluation {
       {
         const EvaluationRun run = load_evaluation(std::move(described), group);
         report_.tuned = measure(run, report_.task);
-        if (request_.base && adapted && !trained_whole(run.described.model->store())) {
+        if (request_.base && adapted && !holds_whole_weights(run.described.model->store())) {
           const WithoutAdapters off(run.described.model->store());
           report_.base = measure(run, report_.task);
         }

@@ -40,6 +40,7 @@ namespace fs = std::filesystem;
 InferenceOptions with_base(InferenceOptions options) {
   if (is_hub_name(options.model)) options.model = resolve_model_path(options.model).string();
   options.adapter = resolve_adapter_path(options.adapter).string();
+  for (std::string& adapter : options.further_adapters) adapter = resolve_adapter_path(adapter).string();
   const fs::path folder = options.model;
   if (!is_adapter_folder(folder)) return options;
   if (!options.adapter.empty()) {
@@ -97,7 +98,7 @@ const NamedTemplate* built_in_template(const std::string& name) {
 
 /// The template of the options; else the adapter's, with which it was trained; else the model's. Adds to `notes` what
 /// to tell the user of it.
-ChatTemplateSource template_of(const InferenceOptions& options, const Tokenizer& tokenizer,
+ChatTemplateSource template_of(const InferenceOptions& options, const std::string& adapter, const Tokenizer& tokenizer,
                                std::vector<std::string>& notes) {
   if (const NamedTemplate* named = built_in_template(options.chat_template)) {
     const ChosenTemplate chosen = choose_template(named->name, tokenizer, "--chat-template");
@@ -112,8 +113,8 @@ ChatTemplateSource template_of(const InferenceOptions& options, const Tokenizer&
     }
     return read_chat_template(options.chat_template);
   }
-  const fs::path of_adapter = fs::path(options.adapter) / "chat_template.jinja";
-  if (options.adapter.empty() || !fs::exists(of_adapter)) return {};
+  const fs::path of_adapter = fs::path(adapter) / "chat_template.jinja";
+  if (adapter.empty() || !fs::exists(of_adapter)) return {};
   return read_chat_template(of_adapter.string());
 }
 
@@ -158,9 +159,12 @@ Device device_of(const RunConfig& run, const TrainerRanks& ranks) {
 
 std::vector<std::pair<fs::path, const char*>> inputs_of(const InferenceOptions& given) {
   const InferenceOptions options = with_base(given);
-  return {{resolve_model_path(options.model), "the model"},
-          {options.adapter, "the adapter"},
-          {built_in_template(options.chat_template) == nullptr ? options.chat_template : "", "the chat template"}};
+  std::vector<std::pair<fs::path, const char*>> paths = {
+      {resolve_model_path(options.model), "the model"},
+      {options.adapter, "the adapter"},
+      {built_in_template(options.chat_template) == nullptr ? options.chat_template : "", "the chat template"}};
+  for (const std::string& adapter : options.further_adapters) paths.emplace_back(adapter, "an adapter");
+  return paths;
 }
 
 UsualValues usual_in_inference() { return {{"zero_stage", "3"}, {"dtype", ""}}; }
@@ -200,26 +204,21 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
       device_(device_of(config_.run, ranks_)),
       directory_(resolve_model_path(options_.model)),
       run_(run_of(config_, directory_)),
-      trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
-      tokenizer_(load_tokenizer(directory_, options_.adapter, trained_.tokens, options_.chat_template)),
       pool_(ranks_.size > 1 ? rank_threads(options_.threads, ranks_.cores_shared_by) : options_.threads),
       stream_(device_, pool_),
       model_(directory_, run_.model.dtype, experts_of(run_, device_), vocab_rows_of_adapter(options_.adapter)),
-      variables_(trained_.kwargs),
       notes_(config_.notes) {
   if (const std::string reason = why_no_gpu_is_used(run_.machine.device, device_); !reason.empty())
     notes_.push_back(reason);
-  chat_ = std::make_unique<ChatPrompt>(tokenizer_, template_of(options_, tokenizer_, notes_),
-                                       options_.split_special_tokens.value_or(trained_.split_special_tokens));
-  const Json stated = variables_of(options_);
-  if (!variables_.empty()) {
-    notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),
-                                 stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
+  forms_.push_back(form_of(options_.adapter));
+  for (const std::string& adapter : options_.further_adapters) forms_.push_back(form_of(adapter));
+  if (!options_.adapter.empty() && options_.base_beside) {
+    if (describe_adapter(options_.adapter, model_.store()).whole.empty()) {
+      forms_.push_back(form_of(""));
+    } else {
+      notes_.push_back("the base is not served beside the adapter, which holds weights of it whole");
+    }
   }
-  if (trained_.split_special_tokens && !options_.split_special_tokens) {
-    notes_.push_back("split_special_tokens of the training run: special tokens in the text of messages are text");
-  }
-  variables_->update(stated);
   SamplingDefaults defaults = read_sampling_defaults(directory_);
   sampling_ = options_.sampling.apply(defaults.options);
   if (!defaults.not_applied.empty()) {
@@ -228,9 +227,42 @@ InferenceModel::InferenceModel(const InferenceOptions& options, TrainerRanks ran
   }
 }
 
+InferenceForm InferenceModel::form_of(const std::string& adapter) {
+  InferenceForm form;
+  form.adapter = adapter;
+  form.trained = saved_chat_settings(adapter.empty() ? directory_ : fs::path(adapter));
+  const auto with_equal_tokens = [&](const InferenceForm& other) {
+    return tokenizer_folder(directory_, other.adapter) == tokenizer_folder(directory_, adapter) &&
+           other.trained.tokens.to_json() == form.trained.tokens.to_json();
+  };
+  const auto other = std::find_if(forms_.begin(), forms_.end(), with_equal_tokens);
+  form.tokenizer = other != forms_.end() ? other->tokenizer
+                                         : std::make_shared<const Tokenizer>(load_tokenizer(
+                                               directory_, adapter, form.trained.tokens, options_.chat_template));
+  std::vector<std::string> notes;
+  form.chat =
+      std::make_unique<const ChatPrompt>(*form.tokenizer, template_of(options_, adapter, *form.tokenizer, notes),
+                                         options_.split_special_tokens.value_or(form.trained.split_special_tokens));
+  const Json stated = variables_of(options_);
+  form.variables = form.trained.kwargs;
+  if (!form.variables.empty()) {
+    notes.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", form.variables.dump(),
+                                stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
+  }
+  if (form.trained.split_special_tokens && !options_.split_special_tokens) {
+    notes.push_back("split_special_tokens of the training run: special tokens in the text of messages are text");
+  }
+  form.variables->update(stated);
+  const bool alone = forms_.empty() && options_.further_adapters.empty();
+  const std::string& name = adapter.empty() ? options_.model : adapter;
+  for (const std::string& note : notes) notes_.push_back(alone ? note : fmt::format("{}: {}", name, note));
+  return form;
+}
+
 std::optional<std::string> InferenceModel::warning_of_thinking() const {
-  if (!sampling_.greedy() || !chat_->thinks(variables_)) return std::nullopt;
-  const std::optional<std::string> name = chat_->thinking_switch(variables_);
+  const Json& variables = template_variables();
+  if (!sampling_.greedy() || !chat().thinks(variables)) return std::nullopt;
+  const std::optional<std::string> name = chat().thinking_switch(variables);
   const std::string off = !name                        ? ""
                           : *name == "enable_thinking" ? "; --enable-thinking false turns thoughts off"
                                                        : fmt::format(
@@ -242,16 +274,8 @@ std::optional<std::string> InferenceModel::warning_of_thinking() const {
          off;
 }
 
-void InferenceModel::use_adapter(bool use) {
-  if (use) {
-    base_.reset();
-  } else if (!base_) {
-    base_.emplace(model_.store());
-  }
-}
-
-bool InferenceModel::is_stop(int32_t id) const {
-  return std::find(stop_ids().begin(), stop_ids().end(), id) != stop_ids().end();
+void InferenceModel::use_form(size_t form) {
+  model_.use_adapter(forms_[form].adapter.empty() ? std::nullopt : std::optional(form));
 }
 
 ChatTemplateSource read_chat_template(const std::string& path) {
@@ -447,6 +471,7 @@ constexpr int64_t kGpuPrefillTokens = 8192;
 
 Generator& InferenceModel::load(GeneratorOptions options, const std::function<void(const std::string&)>& tell) {
   TrainableOptions nothing = TrainableOptions::nothing(options_.adapter);
+  nothing.further_adapters.assign(options_.further_adapters.begin(), options_.further_adapters.end());
   hold_base_as(nothing, run_.model.base_weight_dtype, run_.model.base_weight_keep);
   nothing.ranks = rank_share(run_, device_, ranks_.rank);
   model_.set_trainable(nothing);

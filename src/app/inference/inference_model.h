@@ -17,7 +17,6 @@
 #include "dist/transport/mesh.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
-#include "params/without_adapters.h"
 #include "session/loaded_model.h"
 #include "session/pass_companions.h"
 #include "train/plan/memory_fit.h"
@@ -39,6 +38,9 @@ struct SamplingOverrides {
 struct InferenceOptions {
   std::string model;    ///< folder, or a name of the Hugging Face hub; an adapter's folder contains its base's name
   std::string adapter;  ///< folder of an adapter; "" = none
+  /// Folders of adapters beside it, and whether the base answers, too: InferenceModel::form() chooses. For servers.
+  std::vector<std::string> further_adapters = {};
+  bool base_beside = false;
   std::string chat_template;                 ///< a Jinja file or a built-in template's name; "" = the model's
   std::string chat_template_kwargs;          ///< JSON object of variables for the template; "" = none
   std::optional<bool> enable_thinking;       ///< the template's variable of that name
@@ -65,30 +67,44 @@ ChatTemplateSource read_chat_template(const std::string& path);
 /// The paths that a verb with these options reads, with descriptions (app/output.h).
 std::vector<std::pair<std::filesystem::path, const char*>> inputs_of(const InferenceOptions& options);
 
+/// A form in which a model answers, that with one of its adapters or the base, and how it is asked.
+struct InferenceForm {
+  std::string adapter;                         ///< its folder; "": the base
+  ChatSettings trained = {};                   ///< of the run that trained it
+  std::shared_ptr<const Tokenizer> tokenizer;  ///< forms with equal tokens share it
+  std::unique_ptr<const ChatPrompt> chat;
+  /// Variables for the chat template: those of the command line, then those of the run that trained it.
+  JsonObject variables = {};
+
+  const std::vector<int32_t>& stop_ids() const { return tokenizer->special_tokens().stop; }
+  bool is_stop(int32_t id) const { return std::find(stop_ids().begin(), stop_ids().end(), id) != stop_ids().end(); }
+};
+
 class InferenceModel {
  public:
   /// Reads everything but the weights. Throws UserError for a missing folder or tokenizer, an invalid template, or
   /// options out of range. `ranks` from a launcher generate together, each on a device of its own.
   explicit InferenceModel(const InferenceOptions& options, TrainerRanks ranks = {});
 
-  const Tokenizer& tokenizer() const { return tokenizer_; }
-  const ChatPrompt& chat() const { return *chat_; }
-  /// Variables for the chat template: those of the command line, then those of the run that trained the adapter or else
-  /// the model.
-  const Json& template_variables() const { return variables_; }
+  /// The adapter and the further ones, or the model; then the base, if it is beside them and they leave its weights.
+  const std::vector<InferenceForm>& forms() const { return forms_; }
+  /// Which of them passes from now on are; the first after load().
+  void use_form(size_t form);
+
+  // Of the first form.
+  const Tokenizer& tokenizer() const { return *forms_[0].tokenizer; }
+  const ChatPrompt& chat() const { return *forms_[0].chat; }
+  const Json& template_variables() const { return forms_[0].variables; }
   const SamplingOptions& sampling() const { return sampling_; }
   /// Lines for the user: a GPU that --device auto passes over, settings of generation_config.json that are not applied,
   /// chat settings of the training run.
   const std::vector<std::string>& notes() const { return notes_; }
   /// For chats: a warning if decoding is greedy although the prompt enables thinking.
   std::optional<std::string> warning_of_thinking() const;
-  const std::vector<int32_t>& stop_ids() const { return tokenizer_.special_tokens().stop; }
-  bool is_stop(int32_t id) const;
-  bool has_adapter() const { return !options_.adapter.empty(); }
+  const std::vector<int32_t>& stop_ids() const { return forms_[0].stop_ids(); }
+  bool is_stop(int32_t id) const { return forms_[0].is_stop(id); }
   /// The name of the base model's folder.
   std::string base_name() const { return directory_.filename().string(); }
-  /// Whether passes from now on are those of the model with its adapter, as after load(), or of the base model.
-  void use_adapter(bool use);
   /// The model's context_length().
   int64_t context() { return context_length(model_.decoder().config().rope); }
 
@@ -107,6 +123,8 @@ class InferenceModel {
   Generator& load(GeneratorOptions options, const std::function<void(const std::string&)>& tell);
 
  private:
+  /// How the form with this adapter is asked; "": the base.
+  InferenceForm form_of(const std::string& adapter);
   std::string sampling_text() const;
   /// Memory of the weights, shared as a run of these keys shares them, and of a generator's cache.
   MemoryPlan plan(const RunConfig& run, const GeneratorOptions& options);
@@ -125,20 +143,16 @@ class InferenceModel {
   Device device_;          // chosen before a file is read
   std::filesystem::path directory_;
   RunConfig run_;  // where weights are, and how ranks share them
-  ChatSettings trained_;
-  Tokenizer tokenizer_;
   ThreadPool pool_;
   Stream stream_;
   LoadedModel model_;
   std::unique_ptr<Communicator> communicator_;  // set if there are several ranks
   std::optional<RankMesh> mesh_;                // if experts are spread over them
   std::optional<PassCompanions> companions_;    // once the weights are loaded
-  std::unique_ptr<ChatPrompt> chat_;
-  JsonObject variables_;
+  std::vector<InferenceForm> forms_;
   std::vector<std::string> notes_;
   SamplingOptions sampling_;
   std::unique_ptr<Generator> generator_;
-  std::optional<WithoutAdapters> base_;  // while passes are those of the base model
 };
 
 }  // namespace hone

@@ -11,10 +11,17 @@
 
 namespace hone {
 
-void add_inference(CLI::App* verb, InferenceOptions& options) {
+void add_inference(CLI::App* verb, InferenceOptions& options, std::vector<std::string>* adapters) {
   verb->add_option("--model", options.model, "folder of a model or an adapter, or ORG/NAME of the Hugging Face hub")
       ->required();
-  verb->add_option("--adapter", options.adapter, "folder of an adapter");
+  if (adapters == nullptr) {
+    verb->add_option("--adapter", options.adapter, "folder of an adapter");
+  } else {
+    verb->add_option("--adapter", *adapters,
+                     "folder of an adapter, or NAME=FOLDER; may be given several times: requests choose by name")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
   verb->add_option("--chat-template", options.chat_template,
                    "Template to use instead of the model's: a Jinja file, or a name that is built in");
   verb->add_option("--chat-template-kwargs", options.chat_template_kwargs, "JSON object of variables for the template");

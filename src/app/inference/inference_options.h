@@ -12,8 +12,9 @@ class App;
 
 namespace hone {
 
-/// Adds options for the model, its adapter and template, and sampling. `options` must outlive the verb.
-void add_inference(CLI::App* verb, InferenceOptions& options);
+/// Adds options for the model, its adapter and template, and sampling. `options` must outlive the verb, as `adapters`,
+/// which receive what --adapter says instead where it may be given several times.
+void add_inference(CLI::App* verb, InferenceOptions& options, std::vector<std::string>* adapters = nullptr);
 
 /// The options of `hone generate` that say which model answers, where it is, and how it samples. `words`: the verb and
 /// its options. UserError for others.

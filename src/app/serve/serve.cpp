@@ -70,6 +70,52 @@ std::string folder_name(const std::string& path) {
   return folder.filename().string();
 }
 
+/// An adapter as it is given: NAME=FOLDER, or FOLDER.
+std::pair<std::string, std::string> named_adapter(const std::string& given) {
+  const size_t equals = given.find('=');
+  if (equals == std::string::npos || given.find('/') < equals || std::filesystem::exists(given)) {
+    return {folder_name(given), given};
+  }
+  return {given.substr(0, equals), given.substr(equals + 1)};
+}
+
+/// The options with what --adapter says, each time it is given.
+ServeOptions with_adapters(ServeOptions options) {
+  for (const std::string& given : options.adapters) {
+    const std::string folder = named_adapter(given).second;
+    if (folder.empty()) throw UserError("an adapter has no folder", "--adapter " + given, "give NAME=FOLDER or FOLDER");
+    if (options.adapter.empty()) {
+      options.adapter = folder;
+    } else {
+      options.further_adapters.push_back(folder);
+    }
+  }
+  options.base_beside = true;
+  return options;
+}
+
+/// What requests call the forms of a model. UserError if two have one name.
+std::vector<std::string> names_of(const ServeOptions& options, const InferenceModel& model) {
+  std::vector<std::string> names;
+  for (const std::string& given : options.adapters) names.push_back(named_adapter(given).first);
+  if (names.empty()) names.push_back(folder_name(options.adapter.empty() ? options.model : options.adapter));
+  if (!options.name.empty()) names[0] = options.name;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty() && std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) ==
+                                 names.begin() + static_cast<std::ptrdiff_t>(i)) {
+      continue;
+    }
+    throw UserError(fmt::format("two adapters, or one without a name, would be called '{}'", names[i]), "--adapter",
+                    "name them: --adapter one=FOLDER --adapter two=FOLDER");
+  }
+  if (model.forms().size() > names.size()) {
+    std::string base = model.base_name();
+    while (std::find(names.begin(), names.end(), base) != names.end()) base += "-base";
+    names.push_back(base);
+  }
+  return names;
+}
+
 std::string random_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
@@ -128,9 +174,9 @@ class JobThread {
 /// One request on its way: the answers to all of its prompts. Used by the model's thread alone once it is submitted.
 class Answer {
  public:
-  Answer(const InferenceModel& model, const ApiRequest& request, ApiAnswer facts, std::shared_ptr<HttpReply> reply,
+  Answer(const InferenceForm& form, const ApiRequest& request, ApiAnswer facts, std::shared_ptr<HttpReply> reply,
          ServeClock::time_point end)
-      : model_(model),
+      : form_(form),
         facts_(std::move(facts)),
         stream_(request.stream),
         tells_usage_(request.tells_usage),
@@ -139,7 +185,7 @@ class Answer {
 
   /// A further answer, whose text is divided so; returns its index. Before any of them begins.
   size_t add(const AnswerTextOptions& text) {
-    parts_.emplace_back(model_.tokenizer(), text);
+    parts_.emplace_back(*form_.tokenizer, text);
     parts_.back().choice.index = static_cast<int>(left_);
     return left_++;
   }
@@ -151,7 +197,7 @@ class Answer {
   bool push(size_t index, const GeneratedToken& token) {
     Part& part = parts_[index];
     ++usage_.completion_tokens;
-    if (model_.is_stop(token.id)) return true;  // it ends the sequence, or is ignored
+    if (form_.is_stop(token.id)) return true;  // it ends the sequence, or is ignored
     AnswerPiece piece = part.text.push(token.id);
     if (facts_.tells_likely) part.fresh.push_back(shown(token));
     if (!piece.empty()) tell(part, std::move(piece));
@@ -196,7 +242,7 @@ class Answer {
   };
 
   ShownToken shown(int32_t id, double value) const {
-    const std::string text = model_.tokenizer().decode(std::span(&id, 1), false);
+    const std::string text = form_.tokenizer->decode(std::span(&id, 1), false);
     return {.text = text, .bytes = text, .value = value};
   }
   ShownChoice shown(const GeneratedToken& token) const {
@@ -233,7 +279,7 @@ class Answer {
     part.fresh.clear();
   }
 
-  const InferenceModel& model_;
+  const InferenceForm& form_;
   const ApiAnswer facts_;
   const bool stream_, tells_usage_;
   const std::shared_ptr<HttpReply> reply_;
@@ -260,7 +306,7 @@ struct ReadPrompt {
 class Server {
  public:
   explicit Server(const ServeOptions& options)
-      : options_(checked(options)),
+      : options_(with_adapters(checked(options))),
         key_(read_api_key(options_)),
         model_(options_),
         created_(std::time(nullptr)),
@@ -269,18 +315,14 @@ class Server {
       throw UserError(fmt::format("{} can be reached from other machines, and no key is set", options_.host), "--host",
                       "give --api-key-file FILE or set HONE_API_KEY; or serve on 127.0.0.1");
     }
-    names_.push_back(options_.name.empty() ? folder_name(options_.adapter.empty() ? options_.model : options_.adapter)
-                                           : options_.name);
-    if (model_.has_adapter()) names_.push_back(model_.base_name());
-    if (names_.size() == 2 && names_[0] == names_[1]) names_[1] += "-base";
+    names_ = names_of(options_, model_);
     generator_ = &model_.load({.max_sequences = options_.batch_size,
                                .max_length = std::max<int64_t>(max_length_, 2),
                                .cache_tokens = options_.cache_tokens,
                                .variants = static_cast<int>(names_.size()),
-                               .use_variant = [this](int variant) { model_.use_adapter(variant == 0); }},
+                               .use_variant = [this](int variant) { model_.use_form(static_cast<size_t>(variant)); }},
                               [](const std::string& line) { print_error(line + "\n"); });
     for (const std::string& line : model_.notes()) print_error(line + "\n");
-    call_form_ = model_.chat().call_form(model_.template_variables());
   }
 
   int run() {
@@ -297,10 +339,10 @@ class Server {
                       "choose another port: --port 0 takes any that is free");
     }
     print_error(
-        fmt::format("sequences of {} tokens, {} at once, {} of cache. http://{}:{}/v1 serves {}{}; Ctrl-C ends.\n",
+        fmt::format("sequences of {} tokens, {} at once, {} of cache. http://{}:{}/v1 serves {}; Ctrl-C ends.\n",
                     max_length_, options_.batch_size, human_bytes(generator_->cache().bytes),
                     options_.host.find(':') == std::string::npos ? options_.host : "[" + options_.host + "]",
-                    server->port(), names_.front(), names_.size() > 1 ? " and " + names_.back() : ""));
+                    server->port(), fmt::join(names_, ", ")));
     if (options_.started) options_.started(server->port());
     while (!(options_.ends && options_.ends())) {
       const int signal = signals_.take();
@@ -418,8 +460,8 @@ class Server {
     return static_cast<int>(found - names_.begin());
   }
 
-  ReadPrompt read_chat(const ApiRequest& request) const {
-    if (!model_.chat().has_template()) {
+  static ReadPrompt read_chat(const ApiRequest& request, const InferenceForm& form) {
+    if (!form.chat->has_template()) {
       throw ApiError(400, "the model has no chat template; /v1/completions continues texts", "messages");
     }
     Json row = {{"messages", request.messages}};
@@ -429,26 +471,26 @@ class Server {
     ChatInput input;
     input.messages = std::move(conversation.messages);
     input.tools = std::move(conversation.tools);
-    Json variables = model_.template_variables();
+    Json variables = form.variables;
     variables.update(request.template_kwargs);
     input.variables = std::move(variables);
     ReadPrompt prompt;
     prompt.text.thinks = true;
-    prompt.text.form = call_form_;
+    prompt.text.form = form.chat->call_form(form.variables);
     prompt.text.tools = input.tools;
-    EncodedPrompt encoded = model_.chat().encode_with_text(std::move(input), "messages");
+    EncodedPrompt encoded = form.chat->encode_with_text(std::move(input), "messages");
     prompt.text.open_tag = open_think_tag(encoded.text);
     prompt.ids = std::move(encoded.ids);
     return prompt;
   }
 
-  std::vector<ReadPrompt> read_prompts(const ApiRequest& request) const {
+  static std::vector<ReadPrompt> read_prompts(const ApiRequest& request, const InferenceForm& form) {
     std::vector<ReadPrompt> prompts;
-    if (request.form == ApiForm::kChat) prompts.push_back(read_chat(request));
+    if (request.form == ApiForm::kChat) prompts.push_back(read_chat(request, form));
     for (const ApiPrompt& prompt : request.prompts) {
       const auto* text = std::get_if<std::string>(&prompt);
       prompts.push_back(
-          {.ids = text != nullptr ? model_.tokenizer().encode(*text, true) : std::get<std::vector<int32_t>>(prompt),
+          {.ids = text != nullptr ? form.tokenizer->encode(*text, true) : std::get<std::vector<int32_t>>(prompt),
            .text = {}});
     }
     for (ReadPrompt& prompt : prompts) prompt.text.stop = request.stop;
@@ -469,7 +511,8 @@ class Server {
   void complete(ApiForm form, const std::string& body, const std::shared_ptr<HttpReply>& reply) {
     const ApiRequest request = read_request(form, body);
     const int variant = variant_of(request.model);
-    const std::vector<ReadPrompt> prompts = read_prompts(request);
+    const InferenceForm& answering = model_.forms()[static_cast<size_t>(variant)];
+    const std::vector<ReadPrompt> prompts = read_prompts(request, answering);
     ApiAnswer facts{.form = form,
                     .id = (form == ApiForm::kChat ? "chatcmpl-" : "cmpl-") + random_id(),
                     .model = names_[static_cast<size_t>(variant)],
@@ -477,7 +520,7 @@ class Server {
                     .tells_likely = request.likely.has_value()};
     const auto end = ServeClock::now() +
                      std::chrono::duration_cast<ServeClock::duration>(std::chrono::duration<double>(options_.timeout));
-    const auto answer = std::make_shared<Answer>(model_, request, std::move(facts), reply, end);
+    const auto answer = std::make_shared<Answer>(answering, request, std::move(facts), reply, end);
     std::vector<ServedSequence> sequences;
     for (const ReadPrompt& prompt : prompts) {
       answer->count_prompt(prompt.ids.size());
@@ -489,7 +532,7 @@ class Server {
       }
       for (int i = 0; i < request.count; ++i) {
         const size_t index = answer->add(prompt.text);
-        std::vector<int32_t> stop_ids = request.ignores_eos ? std::vector<int32_t>() : model_.stop_ids();
+        std::vector<int32_t> stop_ids = request.ignores_eos ? std::vector<int32_t>() : answering.stop_ids();
         stop_ids.insert(stop_ids.end(), request.stop_ids.begin(), request.stop_ids.end());
         sequences.push_back(
             {.request = {.prompt = prompt.ids,
@@ -527,7 +570,6 @@ class Server {
   const int64_t created_;
   const int64_t max_length_;
   std::vector<std::string> names_;  // by variant
-  const CallForm* call_form_ = nullptr;
   Generator* generator_ = nullptr;
   std::optional<ModelThread> thread_;
   JobThread reader_;  // reads requests; ends before the thread that it gives them to

@@ -9,6 +9,7 @@
 namespace hone {
 
 struct ServeOptions : InferenceOptions {
+  std::vector<std::string> adapters;  ///< NAME=FOLDER, or a folder, whose name it then has: all answer, and the base
   std::string host = "127.0.0.1";
   int port = 8000;            ///< 0: any free one
   std::string name;           ///< what requests call the model; "": its folder's name
@@ -24,7 +25,7 @@ struct ServeOptions : InferenceOptions {
 
 /// Serves until SIGINT or SIGTERM, which end answers that are on their way. Paths:
 ///   POST /v1/chat/completions, /v1/completions   as OpenAI's (app/serve/openai.h), whole or as server-sent events
-///   GET /v1/models    the model, and beside an adapter its base, each by the name that requests choose it with
+///   GET /v1/models    the model, or its adapters and the base, each by the name that requests choose it with
 ///   GET /health, /metrics, /                     a page for the browser
 /// On this machine's loopback, requests from pages of other sites are refused; another host needs a key. Returns the
 /// exit code. Throws UserError for options that do not go together, and a port that is taken.

@@ -13,11 +13,12 @@ void add_serve(CLI::App& app, Action& action) {
       add_verb(app, "serve", "OpenAI's API and a chat page for a model, with or without an adapter",
                "  hone serve --model out/run1\n"
                "  hone serve --model ./Qwen3-30B-A3B --adapter out/run1 --batch-size 16 --max-length 8192\n"
+               "  hone serve --model ./Qwen3-30B-A3B --adapter formal=out/run1 --adapter brief=out/run2\n"
                "  hone serve --model out/run1 --host 0.0.0.0 --api-key-file key.txt\n"
                "  curl localhost:8000/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
                "\"content\": \"Hello\"}]}'");
   auto options = std::make_shared<ServeOptions>();
-  add_inference(verb, *options);
+  add_inference(verb, *options, &options->adapters);
   verb->add_option("--host", options->host, "address to listen at; another than the loopback needs a key")
       ->capture_default_str();
   verb->add_option("--port", options->port, "0: any that is free")->capture_default_str();

@@ -7,12 +7,17 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "app/chat/chat_model_testing.h"
 #include "app/generate/generate.h"
 #include "core/base/error.h"
+#include "core/cpu/thread_pool.h"
 #include "report/stranger_testing.h"
+#include "session/loaded_model.h"
+#include "weights/adapter.h"
 
 namespace hone {
 namespace {
@@ -70,10 +75,11 @@ class Serve : public testing::Test {
     EXPECT_EQ(answer.first, 200) << answer.second;
     return answer.first == 200 ? answer.second["choices"][0]["message"]["content"].get<std::string>() : "";
   }
-  /// What hone generate answers.
-  std::string generated(const std::string& text) const {
+  /// What hone generate answers, with an adapter or without.
+  std::string generated(const std::string& text, const fs::path& adapter = {}) const {
     GenerateOptions options;
     options.model = (folder_ / "model").string();
+    options.adapter = adapter.string();
     options.prompt = text;
     options.threads = 2;
     options.sampling.max_new_tokens = 8;
@@ -84,6 +90,44 @@ class Serve : public testing::Test {
     std::string out = testing::internal::GetCapturedStdout();
     if (out.ends_with('\n')) out.pop_back();
     return out;
+  }
+
+  /// Why it does not start.
+  std::string refusal() const {
+    try {
+      run_serve(options_);
+    } catch (const UserError& error) {
+      return error.message();
+    }
+    return "none";
+  }
+  /// The names of /v1/models.
+  std::vector<std::string> served() const {
+    std::vector<std::string> names;
+    const auto list = client().Get("/v1/models");
+    EXPECT_TRUE(list);
+    const Json models = list ? Json::parse(list->body)["data"] : Json::array();
+    for (const Json& model : models) names.push_back(model["id"]);
+    return names;
+  }
+  /// An adapter that was trained with the router beside it.
+  fs::path adapter_with_router() const {
+    LoadedModel model(folder_ / "model", DType::kF32);
+    TrainableOptions options;
+    options.train_base = false;
+    LoraOptions& lora = options.lora.emplace();
+    lora.r = 2;
+    lora.target_modules = {"attention"};
+    lora.init = LoraInit::kRandom;
+    model.set_trainable(options);
+    ThreadPool pool(2);
+    model.load({}, pool, 1);
+    const fs::path folder = folder_ / "with_router";
+    fs::create_directories(folder);
+    AdapterSaveOptions saved;
+    saved.lora = *model.lora();
+    save_adapter(folder, model.store(), saved);
+    return folder;
   }
 
   const fs::path folder_;
@@ -236,6 +280,56 @@ TEST_F(Serve, ServesAnAdapterBesideItsBase) {
   const auto [status, error] = post("/v1/chat/completions", chat("Hello", {{"model", "../../etc/passwd"}}));
   EXPECT_EQ(status, 404);
   EXPECT_EQ(error["error"]["code"], "model_not_found");
+}
+
+TEST_F(Serve, ServesSeveralAdaptersAtOnce) {
+  const std::vector<std::pair<std::string, fs::path>> adapters = {
+      {"tuned", kChatModelCase / "lora_attention_init"},
+      {"experts", kChatModelCase / "lora_experts_init"},
+      {"lora_dora_init", kChatModelCase / "lora_dora_init"}};
+  options_.adapters = {"tuned=" + adapters[0].second.string(), "experts=" + adapters[1].second.string(),
+                       adapters[2].second.string()};
+  start();
+  ASSERT_EQ(served(), (std::vector<std::string>{"tuned", "experts", "lora_dora_init", "model"}));
+  std::map<std::string, std::string> expected = {{"model", generated("Hello")}};
+  for (const auto& [name, folder] : adapters) expected[name] = generated("Hello", folder);
+  std::set<std::string> different;
+  for (const auto& [name, answer] : expected) different.insert(answer);
+  ASSERT_EQ(different.size(), expected.size());
+  std::vector<std::pair<std::string, std::string>> answers;
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& [name, answer] : expected) answers.emplace_back(name, "");
+  }
+  std::vector<std::thread> clients;
+  for (auto& [name, answer] : answers) {
+    clients.emplace_back([&] { answer = content(post("/v1/chat/completions", chat("Hello", {{"model", name}}))); });
+  }
+  for (std::thread& thread : clients) thread.join();
+  for (const auto& [name, answer] : answers) EXPECT_EQ(answer, expected[name]) << name;
+}
+
+TEST_F(Serve, AnAdapterThatHoldsWeightsWholeIsServedAlone) {
+  const std::string with_router = adapter_with_router().string();
+  const std::string other = "other=" + (kChatModelCase / "lora_attention_init").string();
+  for (const std::vector<std::string>& both : {std::vector<std::string>{with_router, other}, {other, with_router}}) {
+    options_.adapters = both;
+    EXPECT_THAT(refusal(), HasSubstr("holds weights of the model whole"));
+  }
+  options_.adapters = {with_router};
+  start();
+  EXPECT_EQ(served(), std::vector<std::string>{"with_router"}) << "the base's router is not in memory";
+  EXPECT_EQ(content(post("/v1/chat/completions", chat("Hello"))), generated("Hello", with_router));
+}
+
+TEST_F(Serve, RefusesAdaptersOfOneName) {
+  const std::string adapter = (kChatModelCase / "lora_attention_init").string();
+  for (const std::vector<std::string>& given :
+       {std::vector<std::string>{adapter, adapter}, {"a=" + adapter, "a=" + adapter}, {"=" + adapter}}) {
+    options_.adapters = given;
+    EXPECT_THAT(refusal(), HasSubstr("would be called"));
+  }
+  options_.adapters = {"name="};
+  EXPECT_THAT(refusal(), HasSubstr("has no folder"));
 }
 
 TEST_F(Serve, SaysWhatIsWrongWithARequest) {
