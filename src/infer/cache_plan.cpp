@@ -52,4 +52,10 @@ CachePlan::CachePlan(const Decoder& decoder, const GeneratorOptions& options)
   }
 }
 
+bool CachePlan::pages_hold_all() const {
+  return groups.size() == 1 && groups[0].window == 0 &&
+         std::all_of(layers.begin(), layers.end(),
+                     [](const Layer& layer) { return layer.tensors.empty() || layer.group.has_value(); });
+}
+
 }  // namespace hone

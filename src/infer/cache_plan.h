@@ -29,6 +29,9 @@ struct CachePlan {
   /// with one need those that it reaches and those of a pass, so they never lack any.
   CachePlan(const Decoder& decoder, const GeneratorOptions& options);
 
+  /// Whether pages hold all that layers keep of a sequence, each up to its own last token: sequences that begin alike
+  /// can share them. Not where a window gives pages back, or a state is not that of a page's end.
+  bool pages_hold_all() const;
   /// Whether some layer attends to all tokens: options.cache_tokens then decides how many there may be.
   bool bounded_by_tokens() const { return !groups.empty() && groups.front().window == 0; }
   /// The group of the layers that keep the most tokens. There must be one.

@@ -9,18 +9,9 @@
 
 namespace hone {
 
-FreePages::FreePages(int64_t pages) {
-  for (int64_t page = 0; page < pages; ++page) give(static_cast<int32_t>(page));
-}
-
-int32_t FreePages::take() {
-  const int32_t page = free_.top();
-  free_.pop();
-  return page;
-}
-
 GenerationSchedule::GenerationSchedule(const ScheduleLimits& limits)
     : limits_(limits), slots_(static_cast<size_t>(limits.max_sequences), kFree) {
+  HONE_ASSERT(!limits.shares_pages || (limits.pages.size() == 1 && limits.pages[0].window == 0));
   for (const PageGroup& group : limits_.pages) free_.emplace_back(group.pages);
 }
 
@@ -48,11 +39,53 @@ int32_t GenerationSchedule::token(const Sequence& sequence, int64_t position) {
   return index < prompt.size() ? prompt[index] : sequence.result.ids[index - prompt.size()];
 }
 
+void GenerationSchedule::find_pages(Sequence& sequence) {
+  if (!limits_.shares_pages) return;
+  std::vector<int32_t> tokens;
+  for (int64_t position = 0; position < length(sequence) - 1; ++position) tokens.push_back(token(sequence, position));
+  Held& held = sequence.held[0];
+  held.pages = free_[0].find(sequence.limits.variant, tokens);
+  held.published = held.pages.size();
+  sequence.cached = static_cast<int64_t>(held.pages.size()) * kCachePage;
+}
+
+void GenerationSchedule::forgo_pages(Sequence& sequence) {
+  if (limits_.shares_pages) {
+    const std::vector<int32_t>& pages = sequence.held[0].pages;
+    for (size_t i = pages.size(); i > 0; --i) free_[0].give(pages[i - 1]);
+    sequence.cached = 0;
+  }
+  sequence.held.clear();
+}
+
+void GenerationSchedule::publish_pages(Sequence& sequence) {
+  if (!limits_.shares_pages || sequence.held.empty()) return;
+  Held& held = sequence.held[0];
+  while (held.publishes && static_cast<int64_t>(held.published + 1) * kCachePage <= sequence.cached) {
+    const size_t i = held.published;
+    std::vector<int32_t> tokens;
+    for (int64_t k = 0; k < kCachePage; ++k) {
+      tokens.push_back(token(sequence, static_cast<int64_t>(i) * kCachePage + k));
+    }
+    const int32_t before = i > 0 ? held.pages[i - 1] : PagePool::kNone;
+    held.publishes = free_[0].publish(held.pages[i], sequence.limits.variant, before, tokens);
+    held.published += held.publishes;
+  }
+}
+
+void GenerationSchedule::forget_pages() {
+  for (PagePool& pool : free_) pool.forget();
+  for (auto& [number, sequence] : sequences_) {
+    for (Held& held : sequence.held) held.publishes = false;
+  }
+}
+
 void GenerationSchedule::leave(size_t& slot) {
   Sequence& sequence = sequences_.find(slot)->second;
+  publish_pages(sequence);
   for (size_t group = 0; group < sequence.held.size(); ++group) {
     const Held& held = sequence.held[group];
-    for (size_t i = held.dropped; i < held.pages.size(); ++i) free_[group].give(held.pages[i]);
+    for (size_t i = held.pages.size(); i > held.dropped; --i) free_[group].give(held.pages[i - 1]);
   }
   sequence.held.clear();
   slot = kFree;
@@ -72,7 +105,7 @@ void GenerationSchedule::take_pages(Sequence& sequence, size_t group, int64_t po
 bool GenerationSchedule::fits(const Sequence& sequence) const {
   for (size_t group = 0; group < free_.size(); ++group) {
     if (limits_.pages[group].window > 0) continue;
-    int64_t needed = cache_pages(length(sequence));
+    int64_t needed = lacking(sequence, group, length(sequence));
     for (const size_t slot : slots_) {
       if (slot == kFree) continue;
       const Sequence& other = at(slot);
@@ -105,8 +138,10 @@ void GenerationSchedule::admit() {
     if (slot != kFree) continue;
     if (waiting_.empty()) return;
     Sequence& sequence = sequences_.find(waiting_.front())->second;
-    if (!fits(sequence)) return;
-    sequence.held.resize(free_.size());
+    sequence.held.assign(free_.size(), {});
+    find_pages(sequence);
+    if (!fits(sequence)) return forgo_pages(sequence);
+    if (sequence.result.ids.empty()) sequence.result.found = limits_.shares_pages ? sequence.cached : 0;
     for (size_t group = 0; group < free_.size(); ++group) {
       if (limits_.pages[group].window == 0) take_pages(sequence, group, length(sequence));
     }
@@ -184,9 +219,10 @@ void GenerationSchedule::make_room(std::vector<int64_t>& tokens) {
 }
 
 void GenerationSchedule::put_back(size_t& slot) {
-  sequences_.find(slot)->second.cached = 0;
+  Sequence& sequence = sequences_.find(slot)->second;
   waiting_.push_front(slot);  // younger than all that run, older than all that wait
   leave(slot);
+  sequence.cached = 0;
   ++times_put_back_;
 }
 
@@ -203,6 +239,9 @@ void GenerationSchedule::append_pages(GenerationPass& pass, size_t slot) const {
 }
 
 bool GenerationSchedule::next(GenerationPass& pass) {
+  for (const size_t slot : slots_) {
+    if (slot != kFree) publish_pages(sequences_.find(slot)->second);
+  }
   admit();
   pass = {};
   pass.cu_seqlens = {0};

@@ -5,9 +5,10 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <queue>
 #include <span>
 #include <vector>
+
+#include "infer/page_pool.h"
 
 namespace hone {
 
@@ -20,6 +21,7 @@ enum class FinishReason {
 struct GeneratedSequence {
   std::vector<int32_t> ids;  ///< new tokens
   FinishReason finish = FinishReason::kLength;
+  int64_t found = 0;  ///< tokens of the prompt that were in pages of earlier sequences, not computed
 
   /// The new tokens without the stop token.
   std::span<const int32_t> answer() const {
@@ -38,6 +40,9 @@ struct ScheduleLimits {
   int64_t max_length = 0;  ///< the most tokens of prompt and answer together
   int64_t max_prefill_tokens = 1;
   std::vector<PageGroup> pages = {};
+  /// Sequences begin with the pages of earlier ones that begin alike (PagePool). There is one group, without a window,
+  /// and all that layers keep is in it.
+  bool shares_pages = false;
 };
 
 struct SequenceLimits {
@@ -64,19 +69,6 @@ struct GenerationPass {
     size_t sequence = 0;
   };
   std::vector<Choice> choices;
-};
-
-/// Pages that no sequence has. The lowest comes first, so a sequence that is alone always has the same ones, which is
-/// how GeneratorOptions::keep_cache finds a prefix again.
-class FreePages {
- public:
-  explicit FreePages(int64_t pages);
-  int64_t count() const { return static_cast<int64_t>(free_.size()); }
-  int32_t take();
-  void give(int32_t page) { free_.push(page); }
-
- private:
-  std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> free_;
 };
 
 /// Pages are given as sequences grow. An answer's length is not known before it ends, so reserving the most that it may
@@ -106,6 +98,9 @@ class GenerationSchedule {
   /// The tokens of a sequence that are in the cache after the passes so far.
   std::vector<int32_t> cached_tokens(size_t sequence) const;
 
+  /// For a pass that failed: what it has written is unknown, so no page of a sequence so far is found again.
+  void forget_pages();
+
   /// Ends a sequence that has not ended, with what it has.
   void stop(size_t sequence);
 
@@ -121,6 +116,8 @@ class GenerationSchedule {
   struct Held {
     std::vector<int32_t> pages;
     size_t dropped = 0;
+    size_t published = 0;   // so many of the first ones
+    bool publishes = true;  // further ones
   };
   struct Sequence {
     std::vector<int32_t> prompt;
@@ -144,6 +141,12 @@ class GenerationSchedule {
   void take_pages(Sequence& sequence, size_t group, int64_t positions);
   /// Gives back pages before what the window of the next token reaches.
   void drop_pages(Sequence& sequence);
+  /// Takes the pages of earlier sequences that begin alike, but not of its last token, which is to be computed.
+  void find_pages(Sequence& sequence);
+  /// Gives them back, for a sequence that waits on.
+  void forgo_pages(Sequence& sequence);
+  /// Lets others find the full pages of the tokens that passes have computed.
+  void publish_pages(Sequence& sequence);
   /// Ends the use of a slot and its pages.
   void leave(size_t& slot);
   /// The same for a sequence that waits then, to be read again.
@@ -163,9 +166,9 @@ class GenerationSchedule {
 
   ScheduleLimits limits_;
   std::map<size_t, Sequence> sequences_;
-  std::vector<size_t> slots_;    // the sequence in each slot, or kFree
-  std::deque<size_t> waiting_;   // those that have no slot, ascending
-  std::vector<FreePages> free_;  // by group
+  std::vector<size_t> slots_;   // the sequence in each slot, or kFree
+  std::deque<size_t> waiting_;  // those that have no slot, ascending
+  std::vector<PagePool> free_;  // by group
   size_t next_number_ = 0;
   int last_variant_ = 0;
   int64_t times_put_back_ = 0;

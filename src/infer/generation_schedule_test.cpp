@@ -217,6 +217,51 @@ TEST(GenerationSchedule, PagesBeforeTheWindowAreFree) {
   EXPECT_EQ(schedule.take(0).ids.size(), 212u);
 }
 
+TEST(GenerationSchedule, ASequenceBeginsAfterThePagesOfOnesThatBeganAlike) {
+  GenerationSchedule schedule({.max_sequences = 1,
+                               .max_length = 512,
+                               .max_prefill_tokens = 512,
+                               .pages = {{.window = 0, .pages = 4}},
+                               .shares_pages = true});
+  std::vector<int32_t> longer = numbered(300);
+  longer[280] = 7;
+  GenerationPass pass;
+  // Tokens that a sequence of this variant computes first; it then answers one token.
+  const auto computed = [&](const std::vector<int32_t>& prompt, int variant = 0) {
+    const size_t number = schedule.add(prompt, {.max_new_tokens = 1, .variant = variant});
+    EXPECT_TRUE(schedule.next(pass));
+    answer(schedule, pass);
+    EXPECT_EQ(schedule.take(number).found + pass.max_seqlen, static_cast<int64_t>(prompt.size()));
+    EXPECT_EQ(schedule.used_pages(0), 0);
+    return pass.max_seqlen;
+  };
+  EXPECT_EQ(computed(numbered(300)), 300);
+  EXPECT_EQ(computed(longer), 300 - 256);
+  EXPECT_THAT(pass.pages[0], ElementsAre(0, 1, 2, 0));
+  EXPECT_EQ(pass.lengths, std::vector<int32_t>{256});
+  EXPECT_EQ(computed(numbered(256)), 128) << "the last token is computed, so its page is another one";
+  EXPECT_EQ(computed(numbered(300), 1), 300) << "another variant";
+  EXPECT_EQ(computed(numbered(300), 1), 44);
+  schedule.forget_pages();
+  EXPECT_EQ(computed(numbered(300), 1), 300) << "after a pass that failed";
+}
+
+TEST(GenerationSchedule, PagesOfAFailedPassAreNotFound) {
+  GenerationSchedule schedule({.max_sequences = 2,
+                               .max_length = 512,
+                               .max_prefill_tokens = 512,
+                               .pages = {{.window = 0, .pages = 8}},
+                               .shares_pages = true});
+  add(schedule, {numbered(300)}, 9);
+  GenerationPass pass;
+  ASSERT_TRUE(schedule.next(pass));
+  schedule.forget_pages();
+  schedule.take(0);
+  add(schedule, {numbered(300)}, 9);
+  ASSERT_TRUE(schedule.next(pass));
+  EXPECT_EQ(pass.max_seqlen, 300);
+}
+
 TEST(GenerationSchedule, VariantsTakeTurns) {
   GenerationSchedule schedule(limits(3, 16));
   for (const int variant : {2, 0, 2}) schedule.add({1, variant}, {.max_new_tokens = 2, .variant = variant});

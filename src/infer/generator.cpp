@@ -149,10 +149,12 @@ Generator::Generator(PassCompanions& companions, const GeneratorOptions& options
   measure_passes();
   passes_.reserve();
   companions_.connect();
-  schedule_ = std::make_unique<GenerationSchedule>(ScheduleLimits{.max_sequences = options_.max_sequences,
-                                                                  .max_length = options_.max_length,
-                                                                  .max_prefill_tokens = options_.max_prefill_tokens,
-                                                                  .pages = cache_.groups});
+  schedule_ = std::make_unique<GenerationSchedule>(
+      ScheduleLimits{.max_sequences = options_.max_sequences,
+                     .max_length = options_.max_length,
+                     .max_prefill_tokens = options_.max_prefill_tokens,
+                     .pages = cache_.groups,
+                     .shares_pages = !options_.keep_cache && cache_.pages_hold_all()});
 }
 
 void Generator::measure_passes() {
@@ -314,6 +316,16 @@ void Generator::end_all() {
   while (!running_.empty()) end(running_.begin()->first);
 }
 
+std::vector<GeneratedToken> Generator::computed(const Part& part, const GenerationPass& pass) {
+  try {
+    PassResult result = run(part, pass, wanted_of(pass));
+    return choose(pass, result);
+  } catch (...) {
+    schedule_->forget_pages();
+    throw;
+  }
+}
+
 bool Generator::run_pass() {
   GenerationPass pass;
   const bool has_pass = schedule_->next(pass);
@@ -325,8 +337,7 @@ bool Generator::run_pass() {
     return true;
   }
   use_variant(pass.variant);
-  PassResult result = run(part, pass, wanted_of(pass));
-  const std::vector<GeneratedToken> tokens = choose(pass, result);
+  const std::vector<GeneratedToken> tokens = computed(part, pass);
   for (size_t i = 0; i < tokens.size(); ++i) {
     const size_t sequence = pass.choices[i].sequence;
     schedule_->accept(sequence, tokens[i].id);

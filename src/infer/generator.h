@@ -148,6 +148,8 @@ class Generator {
   PassResult run(const Part& part, const GenerationPass& pass, Wanted wanted);
   void use_variant(int variant);
   Wanted wanted_of(const GenerationPass& pass) const;
+  /// The tokens of a pass's choices.
+  std::vector<GeneratedToken> computed(const Part& part, const GenerationPass& pass);
   std::vector<GeneratedToken> choose(const GenerationPass& pass, PassResult& result);
   /// Adds a sequence whose prompt has been checked, of whose prompt so many tokens are in the cache.
   size_t add(SequenceRequest request, int64_t cached);

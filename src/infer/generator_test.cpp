@@ -9,6 +9,7 @@
 #include "core/base/philox.h"
 #include "core/cpu/thread_pool.h"
 #include "infer/generator.h"
+#include "ops/attention/cache_pages.h"
 #include "params/lora.h"
 
 namespace hone {
@@ -276,6 +277,46 @@ TEST(Generator, TheRoomOfTheCacheChangesNoToken) {
   sampling.temperature = 1.5;
   sampling.repetition_penalty = 1.1;
   expect_room_changes_nothing(tiny_moe(), DType::kF32, sampling);
+}
+
+/// Prompts of one beginning of 270 tokens, two at a time; how many tokens the later ones find.
+void expect_found(const DecoderConfig& config, DType dtype, int64_t found) {
+  TestModel model(config, dtype);
+  model.fill();
+  std::vector<Tokens> prompts = random_prompts({1, 20, 7, 100, 2});
+  const Tokens beginning = random_prompts({270})[0];
+  for (Tokens& prompt : prompts) prompt.insert(prompt.begin(), beginning.begin(), beginning.end());
+  prompts.push_back(Tokens(beginning.begin(), beginning.begin() + 256));  // its last token is computed
+  Generator generator(model.companions(), {.max_sequences = 2, .max_length = kLongest, .max_prefill_tokens = 100});
+  for (const int64_t before : {int64_t{0}, found}) {
+    const std::vector<GeneratedSequence> sequences = generator.generate(greedy(prompts, 8));
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(sequences[i].ids, model.greedy_without_cache(prompts[i], 8)) << "prompt " << i;
+      const int64_t most = static_cast<int64_t>(prompts[i].size() - 1) / kCachePage * kCachePage;
+      EXPECT_LE(sequences[i].found, most);
+      EXPECT_GE(sequences[i].found, std::min(most, i < 2 ? before : found)) << "prompt " << i;
+    }
+    EXPECT_EQ(generator.schedule().used_pages(generator.cache().largest()), 0);
+  }
+}
+
+TEST(Generator, SequencesThatBeginAlikeShareTheirPages) {
+  expect_found(tiny_moe(), DType::kF32, 256);
+  expect_found(tiny_moe(), DType::kBF16, 256);
+}
+
+TEST(Generator, WhereAWindowOrAStateIsKeptNothingIsShared) {
+  for (const DecoderConfig& config : {with_windows(tiny_moe(), {0, 0, 30}), with_linear_attention(tiny_moe())}) {
+    TestModel model(config);
+    model.fill();
+    const std::vector<Tokens> prompts = {random_prompts({300})[0]};
+    Generator generator(model.companions(), {.max_sequences = 2, .max_length = kLongest});
+    for (int round = 0; round < 2; ++round) {
+      const GeneratedSequence sequence = generator.generate(greedy(prompts, 8))[0];
+      EXPECT_EQ(sequence.found, 0);
+      EXPECT_EQ(sequence.ids, model.greedy_without_cache(prompts[0], 8));
+    }
+  }
 }
 
 TEST(Generator, AnEndedSequenceLeavesItsPages) {

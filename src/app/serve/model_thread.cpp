@@ -92,6 +92,10 @@ void ModelThread::begin(ServedSequence sequence) {
     if (at == running_.end()) return;  // it has failed
     running_.erase(at);
     finished(false);
+    {
+      const std::lock_guard lock(mutex_);
+      counts_.found_tokens += result.found;
+    }
     on_end(result);
   };
   try {

@@ -24,6 +24,7 @@ struct ServedCounts {
   size_t running = 0, waiting = 0;
   int64_t sequences = 0, failed = 0;                ///< since the start
   int64_t prompt_tokens = 0, generated_tokens = 0;  ///< since the start
+  int64_t found_tokens = 0;                         ///< GeneratedSequence::found, since the start
   int64_t put_back = 0;                             ///< GenerationSchedule::times_put_back
   int64_t pages = 0, used_pages = 0;                ///< for the layers that keep the most tokens; 0 without attention
 };

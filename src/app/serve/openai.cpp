@@ -304,7 +304,8 @@ Json finish_of(const ApiChoice& choice) { return choice.finish ? Json(*choice.fi
 Json usage_of(const ApiUsage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
 Json object_of(const ApiAnswer& answer, const char* kind) {

@@ -78,6 +78,7 @@ struct ApiChoice {
 
 struct ApiUsage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
+  int64_t cached_tokens = 0;  ///< of the prompt's: GeneratedSequence::found
 };
 
 /// What all objects of one answer share.

@@ -105,13 +105,15 @@ TEST(OpenAiAnswer, IsAsClientsReadIt) {
   ApiChoice choice{
       .index = 1, .piece = {.content = "a\xff", .reasoning = "r", .calls = {{"f", "{}"}}}, .finish = "stop"};
   choice.tokens = {{.chosen = {"a", "a", -0.5}, .likely = {{"b", "b", -0.25}}}};
-  EXPECT_EQ(line_of(whole_answer(answer, std::span(&choice, 1), {.prompt_tokens = 3, .completion_tokens = 2})),
-            R"({"id":"chatcmpl-1","object":"chat.completion","created":7,"model":"m","choices":[{"index":1,"message":)"
-            "{\"role\":\"assistant\",\"content\":\"a\xEF\xBF\xBD\",\"reasoning_content\":\"r\","
-            R"("tool_calls":[{"id":"call_1_1_0","type":"function","function":{"name":"f","arguments":"{}"}}]},)"
-            R"("logprobs":{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[{"token":"b",)"
-            R"("logprob":-0.25,"bytes":[98]}]}],"refusal":null},"finish_reason":"stop"}],)"
-            R"("usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}})");
+  EXPECT_EQ(
+      line_of(whole_answer(answer, std::span(&choice, 1),
+                           {.prompt_tokens = 3, .completion_tokens = 2, .cached_tokens = 1})),
+      R"({"id":"chatcmpl-1","object":"chat.completion","created":7,"model":"m","choices":[{"index":1,"message":)"
+      "{\"role\":\"assistant\",\"content\":\"a\xEF\xBF\xBD\",\"reasoning_content\":\"r\","
+      R"("tool_calls":[{"id":"call_1_1_0","type":"function","function":{"name":"f","arguments":"{}"}}]},)"
+      R"("logprobs":{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[{"token":"b",)"
+      R"("logprob":-0.25,"bytes":[98]}]}],"refusal":null},"finish_reason":"stop"}],)"
+      R"("usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1}}})");
   const ApiChoice named{.piece = {.calls = {{"f", "{}", "functions.f:0"}}}};
   EXPECT_THAT(line_of(whole_answer(answer, std::span(&named, 1), {})),
               HasSubstr(R"("tool_calls":[{"id":"functions.f:0")"));

@@ -204,13 +204,14 @@ class Answer {
     return !part.text.stopped();
   }
 
-  void end(size_t index, FinishReason finish) {
+  void end(size_t index, const GeneratedSequence& sequence) {
     Part& part = parts_[index];
+    usage_.cached_tokens += sequence.found;
     AnswerPiece piece = part.text.finish();
     const bool called = !part.choice.piece.calls.empty() || !piece.calls.empty() || part.choice.calls_before > 0;
-    part.choice.finish = called                                                 ? "tool_calls"
-                         : part.text.stopped() || finish == FinishReason::kStop ? "stop"
-                                                                                : "length";
+    part.choice.finish = called                                                          ? "tool_calls"
+                         : part.text.stopped() || sequence.finish == FinishReason::kStop ? "stop"
+                                                                                         : "length";
     tell(part, std::move(piece));
     if (--left_ > 0 || failed_) return;
     if (!stream_) {
@@ -446,6 +447,8 @@ class Server {
     metric("sequences_total", "counter", "Sequences begun.", counts.sequences);
     metric("sequences_failed_total", "counter", "Sequences that ended with an error.", counts.failed);
     metric("prompt_tokens_total", "counter", "Tokens of prompts.", counts.prompt_tokens);
+    metric("prompt_tokens_found_total", "counter", "Of these, tokens whose pages an earlier sequence had left.",
+           counts.found_tokens);
     metric("generated_tokens_total", "counter", "Tokens generated.", counts.generated_tokens);
     return text;
   }
@@ -543,7 +546,7 @@ class Server {
                          .likely = request.likely,
                          .on_token = [answer,
                                       index](const GeneratedToken& token) { return answer->push(index, token); },
-                         .on_end = [answer, index](const GeneratedSequence& all) { answer->end(index, all.finish); }},
+                         .on_end = [answer, index](const GeneratedSequence& all) { answer->end(index, all); }},
              .unwanted = [answer] { return answer->unwanted(); },
              .failed = [answer](const std::exception_ptr& error) { answer->fail(api_error_of(error)); }});
       }
