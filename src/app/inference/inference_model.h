@@ -70,7 +70,7 @@ std::vector<std::pair<std::filesystem::path, const char*>> inputs_of(const Infer
 /// A form in which a model answers, that with one of its adapters or the base, and how it is asked.
 struct InferenceForm {
   std::string adapter;                         ///< its folder; "": the base
-  ChatSettings trained = {};                   ///< of the run that trained it
+  ChatSettings trained = {};                   ///< what the run that trained it wrote
   std::shared_ptr<const Tokenizer> tokenizer;  ///< forms with equal tokens share it
   std::unique_ptr<const ChatPrompt> chat;
   /// Variables for the chat template: those of the command line, then those of the run that trained it.
@@ -91,7 +91,7 @@ class InferenceModel {
   /// Which of them passes from now on are; the first after load().
   void use_form(size_t form);
 
-  // Of the first form.
+  // The first form's.
   const Tokenizer& tokenizer() const { return *forms_[0].tokenizer; }
   const ChatPrompt& chat() const { return *forms_[0].chat; }
   const Json& template_variables() const { return forms_[0].variables; }

@@ -78,7 +78,7 @@ struct ApiChoice {
 
 struct ApiUsage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
-  int64_t cached_tokens = 0;  ///< of the prompt's: GeneratedSequence::found
+  int64_t cached_tokens = 0;  ///< prompt tokens that were not computed: GeneratedSequence::found
 };
 
 /// What all objects of one answer share.

@@ -61,7 +61,7 @@ struct DecodingArgs {
 /// 64 i + 2 l and the next in p[i].
 struct PartSoftmax {
   float2 p[kPartKeys / 64];
-  float largest, sum;  ///< of all lanes
+  float largest, sum;  ///< all lanes have them
 
   /// Writes largest and sum to a part's statistics.
   __device__ void write(float* stats) const {
