@@ -301,8 +301,10 @@ TEST_F(Serve, ServesSeveralAdaptersAtOnce) {
     for (const auto& [name, answer] : expected) answers.emplace_back(name, "");
   }
   std::vector<std::thread> clients;
-  for (auto& [name, answer] : answers) {
-    clients.emplace_back([&] { answer = content(post("/v1/chat/completions", chat("Hello", {{"model", name}}))); });
+  for (auto& one : answers) {
+    clients.emplace_back([&] {
+      one.second = content(post("/v1/chat/completions", chat("Hello", {{"model", one.first}})));
+    });
   }
   for (std::thread& thread : clients) thread.join();
   for (const auto& [name, answer] : answers) EXPECT_EQ(answer, expected[name]) << name;
