@@ -11,6 +11,7 @@
 #include <deque>
 #include <mutex>
 #include <random>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -100,17 +101,15 @@ std::vector<std::string> names_of(const ServeOptions& options, const InferenceMo
   for (const std::string& given : options.adapters) names.push_back(named_adapter(given).first);
   if (names.empty()) names.push_back(folder_name(options.adapter.empty() ? options.model : options.adapter));
   if (!options.name.empty()) names[0] = options.name;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (!names[i].empty() && std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) ==
-                                 names.begin() + static_cast<std::ptrdiff_t>(i)) {
-      continue;
-    }
-    throw UserError(fmt::format("two adapters, or one without a name, would be called '{}'", names[i]), "--adapter",
+  std::set<std::string> taken;
+  for (const std::string& name : names) {
+    if (!name.empty() && taken.insert(name).second) continue;
+    throw UserError(fmt::format("two adapters, or one without a name, would be called '{}'", name), "--adapter",
                     "name them: --adapter one=FOLDER --adapter two=FOLDER");
   }
   if (model.forms().size() > names.size()) {
     std::string base = model.base_name();
-    while (std::find(names.begin(), names.end(), base) != names.end()) base += "-base";
+    while (taken.contains(base)) base += "-base";
     names.push_back(base);
   }
   return names;
