@@ -76,6 +76,31 @@ TEST(Estimate, TakesTokensInTilesWhereRowsOfMlpsAreMany) {
   EXPECT_EQ(plan("0").find(note), std::string::npos);
 }
 
+TEST(Estimate, KeepsLayerInputsInAByteAnElement) {
+  const auto planned = [](const std::string& dtype, std::vector<std::string> more) {
+    more.insert(more.begin(), {"qwen3-30b-a3b", "--method", "lora", "--gpu", "h200", "max_length=131072",
+                               "gradient_checkpointing=true", "layer_input_dtype=" + dtype});
+    return estimate(more)["configured"];
+  };
+  // The embedding's output and those of 48 layers: bfloat16, or codes and a float32 scale for each 128.
+  constexpr int64_t kElements = 131072 * 2048, kInputs = 49;
+  constexpr int64_t kSaved = kInputs * (2 * kElements - (kElements + kElements / 128 * 4));
+  const std::vector<std::string> offload = {"cpu_offload=[activations]"};
+  const Json here = planned("dtype", {}), packed = planned("fp8", {});
+  const Json there = planned("dtype", offload), packed_there = planned("fp8", offload);
+  EXPECT_EQ(there["host"].get<int64_t>() - packed_there["host"].get<int64_t>(), kSaved);
+  // Of three layers' values on the device the head's gradient fills one, as without; the two others make room for the
+  // input of a layer in bfloat16, all but their scales.
+  EXPECT_LE(packed_there["activations"].get<int64_t>(), there["activations"].get<int64_t>() + 2 * kElements / 128 * 4);
+  // Backward has the input of one layer in bfloat16 beside.
+  const int64_t saved = here["activations"].get<int64_t>() - packed["activations"].get<int64_t>();
+  EXPECT_LE(saved, kSaved);
+  EXPECT_GE(saved, kSaved - 2 * kElements);
+  const Outcome text = run_hone({"estimate", "qwen3-30b-a3b", "--method", "lora", "--gpu", "h200", "max_length=131072",
+                                 "gradient_checkpointing=true", "layer_input_dtype=fp8"});
+  EXPECT_NE(text.out.find("recomputed in backward, layer inputs fp8"), std::string::npos) << text.out;
+}
+
 TEST(Estimate, SaysWhatTheRunWritesToDisk) {
   const Folder folder;
   const std::string model = make_model(folder);

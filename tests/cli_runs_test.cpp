@@ -95,6 +95,55 @@ void expect_resume_changes_nothing(const std::vector<std::string>& options, cons
 
 TEST(Runs, ResumingAFullRunGivesTheSameBits) { expect_resume_changes_nothing({"val_split=0"}, "model.safetensors"); }
 
+TEST(Runs, WithLayerInputsInFewerBitsLearnAlike) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const auto losses = [&](const std::string& output, std::vector<std::string> more) {
+    more.insert(more.end(), {"num_train_epochs=8", "gradient_checkpointing=true", "val_split=0"});
+    const Outcome outcome = train(folder, model, output, more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    std::vector<double> all;
+    for (const Json& line : read_json_lines(folder / output / "metrics.jsonl")) all.push_back(line["loss"]);
+    return all;
+  };
+  const std::vector<double> exact = losses("exact", {}), rounded = losses("rounded", {"layer_input_dtype=fp8"});
+  ASSERT_EQ(rounded.size(), exact.size());
+  EXPECT_EQ(rounded.front(), exact.front()) << "forward is exact, and no weight has been stepped";
+  EXPECT_NE(rounded.back(), exact.back());
+  // As far apart as runs whose states are in fewer bits (below).
+  EXPECT_NEAR(rounded.back(), exact.back(), 0.1);
+  EXPECT_LT(rounded.back(), 0.5 * rounded.front());
+  EXPECT_EQ(losses("offloaded", {"layer_input_dtype=fp8", "cpu_offload=[activations]"}), rounded);
+  expect_same_file(folder / "offloaded/model.safetensors", folder / "rounded/model.safetensors");
+  EXPECT_TRUE(contains(read_file(folder / "rounded/config.resolved.yaml"), "layer_input_dtype: fp8"));
+  const Outcome dry = train(folder, model, "dry", {"layer_input_dtype=fp8", "--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_TRUE(contains(dry.out, "layer inputs fp8")) << dry.out;
+}
+
+TEST(Runs, WithLayerInputsInFewerBitsAreResumedWithEitherValue) {
+  expect_resume_changes_nothing({"val_split=0", "layer_input_dtype=fp8"}, "model.safetensors");
+  const Folder folder;
+  const std::string model = make_model(folder);
+  ASSERT_EQ(train(folder, model, "out", {"max_steps=2", "save_steps=2", "layer_input_dtype=fp8"}).code, 0);
+  const Outcome resumed = train(folder, model, "out", {"max_steps=4", "save_steps=2", "resume=auto"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+}
+
+TEST(Runs, WithLayerInputsInFewerBitsNeedRowsOfWholeVectors) {
+  const Folder folder;
+  Json config = tiny_config();
+  config["hidden_size"] = 24;
+  const std::string model = make_model(folder, config);
+  const Outcome outcome = train(folder, model, "out", {"layer_input_dtype=fp8"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(contains(outcome.err, "layer_input_dtype is fp8, which takes hidden sizes that are multiples of 16"))
+      << outcome.err;
+  const Outcome unknown = train(folder, model, "out", {"layer_input_dtype=int8"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_TRUE(contains(unknown.err, "layer_input_dtype")) << unknown.err;
+}
+
 TEST(Runs, ResumingARunInFewerBitsGivesTheSameBits) {
   expect_resume_changes_nothing({"val_split=0", "opt_m_dtype=bfloat16", "opt_v_dtype=bfloat16"}, "model.safetensors");
   expect_resume_changes_nothing({"val_split=0", "optim=adamw_8bit", "dtype=bfloat16", "master_dtype=bfloat16",

@@ -146,6 +146,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .mlp_token_tile = job.mlp_token_tile,
                  .formats = job.formats,
                  .base = job.unpacked ? "dtype" : job.base,
+                 .layer_inputs = job.layer_inputs,
                  .offload_activations = job.offload_activations,
                  .weight_fetch = job.weight_fetch,
                  .map_values = job.map_values,

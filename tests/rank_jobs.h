@@ -58,6 +58,7 @@ struct Job {
   int64_t host_expert_layers = 0;  ///< as in RankShare
   int host_ranks = 0;              ///< ranks of a host, which share memory; 0: all
   bool offload_activations = false;
+  const ValueFormat* layer_inputs = nullptr;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;
   bool uneven = false;             ///< the first rank is late before each update, the others before each pass

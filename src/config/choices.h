@@ -36,6 +36,15 @@ inline constexpr auto kChoiceNames<Checkpointing> =
                                               {RecomputeLevel::kExperts, "experts"},
                                               {RecomputeLevel::kAllButAttention, "all_but_attention"}});
 
+/// How what enters a layer is kept for backward.
+enum class LayerInputFormat {
+  kDtype,  ///< as it is
+  kFp8,    ///< fp8_value_format()
+};
+template <>
+inline constexpr auto kChoiceNames<LayerInputFormat> =
+    std::to_array<ChoiceName<LayerInputFormat>>({{LayerInputFormat::kDtype, "dtype"}, {LayerInputFormat::kFp8, "fp8"}});
+
 /// What the auxiliary loss of an optimizer step is, over its micro-batches.
 enum class AuxLossReduction {
   kMean,   ///< by tokens

@@ -66,6 +66,7 @@ struct RunConfig {
     DType opt_m_dtype = DType::kF32;                ///< float32 | bfloat16 | int8
     DType opt_v_dtype = DType::kF32;                ///< float32 | bfloat16 | int8
     Checkpointing gradient_checkpointing;           ///< what is recomputed; unset: by the memory plan
+    LayerInputFormat layer_input_dtype{};           ///< how what enters a layer is kept for backward
     std::optional<int64_t> moe_token_tile;          ///< tokens that experts take at a time; 0: all; unset: by the plan
     std::optional<int64_t> mlp_token_tile;          ///< the same of dense MLPs and shared experts
     bool freeze_router = false;                     ///< resolved: true with LoRA unless stated otherwise

@@ -121,6 +121,7 @@ RunPrecision precision_of(const RunConfig& config) {
           .experts = &expert_format_of(config),
           .base = config.model.base_weight_dtype,
           .formats = training_formats(config),
+          .layer_inputs = config.model.layer_input_dtype,
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config),
           .stage = config.machine.zero_stage,
@@ -313,6 +314,12 @@ TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& m
     throw UserError(fmt::format("mlp_token_tile is {}, but the model has no dense MLP and no shared expert",
                                 *config.model.mlp_token_tile),
                     "mlp_token_tile", "leave it out");
+  }
+  if (config.model.layer_input_dtype == LayerInputFormat::kFp8 && model.hidden_size % kFp8Unit != 0) {
+    throw UserError(fmt::format("layer_input_dtype is fp8, which takes hidden sizes that are multiples of {}, and the "
+                                "model's is {}",
+                                kFp8Unit, model.hidden_size),
+                    "layer_input_dtype", "leave it out");
   }
   TrainingMethods methods;
   methods.label_smoothing = static_cast<float>(config.optim.label_smoothing_factor);

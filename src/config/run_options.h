@@ -18,6 +18,7 @@ struct RunPrecision {
   const WeightFormat* experts = &dense_format();
   BaseFormat base = {};  ///< how frozen weights are held
   TrainingFormats formats;
+  LayerInputFormat layer_inputs = LayerInputFormat::kDtype;
   bool layers_share_gradients = false;
   OptimizerOptions optimizer = {};
   ZeroStage stage = ZeroStage::kNone;  ///< which of it is sharded over `ranks`

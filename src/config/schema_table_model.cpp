@@ -322,6 +322,15 @@ void add_precision(GroupBuilder group) {
       .alias({"recompute", "use_gradient_checkpointing", "activation_checkpointing", "recompute_granularity",
               "recompute_modules"});
   group
+      .key(
+          "layer_input_dtype",
+          "What enters a layer, as it is kept for backward at every gradient_checkpointing: in dtype, or in 8-bit "
+          "floats "
+          "with a scale for 1 x 128, half the bytes on the GPU or, with cpu_offload: activations, on the host. Forward "
+          "reads the exact values, so that a loss is unchanged; backward recomputes from the rounded ones "
+          "(docs/memory.md).")
+      .field(kModel, &Model::layer_input_dtype);
+  group
       .key("moe_token_tile",
            "Tokens that experts take at a time, whose rows bound their memory (docs/memory.md); 0: all. auto: those of "
            "262,144 rows, one for each token and its experts, where a micro-batch can have more than 524,288 and "

@@ -13,6 +13,7 @@ struct Tape::Value {
   Shape shape;
   DType dtype = DType::kF32;
   Tensor data;
+  Tensor packed = {};  // what is kept of it if it crosses blocks in a ValueFormat
   Tensor grad;
   Node* producer = nullptr;        // null for a value from outside
   Residency* residency = nullptr;  // the residency that the producer needs to run again
@@ -20,7 +21,8 @@ struct Tape::Value {
   Side side = Side::kDevice;  // its own and its producer's
   bool requires_grad = false;
   bool grad_written = false;
-  bool kept = false;  // its data outlives the block's forward
+  bool kept = false;   // its data outlives the block's forward
+  bool packs = false;  // but only until the next block's has run; what remains is packed
 };
 
 struct Tape::Block {
@@ -44,6 +46,9 @@ class Tape::OnSide {
 };
 
 namespace {
+
+/// In profiles: values that cross blocks, to a ValueFormat and back.
+constexpr std::string_view kPacking = "layer_inputs";
 
 double bytes_of(const Tape& tape, const std::vector<Var>& vars) {
   double bytes = 0;
@@ -191,7 +196,7 @@ void Tape::block(const std::function<void()>& body) {
   if (host_ != nullptr) host_->enter_block();
   on_each_side([&](const Context&, TapeMemory& memory) {
     memory.block.release(0);
-    if (!training()) memory.boundary[index % 2].release(0);
+    if (!training() || options_.crossing != nullptr) memory.boundary[index % 2].release(0);
   });
   {
     const ProfileScope scope(context_, ProfileKind::kBlock, "block", "forward", index);
@@ -199,12 +204,46 @@ void Tape::block(const std::function<void()>& body) {
       on_each_side([&](const Context& context, TapeMemory& memory) { memory.kept.begin_forward(context, index); });
     }
     body();
+    pack_crossing();
     if (training()) on_each_side([](const Context& context, TapeMemory& memory) { memory.kept.end_forward(context); });
   }
   HONE_ASSERT(static_cast<int32_t>(blocks_.size()) == index + 1, "blocks do not nest");
   for (int32_t id : blocks_.back().values) {
     Value& value = at({id});
     if (!value.kept) value.data = {};
+  }
+  if (index > 0) drop_exact(blocks_[static_cast<size_t>(index) - 1]);
+}
+
+void Tape::pack_crossing() {
+  for (const int32_t id : blocks_.back().values) {
+    Value& value = at({id});
+    if (!value.packs) continue;
+    const OnSide side(*this, value.side);
+    TapeMemory& memory = memory_of(side_);
+    value.packed = memory.kept.take({options_.crossing->bytes(value.shape)}, DType::kU8);
+    const ProfileScope scope(context(), OpGroup::kMemoryBound, kPacking, "forward");
+    options_.crossing->pack(context(), value.data, value.packed);
+    const auto bytes = static_cast<double>(value.data.bytes() + value.packed.bytes());
+    if (scope.profiled()) scope.set_work(bytes, 0);
+    if (context_.dry()) memory.work.forward.bytes += bytes;
+  }
+}
+
+void Tape::unpack(Value& value) {
+  const OnSide side(*this, value.side);
+  TapeMemory& memory = memory_of(side_);
+  value.data = memory.block.take(value.shape, value.dtype);
+  const ProfileScope scope(context(), OpGroup::kMemoryBound, kPacking, "recompute");
+  options_.crossing->unpack(context(), value.packed, value.data);
+  const auto bytes = static_cast<double>(value.data.bytes() + value.packed.bytes());
+  if (scope.profiled()) scope.set_work(bytes, 0);
+  if (context_.dry()) memory.work.recompute.bytes += bytes;
+}
+
+void Tape::drop_exact(const Block& block) {
+  for (const int32_t id : block.values) {
+    if (Value& value = at({id}); value.packs) value.data = {};
   }
 }
 
@@ -226,8 +265,9 @@ void Tape::place(Value& value, const Node& node, Keep keep) {
   const bool until_backward =
       training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node, side_)));
   value.kept = recording_plan_ || fate.crosses || until_backward;
+  value.packs = training() && options_.crossing != nullptr && !recording_plan_ && fate.crosses && keep == Keep::kPolicy;
   TapeMemory& memory = memory_of(side_);
-  if (value.kept && training()) {
+  if (value.kept && training() && !value.packs) {
     value.data = memory.kept.take(value.shape, value.dtype);
   } else {
     Arena& arena = value.kept ? memory.boundary[value.block % 2] : memory.block;
@@ -287,11 +327,13 @@ void Tape::record(std::unique_ptr<Node> node) {
 void Tape::expose(Var var) {
   if (recording_plan_) plan_.values[static_cast<size_t>(var.id)].crosses = true;
   HONE_ASSERT(at(var).kept, "the tape differs from its plan");
+  HONE_ASSERT(!at(var).packs, "what is exposed is not packed");
 }
 
 void Tape::ensure(Var var) {
   Value& value = at(var);
   if (value.data.defined()) return;
+  if (value.packs) return unpack(value);
   Node& node = *value.producer;
   for (Var input : node.inputs) ensure(input);
   const OnSide side(*this, value.side);
@@ -351,6 +393,11 @@ bool Tape::alias_grad(Var var, Tensor gradient) {
 
 void Tape::backward() {
   HONE_ASSERT(training(), "this tape keeps no gradients");
+  if (options_.crossing != nullptr) {  // forward's values give way to gradients
+    on_each_side([](const Context&, TapeMemory& memory) {
+      for (Arena& arena : memory.boundary) arena.release(0);
+    });
+  }
   while (!blocks_.empty()) {
     const auto block = static_cast<int32_t>(blocks_.size()) - 1;
     if (host_ != nullptr) host_->enter_block();
@@ -366,6 +413,7 @@ void Tape::backward() {
     });
     for (int32_t id : blocks_.back().values) at({id}).data = at({id}).grad = {};
     blocks_.pop_back();
+    if (!blocks_.empty()) drop_exact(blocks_.back());
   }
 }
 

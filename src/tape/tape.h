@@ -5,9 +5,12 @@
 //   scratch    one op
 //   block      one block's forward, or its backward (recomputed values and gradients)
 //   kept       from forward until the block's backward has run
-//   boundary   the gradient (or, without gradients, the value) that one block passes to the next; two buffers alternate
+//   boundary   the gradient (or, without gradients or with a ValueFormat, the value) that one block passes to the next;
+//              two buffers alternate
 // A plan, recorded by a dry pass, decides which values are kept: values that backward reads and whose producer is not
-// recomputed, values that cross a block's boundary, and values that an op marks Keep::kAlways.
+// recomputed, values that cross a block's boundary, and values that an op marks Keep::kAlways. With a ValueFormat
+// values that cross are kept in its fewer bytes: forward goes on with the exact ones, and backward, recomputation
+// included, reads the rounded ones.
 //
 // Nodes run on the tape's device or, in Tape::on_host, on a CPU beside it, whose values have memory of the same
 // lifetimes there (tape/host_side.h). A value is on the side on which its node was recorded; only the nodes of
@@ -24,6 +27,7 @@
 #include "core/stream/context.h"
 #include "core/stream/stream_link.h"
 #include "tape/kept_memory.h"
+#include "tape/value_format.h"
 #include "tape/weight.h"
 
 namespace hone {
@@ -142,6 +146,8 @@ struct TapeMemory {
 struct TapeOptions {
   bool training = false;  ///< false: no gradients, nothing kept
   RecomputePolicy recompute;
+  /// How values that cross blocks, but those of Keep::kAlways, are kept for backward; null: as they are.
+  const ValueFormat* crossing = nullptr;
 };
 
 class Tape {
@@ -191,7 +197,7 @@ class Tape {
   void record(std::unique_ptr<Node> node);
 
   /// Keeps `var` readable after its block: during the next block or, in the last block, until another tape uses the
-  /// memory.
+  /// memory. Not for training with a ValueFormat.
   void expose(Var var);
 
   /// Differentiates all recorded nodes, last block first.
@@ -232,6 +238,12 @@ class Tape {
   template <class F>
   void on_each_side(F f);
   void place(Value& value, const Node& node, Keep keep);
+  /// Keeps the values of the block that has run forward in options_.crossing.
+  void pack_crossing();
+  /// Forgets exact and unpacked values of a block, of which the packed ones are kept.
+  void drop_exact(const Block& block);
+  /// Takes the packed value to the memory of the block that runs backward.
+  void unpack(Value& value);
   void run_forward(Node& node, NodeWork TapeWork::*pass);
   void ensure(Var var);
   void backward_block(int32_t index);

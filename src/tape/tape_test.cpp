@@ -98,6 +98,40 @@ struct SumNode : TestNode {
   }
 };
 
+/// The sum of x with a gradient that it is given.
+struct GivenNode : SumNode {
+  const std::vector<float>* gradient = nullptr;
+  void backward(Tape& tape) override {
+    const GradDest dx = tape.grad_dest(inputs[0]);
+    tape.context().launch(
+        [dx, given = gradient](ThreadPool&) { std::copy(given->begin(), given->end(), dx.dst.as<float>()); });
+  }
+};
+
+/// Multiples of 1 / kSteps in int8, of float32 values within ±2.
+class CoarseFormat : public ValueFormat {
+ public:
+  static constexpr float kSteps = 60;
+
+  int64_t bytes(const Shape& shape) const override { return shape.numel(); }
+  void pack(const Context& context, const Tensor& value, const Tensor& packed) const override {
+    HONE_ASSERT(packed.shape == Shape{value.numel()});
+    context.launch([=](ThreadPool&) {
+      for (int64_t i = 0; i < value.numel(); ++i) packed.as<uint8_t>()[i] = code_of(value.as<float>()[i]);
+    });
+  }
+  void unpack(const Context& context, const Tensor& packed, const Tensor& value) const override {
+    context.launch([=](ThreadPool&) {
+      for (int64_t i = 0; i < value.numel(); ++i) value.as<float>()[i] = value_of(packed.as<uint8_t>()[i]);
+    });
+  }
+  static float rounded(float value) { return value_of(code_of(value)); }
+
+ private:
+  static uint8_t code_of(float value) { return static_cast<uint8_t>(std::lround(value * kSteps) + 128); }
+  static float value_of(uint8_t code) { return static_cast<float>(int{code} - 128) / kSteps; }
+};
+
 struct Net {
   Tape& tape;
   Log& log;
@@ -115,6 +149,14 @@ struct Net {
   Var sin(Var x, Keep keep = Keep::kPolicy) { return record<SinNode>({x}, {x}, tape.shape(x), keep); }
   Var add(Var a, Var b) { return record<AddNode>({a, b}, {}, tape.shape(a), Keep::kPolicy); }
   Var sum(Var x) { return record<SumNode>({x}, {}, {1}, Keep::kPolicy); }
+  void start(Var x, const std::vector<float>& gradient) {
+    auto node = std::make_unique<GivenNode>();
+    node->log = &log;
+    node->inputs = {x};
+    node->gradient = &gradient;
+    tape.add_output(*node, {1}, DType::kF32);
+    tape.record(std::move(node));
+  }
 };
 
 using Body = std::function<void(Net&, Var x)>;
@@ -122,8 +164,10 @@ using Body = std::function<void(Net&, Var x)>;
 /// Records the plan and measures memory with `largest` elements, then runs with any smaller number.
 class Runner {
  public:
-  Runner(Body body, int64_t largest, RecomputePolicy policy = {})
-      : body_(std::move(body)), policy_(policy), x_(Device{}, 1 << 16), dx_(Device{}, 1 << 16) {
+  Runner(Body body, int64_t largest, RecomputePolicy policy = {}, const ValueFormat* crossing = nullptr,
+         bool offload = false)
+      : body_(std::move(body)), policy_(policy), crossing_(crossing), x_(Device{}, 1 << 16), dx_(Device{}, 1 << 16) {
+    memory.kept.offload(offload);
     pass(largest);
     memory.begin_dry();
     pass(largest);
@@ -138,6 +182,11 @@ class Runner {
     pass(n);
     return stream_.download<float>(dx_.tensor({n}, DType::kF32));
   }
+  /// Of these inputs, not of those of every pass.
+  std::vector<float> gradient(const std::vector<float>& x) {
+    given_ = &x;
+    return gradient(static_cast<int64_t>(x.size()));
+  }
 
   Stream& stream() { return stream_; }
 
@@ -150,7 +199,8 @@ class Runner {
     const Context context(stream_, memory.scratch);
     const Tensor x = x_.tensor({n}, DType::kF32), dx = dx_.tensor({n}, DType::kF32);
     for (int64_t i = 0; i < n; ++i) x.as<float>()[i] = 0.1f * static_cast<float>(i % 17) - 0.5f;
-    Tape tape(context, memory, plan_, {.training = true, .recompute = policy_});
+    if (given_ != nullptr) std::copy(given_->begin(), given_->end(), x.as<float>());
+    Tape tape(context, memory, plan_, {.training = true, .recompute = policy_, .crossing = crossing_});
     Net net{tape, log};
     body_(net, tape.input(x, dx));
     tape.backward();
@@ -159,6 +209,8 @@ class Runner {
 
   Body body_;
   RecomputePolicy policy_;
+  const ValueFormat* crossing_;
+  const std::vector<float>* given_ = nullptr;
   Buffer x_, dx_;
   TapePlan plan_;
   ThreadPool pool_{1};
@@ -172,6 +224,23 @@ Body chain(int blocks) {
       net.tape.block([&] {
         const Var a = net.sin(x), b = net.sin(a);
         x = net.add(net.sin(b), a);
+      });
+    }
+    net.tape.block([&] { net.sum(x); });
+  };
+}
+
+/// The same, with `values[i]` the output of block i where forward ends.
+Body noted_chain(int blocks, std::vector<std::vector<float>>& values) {
+  return [&values, blocks](Net& net, Var x) {
+    values.assign(static_cast<size_t>(blocks), {});
+    for (int i = 0; i < blocks; ++i) {
+      net.tape.block([&] {
+        const Var a = net.sin(x), b = net.sin(a);
+        x = net.add(net.sin(b), a);
+        net.tape.context().launch([y = net.tape.data(x), &to = values[static_cast<size_t>(i)]](ThreadPool&) {
+          to.assign(y.as<float>(), y.as<float>() + y.numel());
+        });
       });
     }
     net.tape.block([&] { net.sum(x); });
@@ -207,6 +276,96 @@ TEST(Tape, RecomputationGivesTheSameBitsInLessMemory) {
   EXPECT_EQ(everything.gradient(100), expected);
   EXPECT_GT(everything.log.replays, 0);
   EXPECT_LT(everything.kept_bytes, kept.kept_bytes);
+}
+
+constexpr RecomputePolicy kRecomputed{RecomputeLevel::kEverything};
+
+TEST(TapeFormat, ForwardIsExactAndBackwardIsThatOfRoundedInputs) {
+  const CoarseFormat coarse;
+  constexpr int kBlocks = 3;
+  constexpr int64_t kCount = 50;
+  std::vector<std::vector<float>> exact, values;
+  Runner plain(noted_chain(kBlocks, exact), kCount, kRecomputed);
+  Runner packed(noted_chain(kBlocks, values), kCount, kRecomputed, &coarse);
+  const std::vector<float> of_exact = plain.gradient(kCount), got = packed.gradient(kCount);
+  EXPECT_EQ(values, exact);
+  // A block after the other, last one first, each on its rounded input with the gradient of the next one.
+  std::vector<float> gradient(kCount, 1.0f);
+  for (int block = kBlocks; block-- > 0;) {
+    std::vector<float> input;
+    for (int64_t i = 0; i < kCount; ++i) {
+      const auto at = static_cast<size_t>(i);
+      input.push_back(block == 0 ? 0.1f * static_cast<float>(i % 17) - 0.5f
+                                 : CoarseFormat::rounded(exact[static_cast<size_t>(block) - 1][at]));
+    }
+    Runner one(
+        [&](Net& net, Var x) {
+          net.tape.block([&] {
+            const Var a = net.sin(x), b = net.sin(a);
+            net.start(net.add(net.sin(b), a), gradient);
+          });
+        },
+        kCount, kRecomputed);
+    gradient = one.gradient(input);
+  }
+  EXPECT_EQ(got, gradient);
+  // f(x) = sin sin sin x + sin x has |f'| <= 2 and |f''| <= 4. Inputs of two blocks are rounded, by half a step each.
+  float largest = 0;
+  for (size_t i = 0; i < got.size(); ++i) largest = std::max(largest, std::fabs(got[i] - of_exact[i]));
+  EXPECT_LE(largest, 2 * 4 * 2 * 2 * 0.5f / CoarseFormat::kSteps);
+  EXPECT_GT(largest, 0) << "nothing was rounded";
+}
+
+TEST(TapeFormat, KeepsItsBytesAtEveryLevelAndNoMoreOfGradients) {
+  const CoarseFormat coarse;
+  constexpr int64_t kCount = 1024, kBlocks = 5;
+  for (const RecomputeLevel level :
+       {RecomputeLevel::kNone, RecomputeLevel::kActivations, RecomputeLevel::kEverything}) {
+    Runner plain(chain(kBlocks), kCount, {level}), packed(chain(kBlocks), kCount, {level}, &coarse);
+    EXPECT_EQ(plain.kept_bytes - packed.kept_bytes, kBlocks * kCount * 3) << "a byte instead of four";
+    EXPECT_EQ(packed.boundary_bytes, plain.boundary_bytes);
+    EXPECT_LE(packed.measured, plain.measured - kBlocks * kCount * 3 + kCount * 4) << "a block's input is unpacked";
+    EXPECT_EQ(packed.gradient(kCount).size(), static_cast<size_t>(kCount));
+  }
+}
+
+TEST(TapeFormat, GivesTheSameBitsInHostMemoryAndOfSmallerBatches) {
+  const CoarseFormat coarse;
+  constexpr int64_t kCount = 4096;
+  Runner here(chain(7), kCount, kRecomputed, &coarse), there(chain(7), kCount, kRecomputed, &coarse, true);
+  EXPECT_EQ(there.memory.kept.host_bytes(), size_t{7 * kCount});
+  for (const int64_t count : {int64_t{1}, int64_t{1000}, kCount, int64_t{7}}) {
+    EXPECT_EQ(there.gradient(count), here.gradient(count)) << count;
+  }
+}
+
+TEST(TapeFormat, CountsAndProfilesItsWork) {
+  const CoarseFormat coarse;
+  const Runner plain(chain(2), 10, kRecomputed);
+  Runner packed(chain(2), 10, kRecomputed, &coarse);
+  EXPECT_EQ(packed.memory.work.forward.bytes - plain.memory.work.forward.bytes, 2 * 50.0);
+  EXPECT_EQ(packed.memory.work.recompute.bytes - plain.memory.work.recompute.bytes, 50.0)
+      << "the last block reads no value";
+  std::vector<ProfileSpan> spans;
+  {
+    Profiler profiler(packed.stream());
+    packed.gradient(10);
+    spans = profiler.take().spans;
+  }
+  double bytes = 0;
+  for (const ProfileSpan& span : spans) bytes += span.name == "layer_inputs" ? span.bytes : 0;
+  EXPECT_EQ(bytes, 3 * 50.0);
+}
+
+TEST(TapeFormat, LeavesWhatIsKeptAlways) {
+  const CoarseFormat coarse;
+  const auto body = [](Net& net, Var x) {
+    net.tape.block([&] { x = net.sin(x, Keep::kAlways); });
+    net.tape.block([&] { net.sum(net.sin(x)); });
+  };
+  Runner plain(body, 20, kRecomputed), packed(body, 20, kRecomputed, &coarse);
+  EXPECT_EQ(packed.gradient(20), plain.gradient(20));
+  EXPECT_EQ(packed.kept_bytes, plain.kept_bytes);
 }
 
 TEST(Tape, ADryPassCountsItsWork) {

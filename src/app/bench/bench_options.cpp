@@ -63,6 +63,7 @@ CLI::App* add_step(CLI::App& bench, Action& action) {
             {"optim"},
             {"optimizer_in_backward"},
             {"gradient_checkpointing", "--recompute"},
+            {"layer_input_dtype"},
             {"moe_token_tile"},
             {"mlp_token_tile"},
             {"cuda_graphs"},

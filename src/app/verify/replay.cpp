@@ -61,6 +61,7 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
                const ReplayOptions& options)
     : stream_(stream),
       capacity_(capacity),
+      layer_inputs_(options.layer_inputs),
       offload_activations_(options.offload_activations),
       weight_fetch_(options.weight_fetch),
       expert_round_tokens_(options.expert_round_tokens),
@@ -98,6 +99,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.optimizer = optimizer;
   options.router_aux_loss_coef = router_aux_loss_coef;
   options.ranks = mesh();
+  options.layer_inputs = layer_inputs_;
   options.offload_activations = offload_activations_;
   options.weight_fetch = weight_fetch_;
   options.expert_round_tokens = expert_round_tokens_;

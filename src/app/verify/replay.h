@@ -40,6 +40,7 @@ struct ReplayOptions {
   std::string base = "dtype";  ///< base_weight_dtype
   Fp8Products fp8 = {};
   std::vector<std::string> fp8_keep = {};
+  const ValueFormat* layer_inputs = nullptr;  ///< as in EngineOptions
   bool offload_activations = false;
   FetchWay weight_fetch = FetchWay::kAuto;
   bool map_values = true;  ///< maps values that ranks shard: as on a GPU, on a CPU too
@@ -86,6 +87,7 @@ class Replay {
   Stream& stream_;
   BatchCapacity capacity_;
   std::optional<RankMesh> mesh_;
+  const ValueFormat* layer_inputs_;
   bool offload_activations_;
   FetchWay weight_fetch_;
   int64_t expert_round_tokens_;

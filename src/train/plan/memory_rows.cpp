@@ -22,6 +22,7 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
     return tile > 0 ? fmt::format(", {} in tiles of {} tokens", modules, tile) : "";
   };
   const std::string tiles = tiles_of("experts", plan.moe_token_tile) + tiles_of("MLPs", plan.mlp_token_tile);
+  const char* inputs = precision.layer_inputs == LayerInputFormat::kFp8 ? ", layer inputs fp8" : "";
   const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
   std::vector<MemoryRow> rows = {
       {"weights", static_cast<uint64_t>(p.weights),
@@ -34,7 +35,7 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
                    shared(ZeroStage::kGradients))},
       {"optimizer", static_cast<uint64_t>(p.moments),
        precision.optimizer.describe(formats) + shared(ZeroStage::kState)},
-      {"activations", static_cast<uint64_t>(plan.activations), activations + tiles},
+      {"activations", static_cast<uint64_t>(plan.activations), activations + inputs + tiles},
       {"batch", static_cast<uint64_t>(plan.batch), ""}};
   if (plan.libraries.all > 0) {
     rows.push_back({"libraries", static_cast<uint64_t>(plan.libraries.all), "of CUDA and NCCL, measured on an H200"});

@@ -10,6 +10,7 @@
 #include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/text/json.h"
+#include "ops/kept_rows/kept_rows.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
 #include "train/plan/experts_device.h"
@@ -430,6 +431,7 @@ EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& c
   const RunConfig& config = model.config;
   EngineOptions options;
   options.capacity = capacity;
+  if (config.model.layer_input_dtype == LayerInputFormat::kFp8) options.layer_inputs = &fp8_value_format();
   options.moe_token_tile = config.model.moe_token_tile;
   options.mlp_token_tile = config.model.mlp_token_tile;
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;

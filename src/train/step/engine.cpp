@@ -99,7 +99,8 @@ void Engine::run_micro_batch(PassRunner& passes, const Pass& pass, const DeviceB
     const ProfileScope scope(context, OpGroup::kExperts, "load_balancing");
     buffers_->begin_routing(context);
   }
-  Tape tape = passes.tape(training_plan_, {.training = true, .recompute = options_.recompute});
+  Tape tape = passes.tape(training_plan_,
+                          {.training = true, .recompute = options_.recompute, .crossing = options_.layer_inputs});
   const Forward forward = forward_of(pass, batch);
   decoder_.loss(tape, forward, token_losses());
   buffers_->add_datasets(context, batch, token_losses(), options_.train_datasets);

@@ -47,6 +47,8 @@ struct EngineOptions {
   std::optional<int64_t> moe_token_tile = {};
   /// The same of dense MLPs and shared experts, by bounded_mlp_tile().
   std::optional<int64_t> mlp_token_tile = {};
+  /// How what enters a layer is kept for backward (TapeOptions::crossing); null: as it is.
+  const ValueFormat* layer_inputs = nullptr;
   LibraryMemory libraries;  ///< for the plan
 };
 
