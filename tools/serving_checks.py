@@ -1,34 +1,35 @@
-"""Loads merged models and adapters of Hone with the code of vLLM, without a GPU and without running a model.
+"""Loads merged models and adapters of Hone with the code of vLLM or SGLang, without a GPU and without running a model.
 
-    pip download --no-deps vllm && unzip -q vllm-*.whl -d vllm
-    python3 tools/serving_checks.py build/hone vllm tests/fixtures/goldens/qwen3_moe [more cases]
+    pip install vllm
+    python3 tools/serving_checks.py vllm build/hone tests/fixtures/goldens/qwen3_moe [more cases]
 
-Needs torch, transformers and the pure Python packages that vLLM imports; its compiled modules are not needed, and packages in
-STAND_INS are replaced by empty ones. For each case Hone trains LoRA in several forms and merges it, all in float32. A row is
+and the same with sglang. Neither needs a GPU for this; kernels are replaced by empty modules (serving_vllm.py, serving_sglang.py).
+For each case Hone trains LoRA in several forms and merges it, all in float32. A row is
 
-- model: vLLM's class of the architecture reads the files of the text model. Every element of its parameters must have been
-  written, and each tensor of the files must change one.
-- an adapter: vLLM's own checks of adapter_config.json and of names, then its LoRA layers. B A of every layer, scaled as vLLM
-  will apply it, must be the merged model's weights less the base's, both as vLLM has read them.
+- model: the engine's class of the architecture reads the files of the text model. Every element of its parameters must have been
+  written, and each tensor of the files must be found in one, value by value, in the order of the file or of its transpose. Those
+  that are found in another order are named; so are those computed with, which but for COMPUTED is a failure.
+- an adapter: the engine's own checks of adapter_config.json and of names, then its LoRA layers. What they add to the weights,
+  scaled as the engine will, must be the merged model's weights less the base's, both as the engine has read them.
 
-"refused" is what vLLM or Hone says of an adapter, and no failure. Exit code 1 if a row failed.
+"refused" is what the engine or Hone says of an adapter, and no failure. Exit code 1 if a row failed.
+
+An engine is a module with prepare(folder), a class Engine(model, adapter, option) that has model, load_weights(weights) and changes(),
+the name of an OPTION, and helps(result): whether a row is to be tried once more with it.
 """
-import importlib.abc
-import importlib.machinery
+import argparse
+import importlib
 import json
-import os
 import pathlib
+import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import traceback
-import types
 
 import torch
 from safetensors.torch import load_file
 
-STAND_INS = {"xgrammar", "llguidance", "outlines_core", "mcp", "anthropic", "tvm_ffi", "flashinfer"}
 EXPERTS = "lora_target_modules=[attention,all-experts]"
 ADAPTERS = {
     "attention": ["lora_target_modules=attention"],
@@ -38,57 +39,42 @@ ADAPTERS = {
     "target_parameters": [EXPERTS, "expert_lora=split", "adapter_layout=target_parameters"],
     "shared": [EXPERTS, "expert_lora=shared"],
     "sglang": [EXPERTS, "expert_lora=split", "adapter_layout=sglang"],
+    "sglang_rslora": ["lora_target_modules=attention", "use_rslora=true", "adapter_layout=sglang"],
 }
-# Fields of released config.json files that transformers 5, which made the cases, does not write.
-RELEASED = {"deepseek_v3": {"topk_method": "noaux_tc"}}
+LETTERS = {"linear_attention": "M", "full_attention": "*", "moe": "E", "mlp": "-"}  # kinds of layers of Nemotron-H
+FULL_ATTENTION = {"full_attention_interval": lambda c: c["layer_types"].index("full_attention") + 1}
+# Fields of released config.json files that transformers 5, which made the cases, does not write; functions of the case's own.
+RELEASED = {
+    "deepseek_v2": {"moe_layer_freq": 1, "n_group": 1, "scoring_func": "softmax", "topk_group": 1},
+    "deepseek_v3": {"architectures": ["DeepseekV3ForCausalLM"], "moe_layer_freq": 1, "scoring_func": "sigmoid",
+                    "topk_method": "noaux_tc"},
+    "glm4_moe_lite": {"first_k_dense_replace": lambda c: c["mlp_layer_types"].count("dense"), "topk_method": "noaux_tc"},
+    "hunyuan_v1_moe": {"moe_intermediate_size": lambda c: [c["intermediate_size"]] * c["num_hidden_layers"],
+                       "moe_topk": lambda c: [c["moe_topk"]] * c["num_hidden_layers"],
+                       "num_shared_expert": lambda c: [1] * c["num_hidden_layers"],
+                       "use_mixed_mlp_moe": True, "use_qk_norm": True},
+    "hy_v3": {"first_k_dense_replace": lambda c: c["mlp_layer_types"].count("dense"), "qk_norm": True, "route_norm": True,
+              "expert_hidden_dim": lambda c: c["moe_intermediate_size"]},
+    "kimi_k25_vision": {"vt_hidden_size": lambda c: c["hidden_size"], "vt_intermediate_size": lambda c: c["intermediate_size"],
+                        "vt_num_attention_heads": lambda c: c["num_attention_heads"],
+                        "vt_num_hidden_layers": lambda c: c["num_hidden_layers"], "mm_hidden_size": lambda c: c["hidden_size"],
+                        "text_hidden_size": 64},
+    "minimax_m2": {"rotary_dim": lambda c: int(c["head_dim"] * c["rope_parameters"]["partial_rotary_factor"]),
+                   "scoring_func": "sigmoid", "use_qk_norm": True, "qk_norm_type": "per_layer", "use_routing_bias": True},
+    "nemotron_h": {"hybrid_override_pattern": lambda c: "".join(LETTERS[kind] for kind in c["layers_block_type"]),
+                   "num_hidden_layers": lambda c: len(c["layers_block_type"]),
+                   "mamba_n_groups": lambda c: c["n_groups"]},  # SGLang's name, whose default is what released models have
+    "qwen3_5_moe_text": FULL_ATTENTION,
+    "qwen3_next": FULL_ATTENTION,
+    "qwen3_vl_moe_text": {"norm_topk_prob": True, "num_experts": lambda c: c["num_local_experts"]},
+}
+COMPUTED = ("A_log", "sinks")  # tensors of which engines hold -exp(x), or x in bfloat16
 BOUND = 1e-5  # of the largest change of a weight; sums of at most a few products in float32
-
-
-class Empty(type):
-    """A class that has every name."""
-
-    def __getattr__(cls, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return cls
-
-    def __or__(cls, other):
-        return cls
-
-    __ror__ = __or__
-
-
-class Nothing(metaclass=Empty):
-    def __class_getitem__(cls, item):
-        return cls
-
-
-class StandIn(types.ModuleType):
-    __path__ = []
-    __version__ = "0"
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Nothing
-
-
-class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds empty modules for names that nothing else finds."""
-
-    def find_spec(self, name, path=None, target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] in STAND_INS else None
-
-    def create_module(self, spec):
-        return StandIn(spec.name)
-
-    def exec_module(self, module):
-        pass
 
 
 def told(error):
     place = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split()) or f"at {pathlib.Path(place.filename).name}:{place.lineno}"
+    text = re.sub(r"/\S*/", "", " ".join(str(error).split())) or f"at {pathlib.Path(place.filename).name}:{place.lineno}"
     return f"{type(error).__name__}: {text}"[:500]
 
 
@@ -110,8 +96,11 @@ def read(model):
 def prepare_model(case, folder):
     shutil.copytree(case / "model", folder / "model")
     config = json.loads((case / "model" / "config.json").read_text())
-    text = config.get("text_config", config)
-    text.update(RELEASED.get(text["model_type"], {}))
+    for part in (config, config.get("text_config", {}), config.get("vision_config", {})):
+        fields = RELEASED.get(part.get("model_type"), {})
+        part.update({name: value(part) if callable(value) else value for name, value in fields.items()})
+        if "hybrid_override_pattern" in part:
+            part.pop("layers_block_type", None)
     (folder / "model" / "config.json").write_text(json.dumps(config))
 
 
@@ -136,133 +125,92 @@ def train(hone, case, folder):
         yield name, None
 
 
-def prepare(source, folder):
-    """Makes vLLM importable, on a CPU, as the only process. The folder must stay: the process group has its file there."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    sys.meta_path.append(StandIns())
-    sys.path.insert(0, source)
-    import vllm.platforms
-    from vllm.platforms.cpu import CpuPlatform
-    vllm.platforms._current_platform = CpuPlatform()
-    import vllm.model_executor.models.registry as registry
-    registry._run_in_subprocess = lambda function: function()
-    from vllm.config import VllmConfig, set_current_vllm_config
-    from vllm.distributed import init_distributed_environment, initialize_model_parallel
-    from vllm.lora.layers import fused_moe
-    from vllm.model_executor.layers.fused_moe import config as fused_config
-
-    class Xpu(CpuPlatform):  # vLLM has experts without a gate on GPUs alone; nothing is computed here
-        def is_xpu(self):
-            return True
-
-    fused_config.current_platform = Xpu()
-
-    def start(layer, base_layer):  # what FusedMoEWithLoRA does, but for the choice of a GPU's kernel
-        super(fused_moe.FusedMoEWithLoRA, layer).__init__()
-        layer.base_layer, layer.moe_config = base_layer, base_layer.moe_config
-        layer.tp_size, layer.tp_rank, layer.device = 1, 0, "cpu"
-        layer._w13_slices = 2 if base_layer.moe_config.is_act_and_mul else 1
-        layer._shared_experts, layer.enable_moe_shared_loras = base_layer._shared_experts, False
-
-    fused_moe.FusedMoEWithLoRA.__init__ = start
-    fused_moe.FusedMoEWithLoRA.set_mapping = lambda layer, wrapper: None  # only kernels read it
-    torch.set_default_dtype(torch.float32)
-    with set_current_vllm_config(VllmConfig()):
-        init_distributed_environment(1, 0, f"file://{folder}/rendezvous", 0, "gloo")
-        initialize_model_parallel(1, 1)
+def load(engine, tensors):
+    """The text model's parameters after the engine's load_weights; NaN is where nothing was written."""
+    with torch.no_grad():
+        for parameter in engine.model.parameters():
+            if parameter.is_floating_point():
+                parameter.fill_(float("nan"))
+        engine.load_weights([(name, tensor.clone()) for name, tensor in tensors.items()])
+    held = [*engine.model.named_parameters(), *engine.model.named_buffers()]
+    return {name: value.detach().clone() for name, value in held if is_text(name)}
 
 
-class Engine:
-    """A model in vLLM. `fused`: with the options for experts in one tensor."""
+def numbered(tensors):
+    """The tensors with numbers instead of weights, each number once, and none that is one more than another tensor's."""
+    begin, found = 1, {}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point():
+            found[name] = torch.arange(begin, begin + tensor.numel(), dtype=torch.float64).reshape(tensor.shape)
+            begin += tensor.numel() + 2
+    assert begin < 2**24, "float32 has no more whole numbers"
+    return {name: found[name].to(tensor.dtype) if name in found else tensor for name, tensor in tensors.items()}
 
-    def __init__(self, model, lora=True, fused=False):
-        from vllm import config
-        from vllm.model_executor.model_loader.utils import initialize_model
-        lora = config.LoRAConfig(max_lora_rank=16, max_loras=1, max_cpu_loras=16, lora_dtype=torch.float32,
-                                 enable_mixed_moe_lora_format=fused) if lora else None
-        self.fused = fused
-        self.config = config.VllmConfig(
-            model_config=config.ModelConfig(model=str(model), skip_tokenizer_init=True, dtype="float32", max_model_len=64,
-                                            enforce_eager=True),
-            device_config=config.DeviceConfig("cpu"), lora_config=lora)
-        self.current = lambda: config.set_current_vllm_config(self.config)
-        with self.current():
-            self.model = initialize_model(self.config)
 
-    def load(self, tensors):
-        """The parameters after the model's load_weights; NaN is where nothing was written."""
-        with self.current(), torch.no_grad():
-            for parameter in self.model.parameters():
-                if parameter.is_floating_point():
-                    parameter.fill_(float("nan"))
-            self.model.load_weights([(name, tensor.clone()) for name, tensor in tensors.items()])
-        held = [*self.model.named_parameters(), *self.model.named_buffers()]
-        return {name: value.detach().clone() for name, value in held if is_text(name)}
+def where(tensor, parameters):
+    """How a numbered tensor is found in parameters."""
+    best = None
+    for value in parameters.values():
+        block = value[(value >= tensor.min()) & (value <= tensor.max())]
+        copies = block.numel() // tensor.numel()  # keys that are the values, too, are found twice
+        orders = (tensor, tensor.mT if tensor.dim() > 1 else tensor)
+        if copies and any(torch.equal(block, order.flatten().repeat(copies)) for order in orders):
+            return "copied"
+        if torch.equal(block.sort().values, tensor.flatten()):
+            best = "reordered"
+    return best
 
-    def add_lora(self):
-        """Replaces layers by vLLM's LoRA layers."""
-        from vllm.lora.worker_manager import WorkerLoRAManager
-        with self.current():
-            self.worker = WorkerLoRAManager(self.config, "cpu", getattr(self.model, "embedding_modules", {}))
-            self.worker.create_lora_manager(self.model, self.config)
-        self.manager = self.worker._adapter_manager
 
-    def changes(self, name, folder):
-        """B A of an adapter by parameter, after all checks of vLLM."""
-        from vllm.lora.request import LoRARequest
-        self.manager.remove_all_adapters()
-        request = LoRARequest(name, 1, str(folder), is_3d_lora_weight=self.fused)
-        self.manager.add_adapter(self.worker._load_adapter(request))
-        self.manager.activate_adapter(1)
-        found = {}
-        for module, layer in self.manager.modules.items():
-            if hasattr(layer, "w13_lora_a_stacked"):
-                for part in ("w13", "w2"):
-                    pairs = zip(getattr(layer, f"{part}_lora_a_stacked"), getattr(layer, f"{part}_lora_b_stacked"))
-                    found[f"{module}.routed_experts.{part}_weight"] = torch.cat([b[0] @ a[0] for a, b in pairs], dim=1)
-            elif isinstance(layer.lora_a_stacked, tuple):  # others are embeddings, which these adapters leave alone
-                pairs = zip(layer.lora_a_stacked, layer.lora_b_stacked)
-                found[f"{module}.weight"] = torch.cat([b[0, 0] @ a[0, 0] for a, b in pairs])
-        return found
+def has_effect(engine, tensors, name):
+    before, after = load(engine, tensors), load(engine, {**tensors, name: tensors[name] * 2 + 1})
+    return any(not torch.equal(value, after[key]) for key, value in before.items() if not value.isnan().any())
 
 
 def check_model(engine, tensors):
-    parameters = engine.load(tensors)
-    empty = [name for name, value in parameters.items() if value.isnan().any()]
-    unused = []
+    numbers = numbered(tensors)
+    parameters = {name: value.float() for name, value in load(engine, numbers).items() if value.is_floating_point()}
+    empty = sorted({kind(name) for name, value in parameters.items() if value.isnan().any()})
+    found = {}
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
-            other = engine.load({**tensors, name: tensor * 2 + 1})
-            if all(torch.equal(value, other[key]) for key, value in parameters.items() if not value.isnan().any()):
-                unused.append(name)
-    problems = [f"not written: {', '.join(empty)}"] * bool(empty) + [f"without effect: {', '.join(unused)}"] * bool(unused)
-    return f"FAILED, {'; '.join(problems)}" if problems else f"{len(tensors)} tensors"
+            how = where(numbers[name], parameters) or ("computed from" if has_effect(engine, tensors, name) else "without effect")
+            found.setdefault(how, {}).setdefault(kind(name))
+    notes = [f"{how} {', '.join(names)}" for how, names in found.items() if how != "copied"]
+    notes += [f"not written {', '.join(empty)}"] * bool(empty)
+    wrong = [name for how, names in found.items() for name in names if how in ("computed from", "without effect")]
+    failed = "FAILED, " if empty or any(not name.endswith(COMPUTED) for name in wrong) else ""
+    return failed + "; ".join([f"{len(tensors)} tensors", *notes])
 
 
-def started(folder, names, fused=False):
-    """An engine with LoRA layers, and the weights of the base and of the merged models as vLLM reads them."""
-    engine = Engine(folder / "model", fused=fused)
-    engine.before = engine.load(read(folder / "model"))
-    engine.after = {name: engine.load(read(folder / "merged" / name)) for name in names}
-    engine.add_lora()
-    return engine
+def kind(name):
+    """A name without the numbers of layers and experts."""
+    return re.sub(r"\.\d+(?=\.)", ".N", name)
 
 
-def check_adapter(engine, name, folder):
-    found, before, after = engine.changes(name, folder / name), engine.before, engine.after[name]
+def check_adapter(engine, folder, name):
+    before, after = (load(engine, read(model)) for model in (folder / "model", folder / "merged" / name))
     expected = {key: (after[key] - value).nan_to_num() for key, value in before.items()  # padding is not written
                 if value.is_floating_point() and value.numel()}
+    found = engine.changes()
     scale = max(change.abs().max().item() for change in expected.values())
-    worst, wrong = 0.0, []
+    worst, wrong = 0.0, {}
     for key, change in expected.items():
-        error = (change - found.get(key, torch.zeros(()))).abs().max().item() / scale
+        given = found.get(key, torch.zeros(()))
+        error = (change - given).abs().max().item() / scale
         worst = max(worst, error)
         if not error <= BOUND:
-            wrong.append(key)
+            wrong.setdefault(f"{kind(key)}{'' if given.any() else ' (not changed)'}")
     return f"FAILED {', '.join(wrong)}" if wrong else f"{worst:.1e} of the largest change"
 
 
-def check(hone, case):
+def attempt(engine, folder, name, option=False):
+    try:
+        return check_adapter(engine.Engine(folder / "model", folder / name, option), folder, name)
+    except Exception as error:  # engines refuse with exceptions of every kind
+        return f"refused, {told(error)}"
+
+
+def check(engine, hone, case):
     with tempfile.TemporaryDirectory() as work:
         folder = pathlib.Path(work)
         names = []
@@ -272,44 +220,34 @@ def check(hone, case):
                 yield name, refusal
             else:
                 names.append(name)
-        merged = read(folder / "merged" / names[-1])
-        try:
-            yield "model", check_model(Engine(folder / "model"), merged)
-            engine = started(folder, names)
-        except ValueError as error:
-            if "LoRA is not supported" not in str(error):
-                raise
-            yield "model", check_model(Engine(folder / "model", lora=False), merged)
-            yield "adapters", "refused, vLLM has no LoRA for this architecture"
-            return
-        fused = []  # those that vLLM takes only with an option
+        yield "model", check_model(engine.Engine(folder / "model"), read(folder / "merged" / names[-1]))
         for name in names:
-            try:
-                yield name, check_adapter(engine, name, folder)
-            except (AssertionError, ValueError) as error:
-                yield name, f"refused, {told(error)}"
-                if "enable_mixed_moe_lora_format" in str(error):
-                    fused.append(name)
-        if fused:
-            engine = started(folder, fused, fused=True)
-            for name in fused:
-                yield f"{name}, enable_mixed_moe_lora_format", check_adapter(engine, name, folder)
+            result = attempt(engine, folder, name)
+            yield name, result
+            if engine.helps(result):
+                yield f"{name}, {engine.OPTION}", attempt(engine, folder, name, option=True)
 
 
 def main():
-    hone, source, *cases = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engine", choices=("vllm", "sglang"))
+    parser.add_argument("hone", type=pathlib.Path)
+    parser.add_argument("cases", type=pathlib.Path, nargs="+")
+    arguments = parser.parse_args()
+    torch.set_default_dtype(torch.float32)
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        prepare(source, folder)
-        for case in map(pathlib.Path, cases):
+        engine = importlib.import_module(f"serving_{arguments.engine}")
+        engine.prepare(folder)
+        for case in arguments.cases:
             try:
-                for what, result in check(hone, case):
+                for what, result in check(engine, arguments.hone.resolve(), case):
                     print(f"{case.name} {what}: {result}", flush=True)
                     failed |= result.startswith("FAILED")
             except Exception as error:  # one case must not hide the others
                 print(f"{case.name}: FAILED {told(error)}", flush=True)
                 failed = True
-    sys.exit(failed)
+    raise SystemExit(failed)
 
 
 if __name__ == "__main__":
