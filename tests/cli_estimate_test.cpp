@@ -89,8 +89,8 @@ TEST(Estimate, KeepsLayerInputsInAByteAnElement) {
   const Json here = planned("dtype", {}), packed = planned("fp8", {});
   const Json there = planned("dtype", offload), packed_there = planned("fp8", offload);
   EXPECT_EQ(there["host"].get<int64_t>() - packed_there["host"].get<int64_t>(), kSaved);
-  // Of three layers' values on the device the head's gradient fills one, as without; the two others make room for the
-  // input of a layer in bfloat16, all but their scales.
+  // On the device are the values of three layers: the place of one is the head's gradient's, as without; the two others
+  // make room for the input of a layer in bfloat16, all but their scales.
   EXPECT_LE(packed_there["activations"].get<int64_t>(), there["activations"].get<int64_t>() + 2 * kElements / 128 * 4);
   // Backward has the input of one layer in bfloat16 beside.
   const int64_t saved = here["activations"].get<int64_t>() - packed["activations"].get<int64_t>();

@@ -182,7 +182,7 @@ class Runner {
     pass(n);
     return stream_.download<float>(dx_.tensor({n}, DType::kF32));
   }
-  /// Of these inputs, not of those of every pass.
+  /// The gradient for these inputs, in place of those of every pass.
   std::vector<float> gradient(const std::vector<float>& x) {
     given_ = &x;
     return gradient(static_cast<int64_t>(x.size()));
