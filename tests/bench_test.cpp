@@ -239,7 +239,8 @@ TEST(BenchGrid, GoesOnAfterASignal) {
     running.send(signal);
     const Outcome outcome = running.wait();
     EXPECT_EQ(outcome.code, signal == SIGINT ? 75 : 128 + SIGKILL);
-    wait_until([&] { return !is_running((folder / "model").string()); });
+    // Neither the scenario, nor a copy of the grid that was to become one and still has its lock.
+    wait_until([&] { return !is_running((folder / "model").string()) && !is_running(grid); });
     EXPECT_EQ(read_json_lines(folder / "results/grid.jsonl").size(), 1u);
     EXPECT_EQ(std::filesystem::exists(folder / "results/grid.csv"), true);
     std::vector<std::string> first = command;
