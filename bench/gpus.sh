@@ -108,7 +108,7 @@ save_as() { # NAME KEYS...
   rm -rf "$folder/saved-$1"
   train "$folder/saved-$1" "$ranks" max_steps=20 save_steps=10 "${@:2}" > "$folder/saved-$1.log" 2>&1 || failed=1
   echo "saved as $1 on $ranks ranks: exit code $failed, $(last_losses "$folder/saved-$1" 3)"
-  for count in 1 2 "$ranks"; do
+  for count in $(printf '%s\n' 1 2 "$ranks" | sort -nu); do
     resume_as "$1" "stage3-of-$count" "$count" zero_stage=3 & running+=($!)
   done
   resume_as "$1" "spread-over-$ranks" "$ranks" zero_stage=1 expert_parallel_size="$ranks" & running+=($!)
