@@ -39,23 +39,25 @@ int32_t GenerationSchedule::token(const Sequence& sequence, int64_t position) {
   return index < prompt.size() ? prompt[index] : sequence.result.ids[index - prompt.size()];
 }
 
-void GenerationSchedule::find_pages(Sequence& sequence) {
-  if (!limits_.shares_pages) return;
-  std::vector<int32_t> tokens;
-  for (int64_t position = 0; position < length(sequence) - 1; ++position) tokens.push_back(token(sequence, position));
-  Held& held = sequence.held[0];
-  held.pages = free_[0].find(sequence.limits.variant, tokens);
-  held.published = held.pages.size();
-  sequence.cached = static_cast<int64_t>(held.pages.size()) * kCachePage;
+std::vector<int32_t> GenerationSchedule::tokens_of_page(const Sequence& sequence, size_t page) {
+  std::vector<int32_t> tokens(size_t{kCachePage});
+  const int64_t first = static_cast<int64_t>(page) * kCachePage;
+  for (int64_t i = 0; i < kCachePage; ++i) tokens[static_cast<size_t>(i)] = token(sequence, first + i);
+  return tokens;
 }
 
-void GenerationSchedule::forgo_pages(Sequence& sequence) {
-  if (limits_.shares_pages) {
-    const std::vector<int32_t>& pages = sequence.held[0].pages;
-    for (size_t i = pages.size(); i > 0; --i) free_[0].give(pages[i - 1]);
-    sequence.cached = 0;
+void GenerationSchedule::find_pages(Sequence& sequence) {
+  if (!limits_.shares_pages) return;
+  Held& held = sequence.held[0];
+  const auto most = static_cast<size_t>((length(sequence) - 1) / kCachePage);
+  while (held.pages.size() < most) {
+    const int32_t before = held.pages.empty() ? PagePool::kNone : held.pages.back();
+    const auto page = free_[0].find(sequence.limits.variant, before, tokens_of_page(sequence, held.pages.size()));
+    if (!page) break;
+    held.pages.push_back(*page);
   }
-  sequence.held.clear();
+  held.published = held.pages.size();
+  sequence.cached = static_cast<int64_t>(held.pages.size()) * kCachePage;
 }
 
 void GenerationSchedule::publish_pages(Sequence& sequence) {
@@ -63,14 +65,18 @@ void GenerationSchedule::publish_pages(Sequence& sequence) {
   Held& held = sequence.held[0];
   while (held.publishes && static_cast<int64_t>(held.published + 1) * kCachePage <= sequence.cached) {
     const size_t i = held.published;
-    std::vector<int32_t> tokens;
-    for (int64_t k = 0; k < kCachePage; ++k) {
-      tokens.push_back(token(sequence, static_cast<int64_t>(i) * kCachePage + k));
-    }
     const int32_t before = i > 0 ? held.pages[i - 1] : PagePool::kNone;
-    held.publishes = free_[0].publish(held.pages[i], sequence.limits.variant, before, tokens);
+    held.publishes = free_[0].publish(held.pages[i], sequence.limits.variant, before, tokens_of_page(sequence, i));
     held.published += held.publishes;
   }
+}
+
+void GenerationSchedule::give_pages(Sequence& sequence) {
+  for (size_t group = 0; group < sequence.held.size(); ++group) {
+    const Held& held = sequence.held[group];
+    for (size_t i = held.pages.size(); i > held.dropped; --i) free_[group].give(held.pages[i - 1]);
+  }
+  sequence.held.clear();
 }
 
 void GenerationSchedule::forget_pages() {
@@ -83,11 +89,7 @@ void GenerationSchedule::forget_pages() {
 void GenerationSchedule::leave(size_t& slot) {
   Sequence& sequence = sequences_.find(slot)->second;
   publish_pages(sequence);
-  for (size_t group = 0; group < sequence.held.size(); ++group) {
-    const Held& held = sequence.held[group];
-    for (size_t i = held.pages.size(); i > held.dropped; --i) free_[group].give(held.pages[i - 1]);
-  }
-  sequence.held.clear();
+  give_pages(sequence);
   slot = kFree;
 }
 
@@ -140,7 +142,7 @@ void GenerationSchedule::admit() {
     Sequence& sequence = sequences_.find(waiting_.front())->second;
     sequence.held.assign(free_.size(), {});
     find_pages(sequence);
-    if (!fits(sequence)) return forgo_pages(sequence);
+    if (!fits(sequence)) return give_pages(sequence);
     if (sequence.result.ids.empty()) sequence.result.found = limits_.shares_pages ? sequence.cached : 0;
     for (size_t group = 0; group < free_.size(); ++group) {
       if (limits_.pages[group].window == 0) take_pages(sequence, group, length(sequence));

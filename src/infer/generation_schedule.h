@@ -143,10 +143,12 @@ class GenerationSchedule {
   void drop_pages(Sequence& sequence);
   /// Takes the pages of earlier sequences that begin alike, but not of its last token, which is to be computed.
   void find_pages(Sequence& sequence);
-  /// Gives them back, for a sequence that waits on.
-  void forgo_pages(Sequence& sequence);
   /// Lets others find the full pages of the tokens that passes have computed.
   void publish_pages(Sequence& sequence);
+  /// The tokens of a full page.
+  static std::vector<int32_t> tokens_of_page(const Sequence& sequence, size_t page);
+  /// Ends the holds of its pages.
+  void give_pages(Sequence& sequence);
   /// Ends the use of a slot and its pages.
   void leave(size_t& slot);
   /// The same for a sequence that waits then, to be read again.

@@ -217,12 +217,15 @@ TEST(GenerationSchedule, PagesBeforeTheWindowAreFree) {
   EXPECT_EQ(schedule.take(0).ids.size(), 212u);
 }
 
+ScheduleLimits sharing(int64_t max_sequences, int64_t pages) {
+  ScheduleLimits result = limits(max_sequences, 512, 512);
+  result.pages = {{.window = 0, .pages = pages}};
+  result.shares_pages = true;
+  return result;
+}
+
 TEST(GenerationSchedule, ASequenceBeginsAfterThePagesOfOnesThatBeganAlike) {
-  GenerationSchedule schedule({.max_sequences = 1,
-                               .max_length = 512,
-                               .max_prefill_tokens = 512,
-                               .pages = {{.window = 0, .pages = 4}},
-                               .shares_pages = true});
+  GenerationSchedule schedule(sharing(1, 4));
   std::vector<int32_t> longer = numbered(300);
   longer[280] = 7;
   GenerationPass pass;
@@ -247,11 +250,7 @@ TEST(GenerationSchedule, ASequenceBeginsAfterThePagesOfOnesThatBeganAlike) {
 }
 
 TEST(GenerationSchedule, PagesOfAFailedPassAreNotFound) {
-  GenerationSchedule schedule({.max_sequences = 2,
-                               .max_length = 512,
-                               .max_prefill_tokens = 512,
-                               .pages = {{.window = 0, .pages = 8}},
-                               .shares_pages = true});
+  GenerationSchedule schedule(sharing(2, 8));
   add(schedule, {numbered(300)}, 9);
   GenerationPass pass;
   ASSERT_TRUE(schedule.next(pass));

@@ -33,20 +33,12 @@ void PagePool::give(int32_t page) {
   idle_.emplace(given.left, page);
 }
 
-std::vector<int32_t> PagePool::find(int variant, std::span<const int32_t> tokens) {
-  std::vector<int32_t> found;
-  Contents contents{.variant = variant, .before = kNone, .tokens = {}};
-  for (; tokens.size() >= size_t{kCachePage}; tokens = tokens.subspan(size_t{kCachePage})) {
-    const auto of_page = tokens.first(size_t{kCachePage});
-    contents.tokens.assign(of_page.begin(), of_page.end());
-    const auto at = published_.find(contents);
-    if (at == published_.end()) break;
-    Page& page = pages_[static_cast<size_t>(at->second)];
-    if (page.holds++ == 0) idle_.erase(page.left);
-    found.push_back(at->second);
-    contents.before = at->second;
-  }
-  return found;
+std::optional<int32_t> PagePool::find(int variant, int32_t before, std::span<const int32_t> tokens) {
+  const auto at = published_.find({variant, before, {tokens.begin(), tokens.end()}});
+  if (at == published_.end()) return std::nullopt;
+  Page& page = pages_[static_cast<size_t>(at->second)];
+  if (page.holds++ == 0) idle_.erase(page.left);
+  return at->second;
 }
 
 bool PagePool::publish(int32_t page, int variant, int32_t before, std::span<const int32_t> tokens) {

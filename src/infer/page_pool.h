@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <queue>
 #include <span>
 #include <vector>
@@ -28,10 +29,11 @@ class PagePool {
   /// Ends one hold. A sequence gives its last page first, so that none is kept after the one before it.
   void give(int32_t page);
 
-  /// The published pages of the beginning of `tokens`, in order, which the caller then holds, too.
-  std::vector<int32_t> find(int variant, std::span<const int32_t> tokens);
-  /// Publishes a page that the caller holds and nobody writes to again: that of these kCachePage tokens, after the
-  /// published page `before`, which the caller holds (kNone: the first page). False if another one has its place.
+  /// The published page of these kCachePage tokens after the page `before` (kNone: the first page), which the caller
+  /// holds; it then holds the page, too.
+  std::optional<int32_t> find(int variant, int32_t before, std::span<const int32_t> tokens);
+  /// Publishes a page that the caller holds and nobody writes to again, in the same terms; `before` is published. False
+  /// if another one has its place.
   bool publish(int32_t page, int variant, int32_t before, std::span<const int32_t> tokens);
   /// Forgets what pages contain.
   void forget();

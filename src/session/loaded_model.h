@@ -157,11 +157,10 @@ class LoadedModel {
   int64_t added_vocab_rows_ = 0;
   /// The packed format in which the checkpoint, or according to config.json its weights, have a parameter; or null.
   const PackedFormat* format_as_stored(const Parameter& parameter) const;
-
-  std::optional<LoraOptions> lora_;
   /// Attaches one of the further adapters, and detaches it as a form.
   void attach_further(const std::filesystem::path& adapter);
 
+  std::optional<LoraOptions> lora_;
   std::vector<std::filesystem::path> adapters_;
   AdapterForms forms_;  // one for each of these
   std::vector<std::string> adapter_warnings_;

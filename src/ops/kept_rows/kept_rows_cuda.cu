@@ -1,6 +1,5 @@
 // Restores rows from 8-bit floats: bound by memory, 3 bytes an element of bfloat16.
-#include <cuda_fp8.h>
-
+#include "formats/fp8.h"
 #include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/kept_rows/kept_rows.h"
 
@@ -21,11 +20,9 @@ __global__ void __launch_bounds__(kThreads)
   const auto words = *reinterpret_cast<const uint2*>(codes + at);
   float values[kVector];
 #pragma unroll
-  for (int i = 0; i < kVector; i += 2) {
-    const auto pair = static_cast<__nv_fp8x2_storage_t>((i < kVector / 2 ? words.x : words.y) >> (i % 4 * 8));
-    const __half2_raw halves = __nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3);
-    values[i] = __fmul_rn(__half2float(__half(__half_raw{halves.x})), scale);
-    values[i + 1] = __fmul_rn(__half2float(__half(__half_raw{halves.y})), scale);
+  for (int i = 0; i < kVector; ++i) {
+    const uint32_t code = (i < 4 ? words.x : words.y) >> 8 * (i % 4) & 0xffu;
+    values[i] = __fmul_rn(e4m3_value(code), scale);
   }
   store_floats(x + at, values);
 }
