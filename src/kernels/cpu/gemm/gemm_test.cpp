@@ -532,6 +532,34 @@ TEST_P(Gemm, BitsOfAColumnDoNotDependOnItsNeighboursOrTheLayout) {
   }
 }
 
+/// Operands whose rows of A or columns of B are contiguous are read in place if they are used few times, others packed.
+TEST_P(Gemm, BitsDoNotDependOnTheLayoutOfFloat32) {
+  for (const int64_t k : {int64_t{9}, kGemmDepth + 44}) {
+    for (const int64_t m : {1, 3, 14, 15, 56, 57, 100}) {
+      for (const int64_t n : {8, 16, 40, 64, 97, 160}) {
+        const Matrix a(m, k, DType::kF32, Layout::kColumnMajor, random_);
+        const Matrix b(k, n, DType::kF32, Layout::kRowMajor, random_);
+        std::vector<float> rows_of_a, columns_of_b;
+        for (int64_t row = 0; row < m; ++row) {
+          for (int64_t i = 0; i < k; ++i) rows_of_a.push_back(static_cast<float>(a.at(row, i)));
+        }
+        for (int64_t col = 0; col < n; ++col) {
+          for (int64_t i = 0; i < k; ++i) columns_of_b.push_back(static_cast<float>(b.at(i, col)));
+        }
+        const MatrixView a_by_k{.data = rows_of_a.data(), .row_stride = k};
+        const MatrixView b_by_k{.data = columns_of_b.data(), .row_stride = 1, .col_stride = k};
+        Output want(m, n, DType::kF32, 0.0f);
+        gemm(pool_, product(m, n, k, a_by_k, b_by_k, want));
+        for (const auto& [of_a, of_b] : {std::pair{a.view(), b.view()}, {a.view(), b_by_k}, {a_by_k, b.view()}}) {
+          Output got(m, n, DType::kF32, 0.0f);
+          gemm(pool_, product(m, n, k, of_a, of_b, got));
+          ASSERT_TRUE(got == want) << "m " << m << " n " << n << " k " << k;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Gemm, GroupsGiveTheBitsOfSeparateProducts) {
   const int64_t n = 65, k = kGemmDepth + 3;
   const int64_t rows_of_expert[] = {0, 1, 2, 0, 700, 15, 64, 0};
