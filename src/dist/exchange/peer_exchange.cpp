@@ -144,6 +144,7 @@ std::unique_ptr<PeerExchange> PeerExchange::connect(Communicator& group, Stream&
 PeerExchange::PeerExchange(Communicator& group, Stream& stream, const Sizes& sizes, std::shared_ptr<Window> window,
                            std::unique_ptr<PeerMemory> peers)
     : group_(group),
+      stream_(stream),
       rank_(group.rank()),
       ranks_(group.size()),
       sizes_(sizes),
@@ -152,7 +153,12 @@ PeerExchange::PeerExchange(Communicator& group, Stream& stream, const Sizes& siz
       gather_lane_(stream.device()),
       sum_lane_(stream.device()) {}
 
-PeerExchange::~PeerExchange() = default;
+PeerExchange::~PeerExchange() {
+  try {
+    stream_.synchronize();
+  } catch (const std::exception&) {  // of work that other calls report
+  }
+}
 
 std::byte* PeerExchange::flag(Flag kind, int of, int by) const {
   std::byte* const first = of == rank_ ? window_->data() : peers_->at(of, 0);

@@ -41,10 +41,11 @@ class PeerExchange {
   /// Bytes that a tensor takes in the stage.
   static size_t staged_bytes(const Tensor& own);
 
-  /// Collective of all ranks, in groups of consecutive ones (dist/transport/mesh.h). The largest sizes of any
-  /// rank count. Returns null on all ranks, with a reason, if
-  /// some cannot: other hosts, GPUs without access to each other.
+  /// Collective of all ranks, in groups of consecutive ones (dist/transport/mesh.h). The largest sizes of any rank
+  /// count. Returns null on all ranks, with a reason, if some cannot: other hosts, GPUs without access to each other.
+  /// The stream, which all calls' contexts have, must outlive the exchange.
   static std::unique_ptr<PeerExchange> connect(Communicator& group, Stream& stream, Sizes sizes, std::string& why_not);
+  /// Waits for the stream, whose work reads other ranks' memory.
   ~PeerExchange();
 
   /// As those of TokenExchange.
@@ -76,6 +77,7 @@ class PeerExchange {
   void finish(const Context& context, const Pending& pending);
 
   Communicator& group_;
+  Stream& stream_;
   const int rank_, ranks_;
   const Sizes sizes_;
   std::shared_ptr<Window> window_;
