@@ -156,7 +156,7 @@ PeerExchange::PeerExchange(Communicator& group, Stream& stream, const Sizes& siz
 PeerExchange::~PeerExchange() {
   try {
     stream_.synchronize();
-  } catch (const std::exception&) {  // of work that other calls report
+  } catch (const std::exception&) {  // other calls report it
   }
 }
 
