@@ -1,5 +1,5 @@
-// The tile kernel: packs, multiplies and stores one tile of C. Included only by tile_kernel_*.cpp, each with vectors of
-// its instruction set; see tile_vector.h.
+// The tile kernel: packs what it cannot read in place, multiplies and stores one tile of C. Included only by
+// tile_kernel_*.cpp, each with vectors of its instruction set; see tile_vector.h.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +37,10 @@ class TileComputer {
   /// suffice: there the gain was measured to equal the cost.
   static constexpr bool kFetches = kLanes >= 16;
 
-  /// An operand is read in place if at most so many columns or panels of rows are multiplied with it, and two k are no
-  /// further apart than hardware prefetches by stride. Measured: weight gradients of 128 x 128 over 3,072 rows take
-  /// 0.79 of the time, those of 64 x 128 0.7. Rows of A that are contiguous lost 5 % in place.
-  static constexpr int64_t kMostColsInPlace = 512, kMostPanelsInPlace = 4, kMostStrideInPlace = 512;
+  /// An operand is read in place if two of its k are no further apart than hardware prefetches by stride, B if at most
+  /// so many panels of A are multiplied with it. Measured: weight gradients of 128 x 128 over 3,072 rows take 0.79 of
+  /// the time, those of 64 x 128 0.7. Rows of A that are contiguous lost 5 % in place.
+  static constexpr int64_t kMostStrideInPlace = 512, kMostPanelsInPlace = 4;
 
   /// A block of k within a tile.
   struct Block {
@@ -67,7 +67,7 @@ class TileComputer {
     const PanelSource a = PanelSource::of_a(g), b = PanelSource::of_b(g);
     const int64_t panels = (tile.rows + PanelRows - 1) / PanelRows;
     const int64_t height = (tile.rows + panels - 1) / panels;
-    const bool a_in_place = can_be_read_in_place(a) && tile.cols <= kMostColsInPlace;
+    const bool a_in_place = can_be_read_in_place(a);
     const bool b_in_place = can_be_read_in_place(b) && panels <= kMostPanelsInPlace && tile.cols % kLanes == 0;
     const int64_t strip_cols = height <= kFewRows ? 2 * kPanelCols : kPanelCols;
     const int64_t packed_cols = b.lanes_are_neighbours() ? kPanelsTogether * kPanelCols : strip_cols;
@@ -77,8 +77,8 @@ class TileComputer {
       const int64_t depth = smaller(kGemmDepth, g.k - k);
       const Block block{height, k, depth, k == 0, k + depth >= g.k};
       if (!a_in_place) Packer<Vec, kPanelStride>::pack(a, {tile.row, tile.rows, k, depth}, height, w.block_a);
-      const Panels rows = a_in_place ? Panels{in_place(a, tile.row, k), a.depth_stride, height}
-                                     : Panels{w.block_a, kPanelStride, kPanelStride * depth};
+      const Panels rows =
+          a_in_place ? in_place(a, tile.row, k, height) : Panels{w.block_a, kPanelStride, kPanelStride * depth};
       const int64_t next_k = k + depth, next_depth = smaller(kGemmDepth, g.k - next_k);
       for (int64_t step = 0; step < steps; ++step) {
         const int64_t col = step * packed_cols, end = smaller(col + packed_cols, tile.cols);
@@ -96,8 +96,8 @@ class TileComputer {
         const float* packed = w.panels_b;
         for (int64_t c = col; c < end; c += strip_cols, packed += strip_cols * depth) {
           const int64_t cols = smaller(strip_cols, end - c);
-          const Panels strip = b_in_place ? Panels{in_place(b, tile.col + c, k), b.depth_stride, kPanelCols}
-                                          : Panels{packed, kPanelCols, kPanelCols * depth};
+          const Panels strip =
+              b_in_place ? in_place(b, tile.col + c, k, kPanelCols) : Panels{packed, kPanelCols, kPanelCols * depth};
           multiply(g, tile, block, rows, {c, cols, strip}, w, fetch);
         }
       }
@@ -112,8 +112,9 @@ class TileComputer {
   static bool can_be_read_in_place(const PanelSource& s) {
     return !s.is_bf16 && s.lanes_are_neighbours() && !s.depth_index && s.depth_stride <= kMostStrideInPlace;
   }
-  static const float* in_place(const PanelSource& s, int64_t lane, int64_t k) {
-    return static_cast<const float*>(s.data) + lane + k * s.depth_stride;
+  /// Panels of `width` lanes from one lane and k on, where they lie.
+  static Panels in_place(const PanelSource& s, int64_t lane, int64_t k, int64_t width) {
+    return {static_cast<const float*>(s.data) + lane + k * s.depth_stride, s.depth_stride, width};
   }
 
   /// Part i of `count` of a range, divided along the dimension that is not contiguous in memory.
