@@ -191,10 +191,7 @@ ExpertLayer::ExpertLayer(const JsonValue& stated) {
 
 ExpertLayer::~ExpertLayer() {
   const std::lock_guard lock(workers_->mutex);
-  try {
-    workers_->stream.synchronize();
-  } catch (const std::exception&) {  // nobody waits for it
-  }
+  workers_->stream.settle();
   if (pending_) workers_->give_back(std::move(pending_));
 }
 

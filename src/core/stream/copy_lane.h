@@ -17,7 +17,8 @@ class CopyLane {
  public:
   /// A lane of `device`. The streams that it is used with must outlive its copies.
   explicit CopyLane(Device device);
-  /// Waits for its copies; on a CPU, those that nobody has waited for are not made.
+  /// Waits for its copies. On a CPU it does not: those that are queued are the stream's, whose owner waits before their
+  /// memory goes, and those that nobody has waited for are not made.
   ~CopyLane();
   CopyLane(CopyLane&&) noexcept;
   CopyLane(const CopyLane&) = delete;

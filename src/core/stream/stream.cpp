@@ -1,5 +1,6 @@
 #include "core/stream/stream.h"
 
+#include <exception>
 #include <utility>
 
 #include "core/cpu/thread_pool.h"
@@ -50,6 +51,13 @@ void Stream::synchronize() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [&] { return queue_.empty() && !busy_; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Stream::settle() noexcept {
+  try {
+    synchronize();
+  } catch (...) {  // nobody waits for it
+  }
 }
 
 void Stream::serve() {

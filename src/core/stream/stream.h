@@ -64,6 +64,8 @@ class Stream {
   void call_after(std::function<void()> done);
   /// Waits until the queue is empty; throws the first exception of its work.
   void synchronize();
+  /// Waits until the queue is empty, and drops the exceptions of its work: before memory that it uses goes.
+  void settle() noexcept;
 
   /// Queues a copy of host values to the front of `destination`; moves the values into the queue.
   template <class T>

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <utility>
 
 namespace hone {
 
 DataWait::~DataWait() {
-  if (stream_.device().kind != DeviceKind::kCpu) return;
-  try {
-    stream_.synchronize();
-  } catch (const std::exception&) {  // the step failed: it has been reported
-  }
+  if (stream_.device().kind == DeviceKind::kCpu) stream_.settle();
 }
 
 void DataWait::begin() {
